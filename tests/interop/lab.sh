@@ -1,4 +1,4 @@
-# Sourced after stand.sh by tests that need a LAN: network namespaces with wires between
+# Sourced after harness.sh by tests that need a LAN: network namespaces with wires between
 # them, a box in one of them, captures, a kernel with a tiny ramdisk, and QEMU guests with
 # real firmware. All names carry this process's number; all of it ends with the test.
 # Needs root. No traffic leaves the namespaces.

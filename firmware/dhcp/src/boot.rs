@@ -1,4 +1,4 @@
-//! What a machine is told to load, from how its firmware describes itself.
+//! Selects the boot file of a reply from the firmware type and architecture of the client.
 
 use core::net::Ipv4Addr;
 
@@ -8,7 +8,7 @@ use crate::settings::{BootServer, LoaderFileNames};
 /// The boot part of a reply.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum DhcpBootInfo<'a> {
-    /// An address and nothing else.
+    /// An address without a boot file.
     Nothing,
     /// PXE firmware fetches its loader by TFTP.
     Tftp { server: Ipv4Addr, file: &'a str },
@@ -19,7 +19,7 @@ pub(crate) enum DhcpBootInfo<'a> {
 }
 
 impl DhcpBootInfo<'_> {
-    /// What is to be loaded, a name or an address.
+    /// The file name (TFTP) or URL to load.
     pub(crate) fn file(&self) -> Option<&str> {
         match self {
             Self::Nothing => None,
@@ -29,20 +29,20 @@ impl DhcpBootInfo<'_> {
     }
 }
 
-/// Who speaks.
+/// The program that sends the DHCP message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ClientBootStage {
     /// Firmware that loads by TFTP.
     Pxe,
     /// Firmware that loads by HTTP.
     Http,
-    /// The loader that asks for a script.
+    /// The iPXE loader, which requests a script.
     Ipxe,
-    /// Anything else: a system that runs, or a BMC, or a printer.
+    /// Any other client: an operating system, a BMC or a printer.
     System,
 }
 
-/// What it runs on.
+/// The processor architecture of the client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ClientArch {
     Bios,
@@ -52,7 +52,7 @@ pub(crate) enum ClientArch {
     Unknown,
 }
 
-/// Who speaks, on what.
+/// The boot stage and architecture of the client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct ClientFirmware {
     pub(crate) stage: ClientBootStage,
@@ -86,7 +86,7 @@ impl ClientFirmware {
         }
     }
 
-    /// For notes.
+    /// Name for the notes on a node's timeline.
     pub(crate) fn name(self) -> &'static str {
         use ClientArch::{Arm64, Bios, Ia32, Unknown, X64};
         match (self.stage, self.arch) {
@@ -108,7 +108,7 @@ impl ClientFirmware {
         }
     }
 
-    /// It does not boot from the network.
+    /// Whether the client does not boot from the network.
     pub(crate) fn is_system(self) -> bool {
         self.stage == ClientBootStage::System
     }
@@ -124,7 +124,7 @@ impl ClientFirmware {
         loader.as_deref()
     }
 
-    /// What it is told to load.
+    /// The boot file for this client, if the settings have one.
     pub(crate) fn boot_info<'a>(
         self,
         frame: &DhcpMessage<'_>,

@@ -1,10 +1,9 @@
-//! The client's side, as the simulated machines use it.
+//! DHCP client, used by the simulated machines.
 //!
-//! Speaks like the firmware it stands for: the options are those captured from
-//! SeaBIOS iPXE, OVMF and busybox. Pure: frames and time in, frames out. It
-//! takes the first offer, sends again with doubling waits, and starts over when
-//! refused. Transaction numbers come from the hardware address and a counter:
-//! they need to differ, not to be secret, on a simulated wire.
+//! Sends the options that were captured from SeaBIOS iPXE, OVMF and busybox. Sans-IO: frames
+//! and time in, frames out. It accepts the first offer, retransmits with doubling delays, and
+//! restarts with DISCOVER after a NAK. Transaction ids come from the hardware address and a
+//! counter: on a simulated network they must be unique, not secret.
 
 use core::net::Ipv4Addr;
 
@@ -13,19 +12,19 @@ use trivet_model::{MacAddr, Tick};
 use crate::message::{self, DhcpMessage, DhcpMessageType, code};
 use crate::writer::DhcpMessageWriter;
 
-/// First wait before sending again.
+/// First delay before a retransmission.
 pub const RETRY_MS_MIN: u64 = 1000;
 
-/// Longest wait before sending again.
+/// Longest delay before a retransmission.
 pub const RETRY_MS_MAX: u64 = 8000;
 
-/// How often DISCOVER is sent before the client gives up.
+/// How many times DISCOVER is sent before the client gives up.
 pub const DISCOVERS_MAX: u32 = 16;
 
-/// How often REQUEST is sent before the client starts over.
+/// How many times REQUEST is sent before the client restarts with DISCOVER.
 pub const REQUESTS_MAX: u32 = 4;
 
-/// Which machine the client is, and what its firmware says of itself.
+/// Identity of the machine and what its firmware reports in the DHCP options.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct DhcpClientProfile {
     mac: MacAddr,
@@ -35,18 +34,18 @@ struct DhcpClientProfile {
     giaddr: Option<Ipv4Addr>,
 }
 
-/// What the client has got.
+/// The lease that the client has been granted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BoundLease {
-    /// Its address.
+    /// The leased address (`yiaddr`).
     pub address: Ipv4Addr,
-    /// The server's identifier.
+    /// The server identifier (option 54).
     pub server: Ipv4Addr,
-    /// What to load (option 67 or `file`).
+    /// The boot file (option 67 or `file`).
     pub boot_file: Option<String>,
-    /// From where (`siaddr`).
+    /// The server of the boot file (`siaddr`).
     pub next_server: Ipv4Addr,
-    /// For how long.
+    /// Lease time in seconds (option 51).
     pub lease_s: u32,
 }
 
@@ -60,7 +59,7 @@ enum DhcpClientPhase {
     GivenUp,
 }
 
-/// One client.
+/// State machine of one DHCP client.
 #[derive(Clone, Debug)]
 pub struct DhcpClient {
     profile: DhcpClientProfile,
@@ -72,10 +71,10 @@ pub struct DhcpClient {
 }
 
 impl DhcpClient {
-    /// A client that has not begun. `arch` is option 93 (0 BIOS, 7 UEFI, 16
-    /// UEFI by HTTP; none for a system that is already running), `ipxe` says
-    /// that the first loader has run, `uuid` is in text order (option 97), and
-    /// with `giaddr` every frame looks as if it came through that relay.
+    /// A client that has not started. `arch` is option 93 (0 BIOS, 7 UEFI, 16 UEFI HTTP boot;
+    /// `None` for a running operating system), `ipxe` is true if the first loader has run,
+    /// `uuid` is in text order (option 97), and with `giaddr` every frame looks as if that
+    /// relay forwarded it.
     pub fn new(
         mac: MacAddr,
         arch: Option<u16>,
@@ -100,13 +99,13 @@ impl DhcpClient {
         }
     }
 
-    /// Begins with DISCOVER, whatever was before.
+    /// Starts with DISCOVER, whatever the present state.
     pub fn start(&mut self, now: Tick) {
         self.counter = self.counter.wrapping_add(1);
         self.enter(now, DhcpClientPhase::Discovering);
     }
 
-    /// Asks to keep the address. Does nothing without one.
+    /// Requests to renew the lease. Does nothing without a lease.
     pub fn renew(&mut self, now: Tick) {
         if let DhcpClientPhase::Bound(bound) = &self.phase {
             self.counter = self.counter.wrapping_add(1);
@@ -115,7 +114,7 @@ impl DhcpClient {
         }
     }
 
-    /// Gives the address back: the frame to send, if there is an address.
+    /// Releases the address: returns the frame to send, if there is a lease.
     pub fn release(&mut self) -> Option<Vec<u8>> {
         let bound = self.bound()?.clone();
         self.phase = DhcpClientPhase::Idle;
@@ -125,7 +124,7 @@ impl DhcpClient {
         Some(message.finish(self.relay_info()))
     }
 
-    /// Hears a frame. Nonsense and frames for others are ignored.
+    /// Handles a received frame. Invalid frames and frames for other clients are ignored.
     pub fn datagram(&mut self, now: Tick, bytes: &[u8]) {
         let Ok(frame) = message::decode(bytes, 2) else {
             return;
@@ -158,7 +157,7 @@ impl DhcpClient {
         }
     }
 
-    /// Sends again, starts over or gives up, if it is time.
+    /// Retransmits, restarts or gives up, if the deadline has passed.
     pub fn tick(&mut self, now: Tick) {
         if self.deadline.is_none_or(|at| now < at) {
             return;
@@ -176,7 +175,7 @@ impl DhcpClient {
                 self.phase = DhcpClientPhase::GivenUp;
                 self.settle();
             }
-            // The lease still runs: keep it and let the caller ask again.
+            // The lease is still valid: keep it and let the caller renew again.
             DhcpClientPhase::Renewing(bound) => {
                 self.phase = DhcpClientPhase::Bound(bound.clone());
                 self.settle();
@@ -185,7 +184,7 @@ impl DhcpClient {
         }
     }
 
-    /// When to call [`Client::tick`] next.
+    /// When to call [`DhcpClient::tick`] next.
     pub fn deadline(&self) -> Option<Tick> {
         self.deadline
     }
@@ -214,7 +213,7 @@ impl DhcpClient {
         Some(message.finish(self.relay_info()))
     }
 
-    /// What it has got.
+    /// The present lease, if there is one.
     pub fn bound(&self) -> Option<&BoundLease> {
         match &self.phase {
             DhcpClientPhase::Bound(bound) | DhcpClientPhase::Renewing(bound) => Some(bound),
@@ -222,7 +221,7 @@ impl DhcpClient {
         }
     }
 
-    /// No server answered.
+    /// Whether the client stopped because no server replied.
     pub fn has_given_up(&self) -> bool {
         self.phase == DhcpClientPhase::GivenUp
     }
@@ -233,7 +232,7 @@ impl DhcpClient {
         self.arm(now);
     }
 
-    /// Sends now, and again after a wait that doubles.
+    /// Sends now, and again after a delay that doubles each time.
     fn arm(&mut self, now: Tick) {
         let wait_ms = (RETRY_MS_MIN << self.tries.min(8)).min(RETRY_MS_MAX);
         self.tries += 1;
@@ -252,7 +251,8 @@ impl DhcpClient {
         xid.to_be_bytes()
     }
 
-    /// RFC 3046 with RFC 8357: sub-option 19 asks for the answer at our port.
+    /// RFC 3046 with RFC 8357: sub-option 19 requests the reply at the source port of the
+    /// relay.
     fn relay_info(&self) -> Option<&'static [u8]> {
         self.profile
             .giaddr
@@ -294,7 +294,7 @@ impl DhcpClient {
         }
         if machine.ipxe {
             message.option(code::USER_CLASS, b"iPXE");
-            // Its version, as captured.
+            // The iPXE version, as captured.
             message.option(code::IPXE, &[0xeb, 3, 1, 0, 0]);
         }
         message

@@ -1,4 +1,4 @@
-//! The handling of one frame: what it is answered, by the mode of its link.
+//! Handles one frame: decides the reply by the DHCP mode of the link.
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 
@@ -12,19 +12,19 @@ use crate::reply::{self, DhcpReplyContent};
 use crate::server::{BOOT_PORT, DhcpArrival, DhcpDestination, DhcpReply, DhcpServer, SERVER_PORT};
 use crate::settings::{BootServer, DhcpLinkSettings, Subnet};
 
-/// A reply, and what is told of it.
+/// A reply with the details for its note.
 pub(crate) struct DhcpExchangeReply {
     pub(crate) reply: DhcpReply,
     pub(crate) message_type: DhcpMessageType,
-    /// The address it gives.
+    /// The address that the reply gives.
     pub(crate) address: Option<Ipv4Addr>,
-    /// What it says to load.
+    /// The boot file that the reply names.
     pub(crate) boot: Option<String>,
-    /// Why it refuses.
+    /// The reason of a NAK.
     pub(crate) why: Option<&'static str>,
 }
 
-/// The handling of one frame.
+/// State for handling one frame.
 pub(crate) struct DhcpExchange<'a, M> {
     pub(crate) server: &'a mut DhcpServer,
     pub(crate) now: Tick,
@@ -39,7 +39,7 @@ pub(crate) struct DhcpExchange<'a, M> {
 impl<M: HostDirectory> DhcpExchange<'_, M> {
     pub(crate) fn handle(&mut self) -> Result<DhcpExchangeReply, Reason> {
         let link = self.link();
-        // Who listens nowhere in particular serves everywhere.
+        // Without any configured link, every link is served.
         let (mode, discovery) =
             link.map_or((LinkMode::Server, true), |link| (link.mode, link.discovery));
         let known_only = match mode {
@@ -73,8 +73,8 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
         }
     }
 
-    /// Whose rules count: those of the network the relay stands in, or else those of
-    /// where the frame was heard.
+    /// The settings that apply: those of the relay's network, otherwise those of the link that
+    /// received the frame.
     fn link(&self) -> Option<&DhcpLinkSettings> {
         let heard = self.server.link(self.arrived.link);
         if !self.frame.is_relayed() {
@@ -98,7 +98,8 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
         Ok(())
     }
 
-    /// Beside another server: what to boot, to who boots from the network.
+    /// Replies to network boot clients with the boot file only, where another server gives the
+    /// addresses.
     fn proxy_reply(&self, known_only: bool) -> Result<DhcpExchangeReply, Reason> {
         let link = self.link().ok_or(Reason::NoSubnet)?;
         if self.arrived.port == BOOT_PORT {
@@ -114,8 +115,8 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
         self.boot_only(DhcpMessageType::Offer, link.server, &boot, to)
     }
 
-    /// Answers who asks for its file at the port of boot servers. Its address is
-    /// its own affair.
+    /// Replies to a boot service request (port 4011). The client already has an address from
+    /// elsewhere.
     fn boot_service(
         &self,
         server: Ipv4Addr,
@@ -184,8 +185,8 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
         }
     }
 
-    /// The subnet the client is on: by its relay, else by the address it has,
-    /// else by our interface.
+    /// The subnet of the client: chosen by its relay, otherwise by its present address,
+    /// otherwise by our interface.
     fn subnet(&self) -> Option<usize> {
         let subnets = &self.server.settings.subnets;
         let holding = |address: Ipv4Addr| {
@@ -223,7 +224,8 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
         }
         let wanted = self.frame.requested().ok_or(Reason::NoAddress)?;
         if chosen.is_some() {
-            // A stranger takes what it was offered: or a few frames would take a range.
+            // An unknown machine gets only the address it was offered; otherwise a few frames
+            // could use up a range.
             let table = &self.server.table;
             let offered = [table.offer_of(mac), table.lease_of(mac)].contains(&Some(wanted));
             if !offered && !self.machines.known(mac) {
@@ -234,7 +236,7 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
             }
             return self.nak(at, "the address is not free");
         }
-        // The client has restarted and remembers an address.
+        // The client has restarted and requests its previous address (INIT-REBOOT).
         if !self.server.settings.subnets[at].contains(wanted) {
             return self.nak(at, "the address is of another network");
         }
@@ -245,8 +247,8 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
         }
     }
 
-    /// The client uses the address and wants to keep it. If we have lost its
-    /// lease but nobody else has the address, the client is believed.
+    /// The client renews an address that it uses. If we lost its lease but no other client has
+    /// the address, the lease is granted.
     fn renew(&mut self, at: usize, has: Ipv4Addr) -> Result<DhcpExchangeReply, Reason> {
         let table = &self.server.table;
         let lease = table.lease_of(self.frame.mac);
@@ -265,7 +267,7 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
         self.offer_or_ack(DhcpMessageType::Ack, at, Some(address))
     }
 
-    /// Always says why no reply leaves.
+    /// Returns the reason why no reply is sent.
     fn release(&mut self) -> Reason {
         let has = self.frame.ciaddr();
         if !self.is_for_us() {
@@ -279,7 +281,7 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
         Reason::NoAnswerNeeded
     }
 
-    /// Always says why no reply leaves.
+    /// Returns the reason why no reply is sent.
     fn decline(&mut self) -> Reason {
         let Some(address) = self.frame.requested() else {
             return Reason::NoAddress;
@@ -352,7 +354,7 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
         self.frame.is_relayed().then_some(to)
     }
 
-    /// To a client whose address is none, or wrong.
+    /// For a client without an address or with a wrong one.
     fn broadcast(&self) -> DhcpDestination {
         DhcpDestination::Client {
             mac: self.frame.mac,
@@ -361,7 +363,7 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
         }
     }
 
-    /// RFC 2131 section 4.1, and 4.3.5 for INFORM, which is answered directly.
+    /// RFC 2131 section 4.1, and section 4.3.5 for INFORM, which gets a unicast reply.
     fn destination(&self, address: Option<Ipv4Addr>) -> Result<DhcpDestination, Reason> {
         let has = self.frame.ciaddr();
         let has = (!has.is_unspecified()).then_some(DhcpDestination::Renewing(has));

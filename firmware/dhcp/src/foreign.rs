@@ -1,5 +1,5 @@
-//! Other servers, and how they give themselves away: by their own answers, and by
-//! clients that speak to them.
+//! Detects other DHCP servers, from their replies and from the messages that clients send to
+//! them.
 
 use core::net::Ipv4Addr;
 
@@ -8,21 +8,21 @@ use trivet_model::{Lease, MacAddr};
 use crate::message::{self, DhcpMessage, DhcpMessageType};
 use crate::server::{BOOT_PORT, DhcpArrival, DhcpServer};
 
-/// A DHCP server that is not us.
+/// A DHCP server other than this box.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DhcpForeignServer {
-    /// As it names itself (option 54).
+    /// Its server identifier (option 54).
     pub address: Ipv4Addr,
-    /// Its hardware address, where its own frame was heard.
+    /// Its hardware address, known only if its own frame was received.
     pub mac: Option<MacAddr>,
-    /// It gives no address, only what to boot.
+    /// A proxy server: gives a boot file and no address.
     pub proxy: bool,
-    /// A relay stands between.
+    /// Its replies come through a relay.
     pub relayed: bool,
 }
 
 impl DhcpServer {
-    /// The server behind an answer that was heard.
+    /// The server that sent a received reply.
     pub(crate) fn foreign_answer(
         &self,
         bytes: &[u8],
@@ -43,7 +43,7 @@ impl DhcpServer {
         }
         let foreign = DhcpForeignServer {
             address,
-            // Behind a relay it would be the relay's.
+            // Through a relay, the source is the relay's hardware address.
             mac: arrived.from.filter(|_| !frame.is_relayed()),
             proxy: gives_no_address(&frame),
             relayed: frame.is_relayed(),
@@ -56,7 +56,7 @@ impl DhcpServer {
         (Some(foreign), gives.then_some(lease))
     }
 
-    /// The other server that a client has chosen.
+    /// The other server that a client has selected.
     pub(crate) fn foreign_choice(
         &self,
         frame: &DhcpMessage<'_>,
@@ -74,8 +74,8 @@ impl DhcpServer {
     }
 }
 
-/// What a client has from another server: it says so to the boot service, or it
-/// takes what it was offered.
+/// The lease of a client from another server, known from its boot service request or from its
+/// REQUEST.
 pub(crate) fn foreign_lease(
     frame: &DhcpMessage<'_>,
     arrived: &DhcpArrival,
@@ -92,8 +92,8 @@ pub(crate) fn foreign_lease(
     })
 }
 
-/// An ACK to INFORM has no address either; its sender is no proxy if it does not
-/// call itself a boot server.
+/// An ACK to INFORM has no address either; its sender is a proxy only if its vendor class is
+/// that of a boot server.
 fn gives_no_address(frame: &DhcpMessage<'_>) -> bool {
     let class = frame.vendor_class().unwrap_or_default();
     let boots = class.starts_with(b"PXEClient") || class.starts_with(b"HTTPClient");

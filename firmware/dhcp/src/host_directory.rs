@@ -1,23 +1,23 @@
-//! What the caller knows of machines.
+//! Lookup of enrolled machines and reserved addresses, implemented by the caller.
 
 use core::net::Ipv4Addr;
 
 use trivet_model::MacAddr;
 
-/// Which machines the caller knows, and which addresses it keeps for them. Asked
-/// anew for every frame: a machine that becomes known needs no word to the server.
+/// Enrolled machines and their reserved addresses. The server looks them up for every frame, so
+/// a change takes effect without a notification.
 pub trait HostDirectory {
-    /// Is it one of the caller's?
+    /// Whether the machine is enrolled.
     fn known(&self, mac: MacAddr) -> bool;
 
-    /// The address that is kept for this machine.
+    /// The address reserved for this machine.
     fn reserved(&self, mac: MacAddr) -> Option<Ipv4Addr>;
 
-    /// The machine this address is kept for.
+    /// The machine this address is reserved for.
     fn owner(&self, address: Ipv4Addr) -> Option<MacAddr>;
 }
 
-/// Who is known, with nothing reserved for anybody.
+/// A directory of enrolled machines without reservations.
 impl<Known: Fn(MacAddr) -> bool> HostDirectory for Known {
     fn known(&self, mac: MacAddr) -> bool {
         self(mac)

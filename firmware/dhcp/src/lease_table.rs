@@ -1,13 +1,13 @@
-//! Who holds which address until when.
+//! Records which machine has which address, and until when.
 //!
-//! Three kinds of holding: an offer (short, in memory only), a lease, and an
-//! address set aside because somebody said it is in use. Each address has at
-//! most one holding and each machine at most one lease and one offer, whatever
-//! the subnets. When a holding ends is decided by the monotonic clock alone.
+//! An address is held by an offer (short, in memory only), by a lease, or by a quarantine
+//! because a machine reported it as in use. Each address has at most one of these, and each
+//! machine at most one lease and one offer over all subnets. Only the monotonic clock decides
+//! when one ends.
 //!
-//! Unknown machines cannot keep a known machine from its address: a share of each range and some
-//! places for offers are never theirs, and where no address is left, what was offered to the
-//! stranger that has waited longest is offered to the known one instead.
+//! Unknown machines cannot exhaust the addresses of known machines: a share of each range and
+//! some offer slots are reserved for known machines, and when no address is free, the oldest
+//! offer to an unknown machine is withdrawn and offered to the known machine.
 
 use core::net::Ipv4Addr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,37 +22,38 @@ use crate::settings::{DhcpServerSettings, SUBNETS_MAX};
 /// Leases at the same time. Ours.
 pub const LEASES_MAX: usize = 65_536;
 
-/// Offers at the same time. Ours: a flood of invented machines ends here.
+/// Offers at the same time. Ours: it bounds a flood of DISCOVERs from invented hardware
+/// addresses.
 pub const OFFERS_MAX: usize = 4096;
 
-/// Offers to strangers at the same time. Ours.
+/// Offers to unknown machines at the same time. Ours.
 pub const UNKNOWN_OFFERS_MAX: usize = OFFERS_MAX - OFFERS_MAX / 8;
 
-/// How many offers to strangers are looked at for one that may be taken back. Ours.
+/// How many offers to unknown machines are examined for one that may be withdrawn. Ours.
 const UNKNOWN_OFFERS_TRIED_MAX: usize = 64;
 
-/// Addresses set aside at the same time; one more gives the oldest back. Ours.
+/// Addresses in quarantine at the same time; one more releases the oldest. Ours.
 pub const QUARANTINED_MAX: usize = 256;
 
-/// Former addresses remembered, so that a machine gets its old one. Ours.
+/// Former addresses remembered, so that a machine gets its previous one. Ours.
 pub const FORMER_ADDRESSES_MAX: usize = 4096;
 
-/// How long an offer is held. Ours: iPXE may ask for it seconds later.
+/// How long an offer is held. Ours: iPXE may request it some seconds later.
 pub const OFFER_HOLD_MS: u64 = 60_000;
 
-/// How long a refused address is not given. Ours.
+/// How long a declined address is not given. Ours.
 pub const QUARANTINE_MS: u64 = 600_000;
 
-/// How long past its end a lease is still kept. Ours: the client's clock starts
-/// when our reply arrives, which is after ours by the time of commit and wire.
+/// How long a lease is kept past its end. Ours: the client counts from the arrival of our
+/// reply, which is later than our start by the time of commit and transmission.
 pub const GRACE_MS: u64 = 30_000;
 
-/// What must be durable before the reply that came with it may leave.
+/// A change that must be durable before the reply that came with it is sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LeaseChange {
     /// The machine has the address from now on.
     Granted(Lease),
-    /// It has it no longer.
+    /// The lease has ended.
     Released(Lease),
 }
 
@@ -68,7 +69,7 @@ struct AddressHold {
     kind: AddressHoldKind,
     mac: MacAddr,
     until: Tick,
-    /// An offer to a machine that is not known, in this subnet.
+    /// The subnet of an offer to an unknown machine.
     unknown_in_subnet: Option<usize>,
 }
 
@@ -78,11 +79,11 @@ struct ClientAddresses {
     offer: Option<Ipv4Addr>,
 }
 
-/// An address that was offered.
+/// The address of an offer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct OfferedAddress {
     pub(crate) address: Ipv4Addr,
-    /// The machine did not have it before.
+    /// The machine did not have the address before.
     pub(crate) fresh: bool,
 }
 
@@ -97,7 +98,7 @@ pub(crate) struct LeaseTable {
     quarantined: VecDeque<Ipv4Addr>,
     leases: usize,
     offers: usize,
-    /// Offers to strangers, by subnet and end.
+    /// Offers to unknown machines, by subnet and end.
     unknown_offers: BTreeSet<(usize, Tick, Ipv4Addr)>,
 }
 
@@ -135,8 +136,8 @@ impl LeaseTable {
         })
     }
 
-    /// Could `mac` have `address` of this subnet: is it its own, or nobody's? A machine that
-    /// is not known leaves a share of the free ones to those that are.
+    /// Whether `mac` may have `address` of this subnet: the address is free, or already belongs
+    /// to this machine. An unknown machine cannot take the share reserved for known machines.
     pub(crate) fn may_have(
         &self,
         subnet: usize,
@@ -172,26 +173,27 @@ impl LeaseTable {
         ours && held.is_none_or(|held| held.mac == mac && held.kind != AddressHoldKind::Quarantine)
     }
 
-    /// Is the address of this subnet ours to give to anybody, now or later?
+    /// Whether this server may give the address of this subnet to some machine, now or later.
     pub(crate) fn covers(&self, subnet: usize, address: Ipv4Addr) -> bool {
         let pool = self.pools.get(subnet);
         pool.is_some_and(|pool| pool.covers(address))
     }
 
-    /// Could a machine of any of our networks have the address?
+    /// Whether a machine of any of our networks may have the address.
     pub(crate) fn could_hold(&self, address: Ipv4Addr) -> bool {
         self.pools.iter().any(|pool| pool.could_hold(address))
     }
 
-    /// The subnets in which nothing was left when somebody asked, nor came back.
+    /// The subnets whose last request found no free address, and to which none was returned
+    /// since.
     pub(crate) fn exhausted(&self) -> impl Iterator<Item = usize> {
         let pools = self.pools.iter().enumerate();
         pools.filter_map(|(at, pool)| pool.is_exhausted().then_some(at))
     }
 
-    /// Finds an address to offer: the one reserved for the machine, that it has,
-    /// was offered, wishes or had, and else the next in turn (RFC 2131 section
-    /// 4.3.1).
+    /// Finds an address to offer: the reserved one, then the present lease, the present offer,
+    /// the requested address (option 50), the former address, and otherwise the next free one
+    /// (RFC 2131 section 4.3.1).
     pub(crate) fn offer(
         &mut self,
         now: Tick,
@@ -239,7 +241,7 @@ impl LeaseTable {
         })
     }
 
-    /// What is reserved for `mac` is not on offer to anybody else.
+    /// Withdraws the offer of an address reserved for `mac` to another machine.
     fn clear_offer_to_others(&mut self, mac: MacAddr, address: Ipv4Addr) {
         let held = self.held.get(&address);
         if held.is_some_and(|held| held.kind == AddressHoldKind::Offer && held.mac != mac) {
@@ -247,7 +249,7 @@ impl LeaseTable {
         }
     }
 
-    /// A place for one more offer.
+    /// Makes sure that one more offer fits in the table.
     fn ensure_offer_slot(
         &mut self,
         now: Tick,
@@ -273,7 +275,7 @@ impl LeaseTable {
         Ok(())
     }
 
-    /// Offers to strangers in a subnet, the oldest first.
+    /// Offers to unknown machines in a subnet, the oldest first.
     fn unknown_offers_of(&self, subnet: usize) -> impl Iterator<Item = (Tick, Ipv4Addr)> {
         let first = (subnet, Tick(0), Ipv4Addr::UNSPECIFIED);
         let of_subnet = self.unknown_offers.range(first..);
@@ -316,7 +318,7 @@ impl LeaseTable {
         Ok(address)
     }
 
-    /// Gives `address`, which [`Table::may_have`] has allowed.
+    /// Grants `address`, which [`LeaseTable::may_have`] has allowed.
     pub(crate) fn grant(
         &mut self,
         now: Tick,
@@ -354,8 +356,8 @@ impl LeaseTable {
         Ok(())
     }
 
-    /// Takes a durable lease back at the start. False if the address is not
-    /// ours to give any more, or is held already.
+    /// Restores a durable lease at startup. False if the address is no longer in our ranges or
+    /// is already held.
     pub(crate) fn restore(
         &mut self,
         now: Tick,
@@ -387,7 +389,7 @@ impl LeaseTable {
         }
     }
 
-    /// Sets an address aside that its holder found in use.
+    /// Puts an address that its holder found in use into quarantine.
     pub(crate) fn decline(
         &mut self,
         now: Tick,
@@ -404,8 +406,8 @@ impl LeaseTable {
         Ok(leased.then_some(LeaseChange::Released(Lease { mac, address })))
     }
 
-    /// `mac` says that it uses the address. True if somebody else was offered it,
-    /// who will not get it, or has leased it, who keeps it.
+    /// `mac` claims by ARP that it uses the address. True if it was offered to another machine,
+    /// which will not get it, or leased to another machine, which keeps it.
     pub(crate) fn claimed(&mut self, now: Tick, address: Ipv4Addr, mac: MacAddr) -> bool {
         match self.held.get(&address) {
             Some(held) if held.kind == AddressHoldKind::Lease => held.mac != mac,
@@ -433,7 +435,7 @@ impl LeaseTable {
         self.hold(address, holding);
     }
 
-    /// Ends what is over.
+    /// Ends expired offers, leases and quarantines.
     pub(crate) fn expire(&mut self, now: Tick) -> Vec<LeaseChange> {
         let mut changes = Vec::new();
         while let Some(&(until, address)) = self.ends.first() {
@@ -452,14 +454,14 @@ impl LeaseTable {
         changes
     }
 
-    /// When something ends next.
+    /// When the next offer, lease or quarantine ends.
     pub(crate) fn deadline(&self) -> Option<Tick> {
         self.ends.first().map(|&(until, _)| until)
     }
 
     fn hold(&mut self, address: Ipv4Addr, holding: AddressHold) {
-        // Pools never overlap by settings; taking from all of them keeps an
-        // address single even if they do.
+        // The settings reject overlapping pools; removing the address from all of them keeps it
+        // unique even if they overlap.
         for pool in &mut self.pools {
             pool.take(address);
         }
@@ -488,7 +490,7 @@ impl LeaseTable {
         }
     }
 
-    /// Holds on at least until then.
+    /// Extends the holding at least until then.
     fn hold_until(&mut self, address: Ipv4Addr, until: Tick) {
         if let Some(holding) = self.held.get_mut(&address)
             && holding.until < until

@@ -1,12 +1,11 @@
-//! DHCP: leases, pools, boot answers.
+//! DHCP server: leases, address pools, boot files.
 //!
-//! Sans-IO: frames, time and the list of known machines come in as arguments;
-//! replies and lease changes go out as values. It decides who gets which
-//! address and which loader. It refuses to know sockets, nodes and the store: a
-//! caller that gets lease changes makes them durable before it sends the reply
-//! that came with them. Follows RFC 2131 and 2132, with 1542 and 3046 (relays),
-//! 3396 (long options), 4578 (PXE), 6842 (client identifiers) and 8357 (relay
-//! ports), and PXE 2.1 where another server gives the addresses.
+//! Sans-IO: frames, time and the list of known machines come in as arguments; replies and lease
+//! changes go out as values. It decides which machine gets which address and which loader. It
+//! does not know sockets, nodes or the store: a caller that gets lease changes makes them
+//! durable before it sends the reply that came with them. Follows RFC 2131 and 2132, with 1542
+//! and 3046 (relays), 3396 (long options), 4578 (PXE), 6842 (client identifiers) and 8357
+//! (relay ports), and PXE 2.1 where another server gives the addresses.
 
 mod boot;
 pub mod client;

@@ -1,11 +1,10 @@
-//! Frames taken apart.
+//! Decodes DHCP messages.
 //!
-//! Nothing of a frame is trusted: what is no Ethernet DHCP is refused, options
-//! are gathered from all areas (RFC 2131 section 4.1) and joined where they were
-//! split (RFC 3396), and each is read by itself, so that one of the wrong length
-//! is as good as absent and hides no other. Options nobody here reads are
-//! skipped, so a frame costs the same however many it has. The tests compare
-//! with another implementation.
+//! The input is untrusted: frames other than DHCP over Ethernet are rejected, options are
+//! collected from all areas (RFC 2131 section 4.1) and joined where they were split (RFC 3396),
+//! and each option is checked by itself, so that one with a wrong length is ignored without
+//! losing the others. Unused options are skipped, so the cost of a frame does not grow with
+//! their number. The tests compare the result with another implementation.
 
 use core::net::Ipv4Addr;
 use std::borrow::Cow;
@@ -14,7 +13,7 @@ use trivet_model::MacAddr;
 
 pub(crate) use crate::reason::Reason;
 
-/// Longest frame we look at. Ours: what fits one Ethernet frame.
+/// Longest frame that is decoded. Ours: the payload that fits one Ethernet frame.
 pub const MESSAGE_BYTES_MAX: usize = 1472;
 
 /// Header up to the options (RFC 2131 section 2).
@@ -35,7 +34,7 @@ pub(crate) mod code {
     pub(crate) const VENDOR_SPECIFIC: u8 = 43;
     pub(crate) const REQUESTED_ADDRESS: u8 = 50;
     pub(crate) const LEASE_TIME: u8 = 51;
-    /// Options also stand in `file` or `sname`.
+    /// Further options are in `file` or `sname`.
     pub(crate) const OVERLOAD: u8 = 52;
     pub(crate) const MESSAGE_TYPE: u8 = 53;
     pub(crate) const SERVER_ID: u8 = 54;
@@ -56,7 +55,7 @@ pub(crate) mod code {
     pub(crate) const ARCH: u8 = 93;
     pub(crate) const INTERFACE: u8 = 94;
     pub(crate) const MACHINE_ID: u8 = 97;
-    /// iPXE's own.
+    /// Private option of iPXE.
     pub(crate) const IPXE: u8 = 175;
 }
 
@@ -91,20 +90,20 @@ impl DhcpMessageType {
         Self::ALL.get(at).map_or(Self::Other, |(kind, _)| *kind)
     }
 
-    /// Its number on the wire.
+    /// Its value in option 53.
     pub(crate) fn number(self) -> u8 {
         let at = Self::ALL.iter().position(|(kind, _)| *kind == self);
         at.map_or(0, |at| at as u8 + 1)
     }
 
-    /// As RFC 2131 calls it.
+    /// Its name in RFC 2131.
     pub(crate) fn name(self) -> &'static str {
         let found = Self::ALL.iter().find(|(kind, _)| *kind == self);
         found.map_or("an unknown message", |(_, name)| name)
     }
 }
 
-/// A frame that passed the guard.
+/// A message whose header was checked.
 #[derive(Clone, Debug)]
 pub(crate) struct DhcpMessage<'a> {
     header: &'a [u8],
@@ -113,8 +112,8 @@ pub(crate) struct DhcpMessage<'a> {
     pub(crate) message_type: DhcpMessageType,
 }
 
-/// Takes a frame apart that travels in the direction `operation` (1 to the
-/// server, 2 to the client).
+/// Decodes a frame; `operation` is 1 for messages to the server and 2 for messages to the
+/// client.
 pub(crate) fn decode(bytes: &[u8], operation: u8) -> Result<DhcpMessage<'_>, Reason> {
     if bytes.len() > MESSAGE_BYTES_MAX {
         return Err(Reason::TooLong);
@@ -150,7 +149,7 @@ pub(crate) fn decode(bytes: &[u8], operation: u8) -> Result<DhcpMessage<'_>, Rea
     Ok(frame)
 }
 
-/// Do we have a use for this option?
+/// Whether the server uses this option.
 fn is_read(code: u8) -> bool {
     matches!(
         code,
@@ -186,8 +185,8 @@ fn scan(mut area: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
-/// A UUID between text order and the order of SMBIOS, in which the first three
-/// fields are little-endian (seen from SeaBIOS iPXE and OVMF). Its own inverse.
+/// Converts a UUID between text order and SMBIOS order, in which the first three fields are
+/// little-endian (seen from SeaBIOS iPXE and OVMF). Its own inverse.
 pub(crate) fn swap_uuid(mut uuid: [u8; 16]) -> [u8; 16] {
     uuid[0..4].reverse();
     uuid[4..6].reverse();
@@ -196,7 +195,7 @@ pub(crate) fn swap_uuid(mut uuid: [u8; 16]) -> [u8; 16] {
 }
 
 impl<'a> DhcpMessage<'a> {
-    /// All options we read, joined where they were split.
+    /// Collects all options that the server uses, joined where they were split.
     fn gather(&mut self, options: &'a [u8]) {
         self.take_area(options);
         let overload = match self.get(code::OVERLOAD) {
@@ -237,7 +236,7 @@ impl<'a> DhcpMessage<'a> {
         bytes
     }
 
-    /// Chosen by the client for one exchange.
+    /// Transaction id, chosen by the client for one exchange.
     pub(crate) fn xid(&self) -> [u8; 4] {
         self.field(4)
     }
@@ -246,7 +245,7 @@ impl<'a> DhcpMessage<'a> {
         self.field(10)
     }
 
-    /// The client cannot hear unicast yet.
+    /// The broadcast flag: the client cannot receive unicast yet.
     pub(crate) fn wants_broadcast(&self) -> bool {
         self.flags()[0] & 0x80 != 0
     }
@@ -261,12 +260,12 @@ impl<'a> DhcpMessage<'a> {
         self.field::<4>(16).into()
     }
 
-    /// Where the loader is.
+    /// The server of the boot file.
     pub(crate) fn siaddr(&self) -> Ipv4Addr {
         self.field::<4>(20).into()
     }
 
-    /// The relay.
+    /// The address of the relay.
     pub(crate) fn giaddr(&self) -> Ipv4Addr {
         self.field::<4>(24).into()
     }
@@ -291,14 +290,14 @@ impl<'a> DhcpMessage<'a> {
         self.address_option(code::SERVER_ID)
     }
 
-    /// Does the client ask for this option (55)?
+    /// Whether the client requests this option (option 55).
     pub(crate) fn requests_option(&self, code: u8) -> bool {
         self.get(code::PARAMETER_REQUEST_LIST)
             .is_some_and(|codes| codes.contains(&code))
     }
 
-    /// How many bytes of payload the client takes. Option 57 counts the headers of
-    /// IP and UDP too and is never below 576 (RFC 2132 section 9.10).
+    /// How many bytes of payload the client accepts. Option 57 includes the headers of IP and
+    /// UDP and is never below 576 (RFC 2132 section 9.10).
     pub(crate) fn size_max(&self) -> usize {
         const LEAST: u16 = 576;
         const HEADERS: usize = 28;
@@ -331,7 +330,8 @@ impl<'a> DhcpMessage<'a> {
         (!text.is_empty()).then_some(text)
     }
 
-    /// Option 93, first entry; or what the vendor class says (RFC 4578 has both).
+    /// Option 93, first entry; otherwise the architecture in the vendor class (RFC 4578 has
+    /// both).
     pub(crate) fn arch(&self) -> Option<u16> {
         if let Some([high, low, rest @ ..]) = self.get(code::ARCH)
             && rest.len().is_multiple_of(2)
@@ -343,7 +343,7 @@ impl<'a> DhcpMessage<'a> {
         tail.get(..5)?.parse().ok()
     }
 
-    /// Option 97 as it came: type 0 and sixteen bytes.
+    /// Option 97 as received: type 0 and sixteen bytes.
     pub(crate) fn machine_id(&self) -> Option<&[u8]> {
         let id = self.get(code::MACHINE_ID)?;
         (id.len() == 17 && id[0] == 0).then_some(id)
@@ -355,21 +355,21 @@ impl<'a> DhcpMessage<'a> {
         uuid.try_into().ok().map(swap_uuid)
     }
 
-    /// Is the client iPXE? It sends option 175, and `iPXE` as user class: bare,
-    /// not in the counted form of RFC 3004, which is accepted too.
+    /// Whether the client is iPXE. iPXE sends option 175, and `iPXE` as user class without the
+    /// length byte of RFC 3004; the form with the length byte is accepted too.
     pub(crate) fn is_ipxe(&self) -> bool {
         self.get(code::IPXE).is_some_and(|own| !own.is_empty())
             || matches!(self.get(code::USER_CLASS), Some(b"iPXE" | b"\x04iPXE"))
     }
 
-    /// Option 82 as it came.
+    /// Option 82 as received.
     pub(crate) fn relay_info(&self) -> Option<&[u8]> {
         self.get(code::RELAY_INFO)
     }
 
-    /// Does the relay want its answer at the port it sent from? (RFC 8357:
-    /// sub-option 19 of option 82.) The sub-options have the form of options, 0
-    /// and 255 excepted, which RFC 3046 does not assign.
+    /// Whether the relay requests the reply at its source port (RFC 8357: sub-option 19 of
+    /// option 82). The sub-options have the format of options, except for 0 and 255, which RFC
+    /// 3046 does not assign.
     pub(crate) fn relay_port_counts(&self) -> bool {
         scan(self.relay_info().unwrap_or_default()).any(|(code, _)| code == 19)
     }

@@ -1,16 +1,16 @@
-//! Which addresses of one range are free.
+//! Free addresses of one range.
 //!
-//! Kept as ranges of free addresses, so that taking, returning and finding one
-//! cost the logarithm of the number of ranges, however large the pool is. New
-//! addresses are given in turn: one that was returned is given last.
+//! Stored as ranges of free addresses, so that taking, returning and finding one cost the
+//! logarithm of the number of ranges, however large the pool is. Addresses are given in turn: a
+//! returned address is given last.
 
 use core::net::Ipv4Addr;
 use std::collections::BTreeMap;
 
 use crate::settings::Subnet;
 
-/// How many addresses in a row are passed over because they are reserved, in one
-/// search. Ours: the next search goes on where this one ended.
+/// How many reserved addresses in a row one search skips. Ours: the next search continues where
+/// this one ended.
 const PASSED_OVER_MAX: u32 = 1024;
 
 /// One address in this many, rounded up, is given to known machines only. Ours.
@@ -22,7 +22,8 @@ pub(crate) struct AddressPool {
     last: u32,
     /// First and last address of the whole network.
     network: (u32, u32),
-    /// Addresses of the network that belong to nobody's machine.
+    /// Addresses of the network that no machine can have: network, broadcast, server and
+    /// router.
     excluded: Vec<u32>,
     /// First to last of each free range; ranges never touch.
     free: BTreeMap<u32, u32>,
@@ -30,15 +31,14 @@ pub(crate) struct AddressPool {
     free_count: u64,
     /// How many of them unknown machines cannot take.
     reserve_for_known: u64,
-    /// Where to look next.
+    /// Where the next search starts.
     cursor: u32,
-    /// How many were free (all of them reserved) when none was found.
+    /// How many were free (all of them reserved) when a search found none.
     exhausted_at: Option<u64>,
 }
 
 impl AddressPool {
-    /// The pool of a subnet, without the network's own, the broadcast, our and
-    /// the router's address.
+    /// The pool of a subnet, without the network, broadcast, server and router addresses.
     pub(crate) fn new(subnet: &Subnet) -> Self {
         let own = [subnet.network, subnet.broadcast(), subnet.server];
         let kept_out: Vec<u32> = own
@@ -68,20 +68,20 @@ impl AddressPool {
             pool.take(Ipv4Addr::from_bits(address));
         }
         pool.excluded = kept_out;
-        // Two addresses or fewer are not worth dividing.
+        // Two addresses or fewer are not divided.
         if pool.free_count > 2 {
             pool.reserve_for_known = pool.free_count.div_ceil(KNOWN_SHARE);
         }
         pool
     }
 
-    /// Could a machine of this network have the address, by reservation at least?
+    /// Whether a machine of this network may have the address, at least by reservation.
     pub(crate) fn could_hold(&self, address: Ipv4Addr) -> bool {
         let bits = address.to_bits();
         (self.network.0..=self.network.1).contains(&bits) && !self.excluded.contains(&bits)
     }
 
-    /// Is the address ours to give to anybody?
+    /// Whether this pool may give the address.
     pub(crate) fn covers(&self, address: Ipv4Addr) -> bool {
         let bits = address.to_bits();
         (self.first..=self.last).contains(&bits) && !self.excluded.contains(&bits)
@@ -91,7 +91,7 @@ impl AddressPool {
         self.range_of(address.to_bits()).is_some()
     }
 
-    /// Takes the address out. False if it was not free.
+    /// Removes the address from the free ones. False if it was not free.
     pub(crate) fn take(&mut self, address: Ipv4Addr) -> bool {
         let bits = address.to_bits();
         let Some((start, end)) = self.range_of(bits) else {
@@ -108,7 +108,7 @@ impl AddressPool {
         true
     }
 
-    /// Puts the address back, if it is of this pool.
+    /// Returns the address, if it belongs to this pool.
     pub(crate) fn release(&mut self, address: Ipv4Addr) {
         if !self.covers(address) || self.is_free(address) {
             return;
@@ -129,7 +129,7 @@ impl AddressPool {
         self.free_count += 1;
     }
 
-    /// Takes out the next free address in turn that is not kept for somebody.
+    /// Takes the next free address that is not reserved.
     pub(crate) fn next(&mut self, kept: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
         let mut tries = self.free_count.min(u64::from(PASSED_OVER_MAX) + 1);
         while tries > 0 {
@@ -151,12 +151,12 @@ impl AddressPool {
         None
     }
 
-    /// Are the addresses that are free for known machines only?
+    /// Whether all free addresses are reserved for known machines.
     pub(crate) fn is_reserved_for_known(&self) -> bool {
         self.free_count > 0 && self.free_count <= self.reserve_for_known
     }
 
-    /// None was left at the last search, and none has come back since.
+    /// Whether the last search found no address and none was returned since.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.exhausted_at
             .is_some_and(|then| self.free_count <= then)
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_over_what_is_kept_for_somebody() {
+    fn skips_reserved_addresses() {
         let mut pool = AddressPool::new(&subnet(0));
         let kept = |address: Ipv4Addr| address.octets()[3] < 108;
         assert_eq!(pool.next(kept), Some(address(108)));
@@ -192,13 +192,13 @@ mod tests {
         assert!(!pool.is_exhausted());
         assert_eq!(pool.next(kept), None);
         assert!(pool.is_exhausted());
-        assert!(pool.is_free(address(100)), "it is still its owner's");
+        assert!(pool.is_free(address(100)), "its owner can still have it");
         pool.release(address(108));
         assert!(!pool.is_exhausted());
     }
 
     #[test]
-    fn a_search_among_very_many_kept_ones_has_an_end_and_goes_on() {
+    fn a_search_among_very_many_reserved_addresses_is_bounded_and_continues() {
         let mut subnet = subnet(0);
         subnet.network = Ipv4Addr::new(10, 0, 0, 0);
         subnet.prefix = 8;
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_what_was_returned_last() {
+    fn gives_a_returned_address_last() {
         let mut pool = AddressPool::new(&subnet(0));
         pool.next(nobodys);
         pool.release(address(100));

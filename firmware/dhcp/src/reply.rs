@@ -1,8 +1,8 @@
-//! The frames we send: which fields and options stand in which reply (RFC 2131
-//! table 3, RFC 4578, and what PXE 2.1 wants in option 43).
+//! Encodes replies: which fields and options are in which reply (RFC 2131 table 3, RFC 4578,
+//! and option 43 of PXE 2.1).
 //!
-//! What a client cannot do without is written first. If its frame is full, what
-//! it did not ask for is left out before what it asked for.
+//! Options that a client needs are written first. If the frame is full, options that the client
+//! did not request are omitted before those that it requested.
 
 use core::net::Ipv4Addr;
 
@@ -11,17 +11,17 @@ use crate::message::{DhcpMessage, DhcpMessageType, code};
 use crate::settings::{DNS_MAX, Subnet};
 use crate::writer::DhcpMessageWriter;
 
-/// What differs from one reply to the next.
+/// The fields that differ between replies.
 pub(crate) struct DhcpReplyContent<'a> {
     pub(crate) message_type: DhcpMessageType,
     pub(crate) subnet: &'a Subnet,
-    /// The address given; none in answer to INFORM.
+    /// The address given; none in a reply to INFORM.
     pub(crate) address: Option<Ipv4Addr>,
     pub(crate) boot: &'a DhcpBootInfo<'a>,
 }
 
-/// PXE sub-option 6 (discovery control) with bit 3: load the named file and
-/// look for no boot server; 255 ends the list.
+/// PXE sub-option 6 (discovery control) with bit 3: load the named file without a search for
+/// boot servers; 255 ends the list.
 const SKIP_DISCOVERY: [u8; 4] = [6, 1, 8, 255];
 
 /// iPXE sub-option 176 (`no-pxedhcp`): do not wait for a second server.
@@ -29,10 +29,10 @@ const NO_PROXY: [u8; 3] = [176, 1, 1];
 
 const PXE_CLASS: &[u8] = b"PXEClient";
 
-/// OVMF takes no offer for HTTP boot without this class.
+/// OVMF ignores offers for HTTP boot without this class.
 const HTTP_CLASS: &[u8] = b"HTTPClient";
 
-/// An OFFER or ACK. `None` if the relay's option leaves no room for it.
+/// An OFFER or ACK. `None` if the relay's option leaves no space for it.
 pub(crate) fn offer_or_ack(
     frame: &DhcpMessage<'_>,
     content: &DhcpReplyContent<'_>,
@@ -54,7 +54,7 @@ pub(crate) fn offer_or_ack(
         DhcpBootInfo::Script { .. } => writer.option(code::IPXE, &NO_PROXY),
         DhcpBootInfo::Http { .. } | DhcpBootInfo::Nothing => true,
     };
-    // RFC 2131 section 4.4.5: half, and seven eighths.
+    // RFC 2131 section 4.4.5: one half and seven eighths.
     let (renewal, rebinding) = (subnet.lease_s / 2, subnet.lease_s - subnet.lease_s / 8);
     for asked in [true, false] {
         let wanted = |code| frame.requests_option(code) == asked;
@@ -84,13 +84,13 @@ pub(crate) fn offer_or_ack(
     Some(writer.finish(frame.relay_info()))
 }
 
-/// What to boot, without an address: an OFFER beside that of another server, or
-/// the ACK of the boot service.
+/// A boot file without an address: an OFFER in addition to that of another server, or the ACK
+/// of the boot service.
 ///
-/// OVMF throws away every offer without address that has a discovery control in
-/// option 43 (it counts how many it has before it keeps the first), and asks the
-/// boot service if there is none; a BIOS needs the control to take the file at
-/// once. iPXE takes the file of an offer of class `PXEClient`.
+/// OVMF discards every offer without an address that has a discovery control in option 43 (it
+/// counts its offers before it keeps the first), and uses the boot service if there is none; a
+/// BIOS needs the control to load the file at once. iPXE loads the file of an offer of class
+/// `PXEClient`.
 pub(crate) fn boot_only(
     frame: &DhcpMessage<'_>,
     kind: DhcpMessageType,
@@ -100,7 +100,7 @@ pub(crate) fn boot_only(
     let mut writer = reply_to(frame, kind, server)?;
     writer.ciaddr(frame.ciaddr());
     if kind == DhcpMessageType::Offer {
-        // There is no address to send it to.
+        // The client has no address for a unicast reply.
         writer.broadcast();
     }
     add_boot(&mut writer, frame, boot);
@@ -131,7 +131,7 @@ pub(crate) fn nak(frame: &DhcpMessage<'_>, server: Ipv4Addr, why: &str) -> Optio
     Some(writer.finish(frame.relay_info()))
 }
 
-/// What every reply repeats of its request.
+/// The fields that every reply copies from its request.
 fn reply_to(
     frame: &DhcpMessage<'_>,
     kind: DhcpMessageType,
@@ -168,7 +168,7 @@ fn add_boot(writer: &mut DhcpMessageWriter, frame: &DhcpMessage<'_>, boot: &Dhcp
     }
 }
 
-/// PXE 2.1 has the server repeat the identifier.
+/// PXE 2.1 requires the server to copy the client machine identifier.
 fn echo_client_machine_id(writer: &mut DhcpMessageWriter, frame: &DhcpMessage<'_>) {
     if let Some(id) = frame.machine_id() {
         writer.option(code::MACHINE_ID, id);

@@ -1,8 +1,8 @@
 //! The server: one frame in, at most one reply and its lease changes out.
 //!
-//! A machine is known by its hardware address, not by option 61: the same
-//! machine is a ROM, a loader, a ramdisk and a system in turn, each with its own
-//! idea of an identifier, and must keep one address through all of them.
+//! A machine is identified by its hardware address, not by option 61: the same machine runs a
+//! ROM, a loader, a ramdisk and a system in turn, each with its own client identifier, and must
+//! keep one address through all of them.
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 
@@ -23,21 +23,21 @@ pub(crate) const SERVER_PORT: u16 = 67;
 /// The port of the boot service (PXE 2.1).
 pub(crate) const BOOT_PORT: u16 = 4011;
 
-/// Longest vendor class that is passed on. Ours.
+/// Longest vendor class that is recorded. Ours.
 const VENDOR_CLASS_BYTES_MAX: usize = 64;
 
-/// Where a frame came in.
+/// How a frame arrived.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DhcpArrival {
-    /// Where it was heard.
+    /// The link that received it.
     pub link: LinkId,
-    /// Our address there.
+    /// Our address on that link.
     pub local: Ipv4Addr,
-    /// Who sent the datagram.
+    /// Source of the datagram.
     pub source: SocketAddrV4,
     /// The port it was sent to: 67 and 4011 are ours, 68 is the clients'.
     pub port: u16,
-    /// The hardware address it came from, where frames are heard.
+    /// The source hardware address, where whole frames are received.
     pub from: Option<MacAddr>,
 }
 
@@ -54,58 +54,58 @@ impl DhcpArrival {
     }
 }
 
-/// Where a reply goes.
+/// Where a reply is sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DhcpDestination {
     /// To the relay: port 67, or the port it sent from if it asked for that.
     Relay(SocketAddrV4),
-    /// To a client without address on the link: to port 68, with this hardware
-    /// address, or to everybody.
+    /// To a client without an address on the link: to port 68, by this hardware address or by
+    /// broadcast.
     Client {
         /// Its hardware address.
         mac: MacAddr,
-        /// The address it is about to have; all ones in a refusal.
+        /// The address the client will have; all ones in a NAK.
         address: Ipv4Addr,
-        /// It cannot hear unicast yet.
+        /// The client cannot receive unicast yet.
         broadcast: bool,
     },
-    /// To a client that has this address, at port 68, by plain routing.
+    /// To a client that has this address, at port 68, by normal routing.
     Renewing(Ipv4Addr),
-    /// Back to who asked the boot service (port 4011), from that port.
+    /// To the sender of a boot service request (port 4011), from that port.
     BootServiceClient(SocketAddrV4),
 }
 
 /// A frame to send.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DhcpReply {
-    /// Where to.
+    /// The destination.
     pub to: DhcpDestination,
     /// The UDP payload.
     pub bytes: Vec<u8>,
 }
 
-/// What came of a frame.
+/// The result of handling a frame.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct DhcpOutcome {
-    /// What to send, once `changes` are durable.
+    /// The reply to send, once `changes` are durable.
     pub reply: Option<DhcpReply>,
-    /// What to make durable first, in this order.
+    /// The lease changes to make durable first, in this order.
     pub changes: Vec<LeaseChange>,
-    /// Who it was, if it was a client at all.
+    /// The client that sent it, if a client did.
     pub seen: Option<ClientSeen>,
-    /// The exchange, for the timeline of that client.
+    /// The note on the exchange, for the timeline of that client.
     pub note: Option<NoteKind>,
     /// Why there is no reply.
     pub dropped: Option<Reason>,
-    /// Another server that the frame tells of.
+    /// Another server that the frame reveals.
     pub foreign_server: Option<DhcpForeignServer>,
-    /// What a machine has, or is about to have, from another server.
+    /// The lease that a machine has, or is about to have, from another server.
     pub foreign_lease: Option<Lease>,
-    /// An address to ask for on the link, see [`Server::claimed`].
+    /// An address to probe by ARP on the link, see [`DhcpServer::claimed`].
     pub probe: Option<Ipv4Addr>,
 }
 
-/// The DHCP server.
+/// The DHCP server: settings and lease table.
 #[derive(Clone, Debug)]
 pub struct DhcpServer {
     pub(crate) settings: DhcpServerSettings,
@@ -126,8 +126,8 @@ impl DhcpServer {
         }
     }
 
-    /// Takes a durable lease back, counted anew from `now`. False if it cannot
-    /// be ours any more (the range was changed): the caller may forget it.
+    /// Restores a durable lease, with its time starting at `now`. False if the address is no
+    /// longer in our ranges (the settings were changed): the caller may remove the record.
     pub fn restore(&mut self, now: Tick, lease: Lease, machines: impl HostDirectory) -> bool {
         self.table.restore(now, lease, &machines)
     }
@@ -137,17 +137,17 @@ impl DhcpServer {
         self.table.forget(mac)
     }
 
-    /// Ends what is over. To be called at [`Server::deadline`].
+    /// Ends expired offers, leases and quarantines. To be called at [`DhcpServer::deadline`].
     pub fn expire(&mut self, now: Tick) -> Vec<LeaseChange> {
         self.table.expire(now)
     }
 
-    /// When a lease, an offer or a rest ends next.
+    /// When a lease, an offer or a quarantine ends next.
     pub fn deadline(&self) -> Option<Tick> {
         self.table.deadline()
     }
 
-    /// The address of a machine.
+    /// The leased address of a machine.
     pub fn lease_of(&self, mac: MacAddr) -> Option<Ipv4Addr> {
         self.table.lease_of(mac)
     }
@@ -157,8 +157,8 @@ impl DhcpServer {
         self.table.leases()
     }
 
-    /// First and last address of each range in which none was left when somebody
-    /// asked, and none has come back since.
+    /// First and last address of each range whose last request found no free address, and to
+    /// which none was returned since.
     pub fn exhausted(&self) -> impl Iterator<Item = (Ipv4Addr, Ipv4Addr)> {
         let subnets = &self.settings.subnets;
         self.table
@@ -167,20 +167,20 @@ impl DhcpServer {
             .map(|subnet| (subnet.first, subnet.last))
     }
 
-    /// Could the address be kept for a machine: is it one of our networks', and not
-    /// the box's, the router's or nobody's? Where no network is ours, all could.
+    /// Whether the address can be reserved for a machine: it is in one of our networks, and is
+    /// not the network, broadcast, server or router address. Without any configured network,
+    /// every address can.
     pub fn could_keep(&self, address: Ipv4Addr) -> bool {
         self.settings.subnets.is_empty() || self.table.could_hold(address)
     }
 
-    /// A machine answers for an address. True if we had that address in mind for
-    /// another: who was only offered it will be refused and it rests for a while;
-    /// who has leased it keeps it.
+    /// A machine claims an address by ARP. True if that address is offered or leased to another
+    /// machine: the offer is withdrawn and the address goes into quarantine; a lease stays.
     pub fn claimed(&mut self, now: Tick, address: Ipv4Addr, mac: MacAddr) -> bool {
         self.table.claimed(now, address, mac)
     }
 
-    /// Answers one frame.
+    /// Handles one frame.
     pub fn handle(
         &mut self,
         now: Tick,
@@ -228,7 +228,7 @@ impl DhcpServer {
         self.settings.links.get(usize::from(id.0))
     }
 
-    /// Is this one of our own addresses?
+    /// Whether this is one of our own addresses.
     pub(crate) fn is_ours(&self, address: Ipv4Addr, arrived: &DhcpArrival) -> bool {
         let DhcpServerSettings { links, subnets } = &self.settings;
         address == arrived.local

@@ -1,5 +1,5 @@
-//! What the operator decided. The server takes any settings without panic;
-//! [`Settings::mistakes`] says beforehand which of them make no sense.
+//! Settings of the DHCP server. The server accepts any settings without panic;
+//! [`DhcpServerSettings::mistakes`] lists those that are invalid.
 
 use core::net::Ipv4Addr;
 
@@ -14,18 +14,18 @@ pub const SUBNETS_MAX: usize = 64;
 /// Name servers of one subnet. Ours.
 pub const DNS_MAX: usize = 4;
 
-/// Shortest lease. Ours: below it, renewals would load the wire for nothing.
+/// Shortest lease. Ours: with shorter leases, renewals would load the network without need.
 pub const LEASE_S_MIN: u32 = 60;
 
 /// Longest loader name or URL: what fits one option (RFC 2132 section 2).
 pub const BOOT_TEXT_BYTES_MAX: usize = 255;
 
-/// Everything the server is told at its start.
+/// All settings of the server.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct DhcpServerSettings {
-    /// Where DHCP is heard; a [`LinkId`](trivet_model::LinkId) counts these.
+    /// The links that receive DHCP; a [`LinkId`](trivet_model::LinkId) is an index into these.
     pub links: Vec<DhcpLinkSettings>,
-    /// Where addresses are given.
+    /// The networks in which this server gives addresses.
     pub subnets: Vec<Subnet>,
 }
 
@@ -34,33 +34,32 @@ pub struct DhcpServerSettings {
 pub struct DhcpLinkSettings {
     /// The interface's name, or the address.
     pub name: String,
-    /// What we do there.
+    /// The DHCP mode of this link.
     pub mode: LinkMode,
-    /// Machines that the caller does not know are answered too.
+    /// Whether unknown machines get replies too.
     pub discovery: bool,
-    /// Our address there.
+    /// Our address on this link.
     pub server: Ipv4Addr,
-    /// What machines boot where others give the addresses (proxy).
+    /// The boot settings where another server gives the addresses (proxy mode).
     pub boot: BootServer,
-    /// It is for what relays pass on, wherever that is heard.
+    /// This entry is for relayed frames, whichever link receives them.
     pub relayed: bool,
-    /// The network of its machines and the length of its prefix, where addresses are
-    /// given.
+    /// The network of its machines and its prefix length, where this server gives addresses.
     pub network: Option<(Ipv4Addr, u8)>,
 }
 
 impl DhcpLinkSettings {
-    /// Is it for what a relay with this address passes on?
+    /// Whether this link is for frames of a relay with this address.
     pub(crate) fn serves_relay(&self, relay: Ipv4Addr) -> bool {
         let on_it = |(network, prefix)| (relay & mask(prefix)) == network & mask(prefix);
         self.relayed && self.network.is_none_or(on_it)
     }
 }
 
-/// One network and the part of it that is ours to give.
+/// One network and the range that this server gives.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Subnet {
-    /// The network's own address.
+    /// The network address.
     pub network: Ipv4Addr,
     /// Length of its prefix.
     pub prefix: u8,
@@ -70,34 +69,33 @@ pub struct Subnet {
     pub last: Ipv4Addr,
     /// Our address as the clients see it (option 54).
     pub server: Ipv4Addr,
-    /// The way out, if there is one.
+    /// The default router, if there is one.
     pub router: Option<Ipv4Addr>,
     /// Name servers.
     pub dns: Vec<Ipv4Addr>,
-    /// What to boot.
+    /// The boot settings.
     pub boot: BootServer,
-    /// Only machines that the caller knows get an address.
+    /// Whether only known machines get an address.
     pub known_only: bool,
-    /// How long a lease lasts.
+    /// Lease time in seconds.
     pub lease_s: u32,
 }
 
-/// What each kind of firmware is told to load.
+/// Which boot file each firmware type gets.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BootServer {
-    /// Where the first loader is.
+    /// The TFTP server of the first loader.
     pub tftp: Ipv4Addr,
     /// First loaders, by firmware.
     pub loaders: LoaderFileNames,
-    /// The script iPXE gets; `{mac}` in it becomes the client's address.
+    /// The URL of the iPXE script; `{mac}` in it becomes the client's hardware address.
     pub script_url: String,
-    /// Where UEFI that boots by HTTP finds the same loaders, without a slash at the
-    /// end; such firmware gets an address only where there is none.
+    /// Base URL of the same loaders for UEFI HTTP boot, without a slash at the end; without it
+    /// such firmware gets an address only.
     pub loaders_url: Option<String>,
 }
 
-/// The first loader of each kind of firmware; firmware without one gets an address
-/// only.
+/// The first loader of each firmware type; firmware without one gets an address only.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct LoaderFileNames {
     /// BIOS.
@@ -123,7 +121,7 @@ impl LoaderFileNames {
 }
 
 impl BootServer {
-    /// The usual loaders.
+    /// Boot settings with the default loaders.
     pub fn new(tftp: Ipv4Addr, script_url: impl Into<String>) -> Self {
         Self {
             tftp,
@@ -145,18 +143,18 @@ impl Subnet {
         mask(self.prefix)
     }
 
-    /// The address that reaches all of the network.
+    /// The broadcast address of the network.
     pub fn broadcast(&self) -> Ipv4Addr {
         self.network | !self.mask()
     }
 
-    /// Is the address on this network?
+    /// Whether the address is in this network.
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         address & self.mask() == self.network & self.mask()
     }
 }
 
-/// One thing in the settings that makes no sense.
+/// One invalid setting.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum DhcpSettingsError {
     /// More links than [`LINKS_MAX`].
@@ -179,7 +177,7 @@ pub enum DhcpSettingsError {
         /// As given.
         lease_s: u32,
     },
-    /// The prefix leaves no room for hosts.
+    /// The prefix leaves no space for hosts.
     #[error("prefix /{prefix} of {network} is not between 8 and 30")]
     BadPrefix {
         /// Which subnet.
@@ -232,7 +230,7 @@ pub enum DhcpSettingsError {
 }
 
 impl DhcpServerSettings {
-    /// Everything that makes no sense; empty when all is well.
+    /// All invalid settings; empty if there are none.
     pub fn mistakes(&self) -> Vec<DhcpSettingsError> {
         let mut found = Vec::new();
         if self.links.len() > LINKS_MAX {

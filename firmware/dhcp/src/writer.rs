@@ -1,4 +1,4 @@
-//! Frames put together, ours and those of simulated machines.
+//! Encodes DHCP messages, of the server and of simulated machines.
 
 use core::net::Ipv4Addr;
 
@@ -6,17 +6,16 @@ use trivet_model::MacAddr;
 
 use crate::message::{FILE, HEADER_BYTES, MAGIC, MESSAGE_BYTES_MAX, code};
 
-/// A frame that grows option by option and never past its size.
+/// A message that grows by options, up to its size limit.
 #[derive(Clone, Debug)]
 pub(crate) struct DhcpMessageWriter {
     bytes: Vec<u8>,
-    /// How long it may become, the end and option 82 not counted.
+    /// Its size limit, without the end option and option 82.
     size_max: usize,
 }
 
 impl DhcpMessageWriter {
-    /// A frame from or for this machine; `operation` is 1 to the server and 2 to
-    /// the client.
+    /// A message from or to this machine; `operation` is 1 to the server and 2 to the client.
     pub(crate) fn new(operation: u8, xid: [u8; 4], mac: MacAddr) -> Self {
         let mut bytes = Vec::with_capacity(512);
         bytes.extend([operation, 1, 6, 0]);
@@ -31,8 +30,8 @@ impl DhcpMessageWriter {
         }
     }
 
-    /// Keeps to what the client takes, and with option 82 to a frame; the relay
-    /// takes that option out, so it is none of the client's.
+    /// Limits the size to what the client accepts, and with option 82 to one frame; the relay
+    /// removes that option, so it does not count for the client.
     pub(crate) fn limit(&mut self, client_bytes: usize, relay_info: Option<&[u8]>) {
         let info = relay_info.map_or(0, encoded_bytes);
         let frame = MESSAGE_BYTES_MAX.saturating_sub(info);
@@ -47,7 +46,7 @@ impl DhcpMessageWriter {
         self.bytes[10..12].copy_from_slice(&flags);
     }
 
-    /// The highest bit of the flags.
+    /// Sets the broadcast flag.
     pub(crate) fn broadcast(&mut self) {
         self.bytes[10] |= 0x80;
     }
@@ -68,15 +67,15 @@ impl DhcpMessageWriter {
         self.bytes[24..28].copy_from_slice(&address.octets());
     }
 
-    /// The `file` field, if the text fits with its ending zero.
+    /// Writes the `file` field, if the text and its terminating zero fit.
     pub(crate) fn file(&mut self, text: &str) {
         if text.len() < FILE.len() {
             self.bytes[FILE.start..FILE.start + text.len()].copy_from_slice(text.as_bytes());
         }
     }
 
-    /// Appends an option, split if it is long (RFC 3396). False, and nothing is
-    /// written, if there is no room.
+    /// Appends an option, split if it is long (RFC 3396). False, and nothing is written, if
+    /// there is no space.
     pub(crate) fn option(&mut self, code: u8, value: &[u8]) -> bool {
         let fits = self.bytes.len() + encoded_bytes(value) <= self.size_max;
         if fits {
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn what_is_encoded_is_decoded() {
         let mut writer = fresh();
         writer.broadcast();
         writer.ciaddr(Ipv4Addr::new(1, 0, 0, 1));
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_left_out_whole() {
+    fn an_option_that_does_not_fit_is_omitted_whole() {
         let mut writer = fresh();
         writer.limit(400, None);
         assert!(!writer.option(code::VENDOR_CLASS, &[5; 155]));
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn with_the_relays_option_it_is_still_one_frame() {
+    fn with_the_relay_option_it_is_still_one_frame() {
         let info = [7; 1000];
         let mut writer = fresh();
         writer.limit(MESSAGE_BYTES_MAX, Some(&info));

@@ -11,14 +11,14 @@ use trivet_bootfiles::{
 use crate::FuzzTarget;
 
 pub(crate) const REQUESTS: FuzzTarget = FuzzTarget {
-    name: "httpboot_requests",
+    name: "bootfiles_requests",
     run: requests,
     seeds: request_seeds,
     regressions: &[],
 };
 
 pub(crate) const PATHS: FuzzTarget = FuzzTarget {
-    name: "httpboot_paths",
+    name: "bootfiles_paths",
     run: paths,
     seeds: path_seeds,
     regressions: &[],

@@ -14,7 +14,7 @@ use crate::FuzzTarget;
 use crate::input::FuzzInput;
 
 pub(crate) const BMC_REQUESTS: FuzzTarget = FuzzTarget {
-    name: "ipmi_errands",
+    name: "ipmi_bmc_requests",
     run: bmc_requests,
     seeds: bmc_request_seeds,
     regressions: &[],

@@ -14,7 +14,7 @@ use trivet_model::{MacAddr, Tick};
 use crate::FuzzTarget;
 
 pub(crate) const FRAMES: FuzzTarget = FuzzTarget {
-    name: "lan_frames",
+    name: "link_frames",
     run,
     seeds,
     regressions: &[],

@@ -86,7 +86,7 @@ fn all_were_observed(met: &BTreeMap<String, u64>) {
         "AwaitStep write_image",
         "AwaitBootloader",
     ];
-    // Rescues are rare in seeds; `staged` has each fault there too.
+    // Rescues are rare in seeds; `fault_points` has each fault there too.
     let agent = &AGENT_JOB_POINTS[..AGENT_JOB_POINTS.len() - 1];
     let all = &JOB_POINTS[..JOB_POINTS.len() - 1];
     let required: [(&str, &[&str]); 16] = [

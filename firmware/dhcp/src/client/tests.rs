@@ -22,7 +22,7 @@ fn served(server: &mut DhcpServer, now: Tick, client: &mut DhcpClient) {
     }
 }
 
-/// A client that has its address, and its server.
+/// A server and a client that has a lease.
 fn bound() -> (DhcpServer, DhcpClient) {
     let mut server = DhcpServer::new(settings());
     let mut client = client();
@@ -33,7 +33,7 @@ fn bound() -> (DhcpServer, DhcpClient) {
 }
 
 #[test]
-fn gets_an_address_and_what_to_load() {
+fn gets_an_address_and_a_boot_file() {
     let (_, client) = bound();
     let want = BoundLease {
         address: Ipv4Addr::new(10, 0, 0, 100),
@@ -114,7 +114,7 @@ fn starts_over_when_the_request_is_not_answered() {
 }
 
 #[test]
-fn renews_without_a_new_address_and_keeps_it_when_nobody_answers() {
+fn renews_without_a_new_address_and_keeps_it_without_a_reply() {
     let (mut server, mut client) = bound();
     client.renew(Tick(300_000));
     served(&mut server, Tick(300_000), &mut client);

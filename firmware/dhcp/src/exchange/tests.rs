@@ -1,4 +1,4 @@
-//! Modes: who is answered what on which link.
+//! DHCP modes: which client gets which reply on which link.
 
 use super::*;
 use crate::client::DhcpClient;
@@ -39,7 +39,7 @@ fn discover(arch: Option<u16>, ipxe: bool) -> Vec<u8> {
     client.transmit().unwrap()
 }
 
-/// What firmware asks a boot server: a REQUEST that has its address already.
+/// A boot service request of firmware: a REQUEST from a client that already has its address.
 fn boot_request(kind: DhcpMessageType, class: &[u8], arch: u8) -> Vec<u8> {
     let mut writer = DhcpMessageWriter::new(1, [3; 4], MAC);
     writer.ciaddr(CLIENT);
@@ -60,7 +60,7 @@ fn reply(outcome: &DhcpOutcome) -> message::DhcpMessage<'_> {
     message::decode(&reply.bytes, 2).unwrap()
 }
 
-/// An option of a reply, also one that servers do not read.
+/// An option of a reply, including options that servers do not read.
 fn option(outcome: &DhcpOutcome, code: u8) -> Option<Vec<u8>> {
     use dhcproto::v4::{Message, OptionCode};
     use dhcproto::{Decodable, Decoder, Encodable};
@@ -217,7 +217,7 @@ fn proxy_mode_replies_to_unknown_machines_with_discovery_only() {
 }
 
 #[test]
-fn the_boot_service_answers_who_asked() {
+fn the_boot_service_replies_to_the_sender() {
     for mode in [LinkMode::Proxy, LinkMode::Server] {
         for kind in [DhcpMessageType::Request, DhcpMessageType::Inform] {
             let mut server = server(mode, true);
@@ -241,7 +241,7 @@ fn the_boot_service_answers_who_asked() {
 }
 
 #[test]
-fn the_boot_service_answers_nobody_without_an_address() {
+fn the_boot_service_does_not_reply_to_a_client_without_an_address() {
     let mut server = server(LinkMode::Proxy, true);
     let nowhere = DhcpArrival {
         port: BOOT_PORT,
@@ -306,21 +306,21 @@ fn an_unknown_machine_gets_only_what_it_was_offered() {
     };
     let refused = handle(&mut server, &select(), false);
     assert_eq!(reply(&refused).message_type, DhcpMessageType::Nak);
-    assert_eq!(refused.changes, [], "nothing is kept for it");
+    assert_eq!(refused.changes, [], "no lease is recorded");
     let known = handle(&mut server.clone(), &select(), true);
     assert_eq!(
         reply(&known).message_type,
         DhcpMessageType::Ack,
-        "a node is believed"
+        "an enrolled node may request it"
     );
     handle(&mut server, &discover(None, false), false);
     let offered = handle(&mut server, &select(), false);
     assert_eq!(reply(&offered).message_type, DhcpMessageType::Ack);
 }
 
-/// One interface that only listens to its own network may still be where relays send to.
+/// An interface that only listens to its own network may still receive frames from relays.
 #[test]
-fn what_a_relay_passes_on_follows_the_rules_of_the_network_it_stands_in() {
+fn a_relayed_frame_follows_the_mode_of_the_relays_network() {
     let mut settings = settings();
     let far = |third: u8, mode| DhcpLinkSettings {
         relayed: true,
@@ -348,14 +348,14 @@ fn what_a_relay_passes_on_follows_the_rules_of_the_network_it_stands_in() {
             frame.yiaddr()
         })
     };
-    assert_eq!(through([10, 0, 0, 254], Some(7)), None, "nobody knows it");
+    assert_eq!(through([10, 0, 0, 254], Some(7)), None, "unknown machine");
     assert_eq!(through([10, 0, 1, 254], Some(7)), Some(subnet(1).first));
     let elsewhere = through([192, 0, 2, 1], Some(7));
-    assert_eq!(elsewhere, Some(Ipv4Addr::UNSPECIFIED), "only what to boot");
+    assert_eq!(elsewhere, Some(Ipv4Addr::UNSPECIFIED), "boot file only");
 }
 
 #[test]
-fn who_was_offered_a_taken_address_is_refused_and_gets_another() {
+fn a_client_offered_an_address_in_use_is_refused_and_gets_another() {
     let mut server = server(LinkMode::Server, true);
     let mut client = DhcpClient::new(MAC, None, false, None, None);
     client.start(Tick(0));
@@ -381,7 +381,7 @@ fn who_was_offered_a_taken_address_is_refused_and_gets_another() {
 }
 
 #[test]
-fn an_exchange_is_told_in_words() {
+fn an_exchange_becomes_a_readable_note() {
     let mut server = server(LinkMode::Server, false);
     let said = |outcome: DhcpOutcome| outcome.note.unwrap().to_string();
     let offer = handle(&mut server, &discover(Some(0), false), true);

@@ -40,7 +40,7 @@ fn foreign_server(bytes: &[u8], arrived: DhcpArrival) -> Option<DhcpForeignServe
 }
 
 #[test]
-fn an_answer_gives_its_server_away() {
+fn a_reply_reveals_its_server() {
     for kind in [
         DhcpMessageType::Offer,
         DhcpMessageType::Ack,
@@ -62,7 +62,7 @@ fn an_answer_gives_its_server_away() {
 }
 
 #[test]
-fn without_an_identifier_it_is_called_by_where_it_sends_from() {
+fn without_an_identifier_it_is_named_by_its_source_address() {
     let mut writer = DhcpMessageWriter::new(2, [1; 4], CLIENT);
     writer.option(code::MESSAGE_TYPE, &[2]);
     let found = foreign_server(&writer.finish(None), arrival(OTHER)).unwrap();
@@ -70,7 +70,7 @@ fn without_an_identifier_it_is_called_by_where_it_sends_from() {
 }
 
 #[test]
-fn an_offer_without_address_is_a_proxys() {
+fn an_offer_without_address_comes_from_a_proxy() {
     let bytes = answer(DhcpMessageType::Offer, OTHER, |_| ());
     assert!(foreign_server(&bytes, arrival(OTHER)).unwrap().proxy);
     let to_inform = answer(DhcpMessageType::Ack, OTHER, |_| ());
@@ -82,7 +82,7 @@ fn an_offer_without_address_is_a_proxys() {
 }
 
 #[test]
-fn our_own_answers_are_nobody_elses() {
+fn our_own_replies_are_not_foreign() {
     let second = Ipv4Addr::new(10, 0, 1, 1);
     let of_a_link = Ipv4Addr::new(10, 7, 7, 7);
     for ours in [OURS, second, of_a_link] {
@@ -113,7 +113,7 @@ fn behind_a_relay_the_hardware_address_is_not_the_servers() {
 }
 
 #[test]
-fn nonsense_gives_nobody_away() {
+fn invalid_frames_reveal_no_server() {
     for address in [
         Ipv4Addr::UNSPECIFIED,
         Ipv4Addr::BROADCAST,
@@ -140,7 +140,7 @@ fn nonsense_gives_nobody_away() {
 }
 
 #[test]
-fn a_client_that_chose_another_gives_it_away_without_its_hardware_address() {
+fn a_client_that_chose_another_server_reveals_it_without_its_hardware_address() {
     let request = |kind: DhcpMessageType, server| {
         let mut writer = DhcpMessageWriter::new(1, [1; 4], CLIENT);
         writer.option(code::MESSAGE_TYPE, &[kind.number()]);
@@ -168,7 +168,7 @@ fn a_client_that_chose_another_gives_it_away_without_its_hardware_address() {
 }
 
 #[test]
-fn what_others_give_is_known_from_their_word_and_the_clients() {
+fn foreign_leases_are_known_from_servers_and_from_clients() {
     let address = Ipv4Addr::new(10, 0, 0, 50);
     let lease = Some(Lease {
         mac: CLIENT,
@@ -189,7 +189,7 @@ fn what_others_give_is_known_from_their_word_and_the_clients() {
     let offer = answer(DhcpMessageType::Offer, OTHER, |writer| {
         writer.yiaddr(address)
     });
-    assert_eq!(tells(&offer, 68), None, "it may take another");
+    assert_eq!(tells(&offer, 68), None, "it may choose another offer");
     let asks = |server: Ipv4Addr, has: Ipv4Addr| {
         let mut writer = DhcpMessageWriter::new(1, [1; 4], CLIENT);
         writer.ciaddr(has);

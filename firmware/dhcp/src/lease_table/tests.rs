@@ -5,7 +5,7 @@ fn table() -> LeaseTable {
     LeaseTable::new(&settings())
 }
 
-/// A table whose first subnet has room for 65,534 machines and more.
+/// A table whose first subnet has more than 65,534 addresses.
 fn wide() -> LeaseTable {
     let mut settings = settings();
     let subnet = &mut settings.subnets[0];
@@ -84,7 +84,7 @@ fn a_machine_gets_the_address_it_had() {
 }
 
 #[test]
-fn a_wish_is_granted_when_it_is_free() {
+fn a_requested_address_is_given_if_it_is_free() {
     let mut table = table();
     granted(&mut table, 0, 1, address(105));
     let mut wish = |number, last| {
@@ -106,7 +106,7 @@ fn a_wish_is_granted_when_it_is_free() {
 }
 
 #[test]
-fn an_exhausted_pool_is_told_and_recovers() {
+fn an_exhausted_pool_is_reported_and_recovers() {
     let mut table = table();
     let mut known = |now, number| {
         let offered = table.offer(
@@ -129,18 +129,18 @@ fn an_exhausted_pool_is_told_and_recovers() {
 #[test]
 fn unknown_machines_cannot_take_the_last_addresses() {
     let mut table = table();
-    // A quarter of ten, rounded up, stays.
+    // A quarter of ten, rounded up, stays free.
     for number in 0..7 {
         offered(&mut table, 0, number).unwrap();
     }
     assert_eq!(offered(&mut table, 1, 10), Err(Reason::KeptForKnown));
-    // Neither by naming an address, nor by claiming to have had it.
+    // Neither with a requested address, nor with a former address.
     let wish = Some(address(109));
     let wished = table.offer(Tick(1), 0, mac(10), wish, &NO_KNOWN_HOST, &mut vec![]);
     assert_eq!(wished, Err(Reason::KeptForKnown));
     assert!(!table.may_have(0, mac(10), address(109), &NO_KNOWN_HOST));
     assert!(table.may_have(0, mac(10), address(109), &ALL_HOSTS_KNOWN));
-    // What one has it may keep.
+    // A machine may keep its own address.
     let own = table.offer_of(mac(3)).unwrap();
     assert!(table.may_have(0, mac(3), own, &NO_KNOWN_HOST));
     for number in 20..23 {
@@ -165,7 +165,7 @@ fn moving_to_another_subnet_ends_the_old_lease_at_the_request() {
 }
 
 #[test]
-fn a_declined_address_rests_for_a_while() {
+fn a_declined_address_is_in_quarantine_for_a_while() {
     let mut table = table();
     granted(&mut table, 0, 1, address(100));
     let change = table.decline(Tick(0), mac(1), address(100)).unwrap();
@@ -177,7 +177,7 @@ fn a_declined_address_rests_for_a_while() {
 }
 
 #[test]
-fn nobody_declines_what_he_does_not_hold() {
+fn only_its_holder_declines_an_address() {
     let mut table = table();
     granted(&mut table, 0, 1, address(100));
     let refused = table.decline(Tick(0), mac(2), address(100));
@@ -186,7 +186,7 @@ fn nobody_declines_what_he_does_not_hold() {
 }
 
 #[test]
-fn setting_aside_one_too_many_gives_the_oldest_back() {
+fn one_quarantine_too_many_releases_the_oldest() {
     let mut table = wide();
     let mut declined = vec![];
     for number in 0..=QUARANTINED_MAX as u32 {
@@ -214,7 +214,7 @@ fn offers_have_a_bound() {
     }
     assert!(
         table.unknown_offers.is_empty(),
-        "the known have taken their places"
+        "the slots of known machines are in use"
     );
     let one_more = table.offer(Tick(2), 0, mac(more), None, &ALL_HOSTS_KNOWN, &mut vec![]);
     assert_eq!(one_more, Err(Reason::TooManyOffers));
@@ -233,14 +233,14 @@ fn leases_and_the_memory_of_them_have_a_bound() {
     let refused = table.grant(Tick(1), 0, mac(more), numbered(more), &mut vec![]);
     assert_eq!(refused, Err(Reason::TooManyLeases));
     let moved = granted(&mut table, 1, 0, numbered(more));
-    assert_eq!(moved.len(), 2, "moving needs no room");
+    assert_eq!(moved.len(), 2, "a move needs no further slot");
     let ended = table.expire(Tick(10_000_000));
     assert_eq!(ended.len(), LEASES_MAX);
     assert_eq!(table.former_addresses.len(), FORMER_ADDRESSES_MAX);
 }
 
 #[test]
-fn a_restored_lease_counts_anew_and_foreign_ones_are_refused() {
+fn a_restored_lease_starts_again_and_foreign_ones_are_refused() {
     let mut table = table();
     let lease = |number, address| Lease {
         mac: mac(number),
@@ -274,7 +274,7 @@ fn forgetting_ends_lease_and_offer() {
     assert!(table.machines.is_empty() && table.held.is_empty());
 }
 
-/// Machine 1 has 10.0.0.105 reserved, machine 2 10.0.0.9, out of the range.
+/// Machine 1 has 10.0.0.105 reserved, machine 2 has 10.0.0.9, which is outside the range.
 struct ReservedHosts;
 
 impl HostDirectory for ReservedHosts {
@@ -301,7 +301,7 @@ fn offered_reserved(table: &mut LeaseTable, number: u32, wish: Option<Ipv4Addr>)
 }
 
 #[test]
-fn a_reserved_address_goes_to_its_machine_and_to_nobody_else() {
+fn a_reserved_address_goes_to_its_machine_only() {
     let mut table = table();
     assert_eq!(
         offered_reserved(&mut table, 3, Some(address(105))),
@@ -342,7 +342,7 @@ fn a_reservation_made_later_is_obeyed_as_soon_as_the_address_is_free() {
     assert_eq!(
         offered_reserved(&mut table, 3, None),
         address(101),
-        "not its old one"
+        "not its former one"
     );
     assert_eq!(offered_reserved(&mut table, 1, None), address(105));
     let changes = granted(&mut table, 0, 1, address(105));
@@ -350,7 +350,7 @@ fn a_reservation_made_later_is_obeyed_as_soon_as_the_address_is_free() {
 }
 
 #[test]
-fn what_was_only_offered_to_another_is_its_owners() {
+fn an_offered_address_is_withdrawn_for_the_owner_of_its_reservation() {
     let mut table = table();
     let wish = Some(address(105));
     table
@@ -399,7 +399,7 @@ fn a_known_machine_takes_the_oldest_offer_to_an_unknown_machine_and_never_a_leas
     for number in 70..73 {
         known(number).unwrap();
     }
-    assert_eq!(known(73), Ok(address(102)), "machine 0 has asked again");
+    assert_eq!(known(73), Ok(address(102)), "machine 0 has sent DISCOVER again");
     for number in 74..79 {
         known(number).unwrap();
     }
@@ -417,11 +417,11 @@ fn an_offered_address_that_answers_is_set_aside() {
     assert!(!table.claimed(Tick(1), first, mac(1)), "its own");
     assert!(table.claimed(Tick(1), first, mac(9)));
     assert!(!table.may_have(0, mac(1), first, &NO_KNOWN_HOST));
-    assert!(!table.claimed(Tick(2), first, mac(9)), "known by now");
+    assert!(!table.claimed(Tick(2), first, mac(9)), "already in quarantine");
     assert_eq!(offered(&mut table, 2, 1), Ok(address(101)));
     assert!(
         !table.claimed(Tick(2), address(109), mac(9)),
-        "nobody was given it"
+        "no machine has it"
     );
     table.expire(Tick(1 + QUARANTINE_MS));
     assert!(table.may_have(0, mac(1), first, &NO_KNOWN_HOST));
@@ -437,7 +437,7 @@ fn a_leased_address_that_answers_elsewhere_stays_leased() {
 }
 
 #[test]
-fn an_offer_is_fresh_unless_the_machine_had_the_address() {
+fn an_offer_is_new_unless_the_machine_had_the_address() {
     let mut table = table();
     let fresh = |table: &mut LeaseTable| {
         let offered = table.offer(Tick(0), 0, mac(1), None, &NO_KNOWN_HOST, &mut vec![]);

@@ -12,7 +12,7 @@ fn frame(options: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Leaks its bytes, so that a test can look at the frame as long as it likes.
+/// Leaks its bytes, so that a test can use the message without a lifetime.
 #[track_caller]
 fn decoded(options: &[u8]) -> DhcpMessage<'static> {
     decode(frame(options).leak(), 1).unwrap()
@@ -72,7 +72,7 @@ fn a_bad_option_does_not_hide_the_others() {
 }
 
 #[test]
-fn a_length_past_the_end_loses_only_that_option() {
+fn a_length_past_the_end_drops_only_that_option() {
     let frame = decoded(&[53, 1, 1, 50, 4, 10, 0]);
     assert_eq!(frame.message_type, DhcpMessageType::Discover);
     assert_eq!(frame.requested(), None);
@@ -153,7 +153,7 @@ fn a_relay_port_is_noticed() {
 }
 
 #[test]
-fn what_the_client_takes_has_a_least_and_a_most() {
+fn the_accepted_size_has_a_minimum_and_a_maximum() {
     let size = |value: &[u8]| {
         let options = [&[53, 1, 1, 57, value.len() as u8][..], value].concat();
         decoded(&options).size_max()
@@ -166,7 +166,7 @@ fn what_the_client_takes_has_a_least_and_a_most() {
 }
 
 #[test]
-fn kinds_have_their_numbers_and_names() {
+fn message_types_have_their_numbers_and_names() {
     for number in 1..=8 {
         assert_eq!(DhcpMessageType::read(number).number(), number);
     }
@@ -187,7 +187,7 @@ fn very_many_options_cost_no_more_than_those_we_read() {
     assert_eq!(decoded(&options).options.len(), 1);
 }
 
-/// Every frame that the other implementation writes is read alike.
+/// Every frame that the other implementation encodes is decoded to the same values.
 #[test]
 fn reads_what_another_implementation_reads() {
     use dhcproto::v4::{DhcpOption, Message, OptionCode};

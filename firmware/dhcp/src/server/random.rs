@@ -1,6 +1,6 @@
-//! Seeded clients against the server: lost frames, restarts, expiry, nonsense.
-//! Checked after every step: no address is used by two machines, what is
-//! durable is what the server has leased, and no reply promises more than that.
+//! Random clients against the server: lost frames, restarts, expiry, invalid frames. Checked
+//! after every step: no address is used by two machines, the durable leases are those in
+//! memory, and no reply grants more than that.
 
 use super::*;
 use crate::client::DhcpClient;
@@ -14,7 +14,7 @@ struct RandomDhcpClient {
     mac: MacAddr,
     client: DhcpClient,
     relay: Option<Ipv4Addr>,
-    /// What it uses, and until when by its own clock.
+    /// The address it uses, and until when by its own clock.
     uses: Option<(Ipv4Addr, Tick)>,
 }
 
@@ -75,7 +75,7 @@ impl RandomDhcpNetwork {
         }
     }
 
-    /// Sends what the machine has to send; the answer may be lost.
+    /// Sends the frames of the machine; the reply may be lost.
     fn exchange(&mut self, at: usize) {
         while let Some(bytes) = self.machines[at].client.transmit() {
             if self.random.chance(150) {
@@ -91,7 +91,7 @@ impl RandomDhcpNetwork {
     fn deliver(&mut self, at: usize, bytes: &[u8]) {
         let outcome = self.server.handle(self.now, bytes, arrival(), |_| false);
         self.keep(&outcome.changes);
-        // Power is cut after the commit and before the reply, now and then.
+        // A power cut after the commit and before the reply, at random.
         if self.random.chance(20) {
             self.restart();
             return;
@@ -103,7 +103,7 @@ impl RandomDhcpNetwork {
         let machine = &mut self.machines[at];
         machine.client.datagram(self.now, &reply.bytes);
         if let Some(bound) = machine.client.bound() {
-            // A client counts from when the reply arrives, at the latest.
+            // A client counts from the arrival of the reply, at the latest.
             let until = self.now.after_ms(u64::from(bound.lease_s) * 1000);
             if machine.client.deadline().is_none() {
                 machine.uses = Some((bound.address, until));
@@ -115,7 +115,7 @@ impl RandomDhcpNetwork {
     }
 
     fn restart(&mut self) {
-        // A tick means nothing after a restart; the world's clock goes on.
+        // A tick means nothing after a restart; the clock of the simulation continues.
         self.server = DhcpServer::new(settings());
         for (&mac, &address) in &self.durable {
             let lease = Lease { mac, address };
@@ -134,7 +134,7 @@ impl RandomDhcpNetwork {
         match self.random.below(20) {
             0..8 if machine.uses.is_none() => machine.client.start(now),
             0..8 => machine.client.renew(now),
-            // It moves to the other network and begins anew.
+            // The machine moves to the other network and starts again.
             8 if machine.uses.is_none() => {
                 machine.relay = match machine.relay {
                     Some(_) => None,

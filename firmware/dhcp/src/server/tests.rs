@@ -21,7 +21,7 @@ fn address(last: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, last)
 }
 
-/// A message of machine 1 in the form a test needs it.
+/// A message of machine 1 with these options.
 fn message(kind: MessageType, options: impl IntoIterator<Item = DhcpOption>) -> Message {
     let mut message = Message::new_with_id(7, ANY, ANY, ANY, ANY, &mac(1).0);
     message.opts_mut().insert(DhcpOption::MessageType(kind));
@@ -85,7 +85,7 @@ fn option(message: &Message, code: u8) -> Option<&DhcpOption> {
     message.opts().get(OptionCode::from(code))
 }
 
-/// DISCOVER of a machine whose firmware says this, answered.
+/// DISCOVER of a machine with this firmware, and the reply to it.
 fn offer_to(arch: Option<u16>, ipxe: bool, giaddr: Option<Ipv4Addr>) -> DhcpOutcome {
     let mut settings = settings();
     settings.subnets[0].boot.loaders_url = Some("http://10.0.0.1".into());
@@ -113,7 +113,7 @@ fn an_offer_is_held_in_memory_and_a_lease_only_after_the_request() {
 }
 
 #[test]
-fn a_reply_carries_the_network_and_the_times() {
+fn a_reply_has_the_network_and_the_times() {
     let mut bench = DhcpServerBench::leased();
     let message = decoded(&bench.handle(&request([wanted(100), chosen(LOCAL)])));
     assert_eq!(message.yiaddr(), address(100));
@@ -155,7 +155,7 @@ fn several_discovers_of_one_boot_get_one_address() {
 }
 
 #[test]
-fn an_address_somebody_else_has_is_refused_when_chosen() {
+fn a_request_for_an_address_of_another_machine_is_refused() {
     let mut bench = DhcpServerBench::leased();
     let mut other = request([wanted(100), chosen(LOCAL)]);
     other.set_chaddr(&mac(2).0);
@@ -182,7 +182,7 @@ fn a_client_that_chose_another_server_frees_our_offer() {
 }
 
 #[test]
-fn a_restarted_client_is_confirmed_refused_or_left_alone() {
+fn a_restarted_client_is_confirmed_refused_or_ignored() {
     let mut bench = DhcpServerBench::leased();
     assert_eq!(
         kind(&bench.handle(&request([wanted(100)]))),
@@ -325,7 +325,7 @@ fn the_broadcast_flag_is_obeyed() {
 }
 
 #[test]
-fn a_bios_is_sent_to_its_loader_and_told_not_to_look_further() {
+fn a_bios_gets_its_loader_and_skips_discovery() {
     let outcome = offer_to(Some(0), false, None);
     let answer = decoded(&outcome);
     assert_eq!(answer.siaddr(), LOCAL);
@@ -393,7 +393,7 @@ fn a_subnet_of_known_machines_reports_unknown_machines_and_does_not_reply() {
 }
 
 #[test]
-fn what_is_left_for_known_machines_is_a_reason_and_not_a_reply() {
+fn addresses_left_for_known_machines_give_a_reason_and_no_reply() {
     let mut bench = DhcpServerBench::new();
     let mut discover = message(MessageType::Discover, []);
     for number in 1..=7 {
@@ -407,7 +407,7 @@ fn what_is_left_for_known_machines_is_a_reason_and_not_a_reply() {
 }
 
 #[test]
-fn answers_of_servers_and_unknown_kinds_are_left_alone() {
+fn replies_of_servers_and_unknown_message_types_are_ignored() {
     let mut bench = DhcpServerBench::new();
     for kind in [
         MessageType::Offer,

@@ -5,12 +5,12 @@
 # shellcheck shell=bash disable=SC2154
 need gcc ipmi_sim qemu-system-x86_64
 
-stage_here=$root/tests/interop/chassis
+scenario_here=$root/tests/interop/bmc_sim
 machines=()
 # Software emulation on a busy machine: wait for events, and long.
 POWER_SECONDS_MAX=120
 
-stage_cleanup() {
+scenario_cleanup() {
     local name pid
     for name in "${machines[@]+"${machines[@]}"}"; do
         pid=$(cat "$work/$name/pid" 2>/dev/null || true)
@@ -18,12 +18,12 @@ stage_cleanup() {
     done
     lab_cleanup
 }
-trap stage_cleanup EXIT
+trap scenario_cleanup EXIT
 
 # stage NET: lays the network NET.0/24, the box is to be NET.1.
 stage() {
     net=$1
-    gcc -shared -fPIC -O2 -o "$work/options.so" "$stage_here/options.c" ||
+    gcc -shared -fPIC -O2 -o "$work/options.so" "$scenario_here/options.c" ||
         give_up "the boot options do not compile"
     space wire
     space boxed
@@ -43,9 +43,9 @@ machine() {
     printf '%s\n' "$mac" >"$node/mac"
     printf '%s\n' "$bmc" >"$node/bmc"
     for file in lan.conf sim.emu; do
-        sed -e "s|@WORK@|$work|g; s|@NODE@|$node|g; s|@HERE@|$stage_here|g" \
+        sed -e "s|@WORK@|$work|g; s|@NODE@|$node|g; s|@HERE@|$scenario_here|g" \
             -e "s|@BMC@|$bmc|; s|@NUMBER@|$number|; s|@MAC@|02${mac#52}|" \
-            "$stage_here/$file" >"$node/$file"
+            "$scenario_here/$file" >"$node/$file"
     done
     ip -n "$wire" addr add "$bmc/24" dev lan
     ip -n "$wire" tuntap add "$tap" mode tap
@@ -88,8 +88,8 @@ at() {
     uuid=$(cat "$node/uuid" 2>/dev/null || true)
 }
 
-# stage_dhcp: the section of a box that gives addresses there.
-stage_dhcp() {
+# scenario_dhcp: the section of a box that gives addresses there.
+scenario_dhcp() {
     cat <<TOML
 [[dhcp]]
 interface = "eth0"

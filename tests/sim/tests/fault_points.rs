@@ -1,7 +1,7 @@
 //! Every trouble at every place: one machine with the stock agent, and nothing else goes
 //! wrong. Whatever happens on the way, the node becomes active within a bounded time.
 //!
-//! `TRIVET_STAGE='AgentHangs@GetSteps'` tells one such story line by line.
+//! `TRIVET_FAULT_POINT='AgentHangs@GetSteps'` tells one such story line by line.
 
 use trivet_tests_sim::{
     AGENT_JOB_POINTS, INJECTED_FAULTS, InjectedFault, JOB_POINTS, SeedReport, run_with_fault,
@@ -156,7 +156,7 @@ fn the_agent_takes_an_order_and_its_answer_is_lost() {
 
 #[test]
 fn one_fault_point() {
-    let Ok(name) = std::env::var("TRIVET_STAGE") else {
+    let Ok(name) = std::env::var("TRIVET_FAULT_POINT") else {
         return;
     };
     let (trouble, place) = name.split_once('@').unwrap();

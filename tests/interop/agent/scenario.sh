@@ -1,4 +1,4 @@
-# Sourced after stand.sh and lab.sh: the stock agent's own process, where it can do no harm.
+# Sourced after harness.sh and lab.sh: the stock agent's own process, where it can do no harm.
 # Each one has a network namespace with an interface that it takes for a real one (its name
 # ends in a dot and a number), a root of its own that is read-only, no disks in /dev nor in
 # /sys, no capabilities, and a PATH with programs that only read.

@@ -1,4 +1,4 @@
-# Sourced after stand.sh by tests that drive the stock Ironic Python Agent end to end: the
+# Sourced after harness.sh by tests that drive the stock Ironic Python Agent end to end: the
 # ramdisk that `trivet-image` builds, machines of QEMU behind ipmi_sim, a box that everything
 # is asked of by the `baremetal` command, and a system to be written that says on the serial
 # line what it was told. Needs root.
@@ -6,8 +6,8 @@
 
 # shellcheck source=../lab.sh
 . "$root/tests/interop/lab.sh"
-# shellcheck source=../chassis/stage.sh
-. "$root/tests/interop/chassis/stage.sh"
+# shellcheck source=../bmc_sim/scenario.sh
+. "$root/tests/interop/bmc_sim/scenario.sh"
 PATH=$PATH:/usr/sbin:/sbin
 need busybox cpio mcopy mkfs.fat qemu-img sfdisk syslinux
 baremetal=$root/target/venv/bin/baremetal
@@ -162,7 +162,7 @@ kernel_args = "$KERNEL_ARGS"
 [agent]
 heartbeat_timeout_s = 60
 ${1-}
-$(stage_dhcp)
+$(scenario_dhcp)
 TOML
     box_serve "$boxed"
 }

@@ -1,6 +1,6 @@
 """Floods a wire with DISCOVERs, each of another invented machine.
 
-usage: flood.py INTERFACE RATE PROGRESS
+usage: dhcp_flood.py INTERFACE RATE PROGRESS
 Sends RATE frames a second until it is told to end (SIGTERM), and writes to the file
 PROGRESS how many have left so far.
 """
