@@ -4,11 +4,13 @@
 //! collected from all areas (RFC 2131 section 4.1) and joined where they were split (RFC 3396),
 //! and each option is checked by itself, so that one with a wrong length is ignored without
 //! losing the others. Unused options are skipped, so the cost of a frame does not grow with
-//! their number. The tests compare the result with another implementation.
+//! their number. dhcproto divides an area into options: its borrowed iterator returns their bytes
+//! and decodes no types, because its typed decoder stops at the first option of a wrong length.
+//! dhcproto panics on a hardware address longer than 16 bytes, so its `Message` is not used.
 
 use core::net::Ipv4Addr;
-use std::borrow::Cow;
 
+use dhcproto::v4::borrowed::{DhcpOption, DhcpOptionIterator};
 use trivet_model::MacAddr;
 
 pub(crate) use crate::reason::Reason;
@@ -104,10 +106,12 @@ impl DhcpMessageType {
 }
 
 /// A message whose header was checked.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct DhcpMessage<'a> {
     header: &'a [u8],
-    options: Vec<(u8, Cow<'a, [u8]>)>,
+    options: Vec<(u8, DhcpOption<'a>)>,
+    /// The values of options whose parts were apart.
+    joined: Vec<(u8, Vec<u8>)>,
     pub(crate) mac: MacAddr,
     pub(crate) message_type: DhcpMessageType,
 }
@@ -138,6 +142,7 @@ pub(crate) fn decode(bytes: &[u8], operation: u8) -> Result<DhcpMessage<'_>, Rea
     let mut frame = DhcpMessage {
         header,
         options: Vec::with_capacity(16),
+        joined: Vec::new(),
         mac,
         message_type: DhcpMessageType::Other,
     };
@@ -167,24 +172,6 @@ fn is_read(code: u8) -> bool {
     )
 }
 
-/// The options of one area, in order.
-fn scan(mut area: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
-    core::iter::from_fn(move || {
-        loop {
-            match area {
-                [] | [255, ..] => return None,
-                [0, rest @ ..] => area = rest,
-                [code, rest @ ..] => {
-                    let (len, rest) = rest.split_first()?;
-                    let (value, rest) = rest.split_at_checked(usize::from(*len))?;
-                    area = rest;
-                    return Some((*code, value));
-                }
-            }
-        }
-    })
-}
-
 /// Converts a UUID between text order and SMBIOS order, in which the first three fields are
 /// little-endian (seen from SeaBIOS iPXE and OVMF). Its own inverse.
 pub(crate) fn swap_uuid(mut uuid: [u8; 16]) -> [u8; 16] {
@@ -210,18 +197,31 @@ impl<'a> DhcpMessage<'a> {
         }
     }
 
+    /// dhcproto joins the parts of an option that follow each other; parts that are apart, or in
+    /// different areas, are joined here.
     fn take_area(&mut self, area: &'a [u8]) {
-        for (code, value) in scan(area).filter(|(code, _)| is_read(*code)) {
-            match self.options.iter_mut().find(|(other, _)| *other == code) {
-                Some((_, begun)) => begun.to_mut().extend_from_slice(value),
-                None => self.options.push((code, Cow::Borrowed(value))),
+        for option in DhcpOptionIterator::new(area) {
+            let code = u8::from(option.code());
+            if !is_read(code) {
+                continue;
             }
+            if self.get(code).is_none() {
+                self.options.push((code, option));
+                continue;
+            }
+            let joined = [self.get(code).unwrap_or_default(), option.data()].concat();
+            self.joined.retain(|(other, _)| *other != code);
+            self.joined.push((code, joined));
         }
     }
 
     pub(crate) fn get(&self, code: u8) -> Option<&[u8]> {
-        let found = self.options.iter().find(|(other, _)| *other == code);
-        found.map(|(_, value)| &**value)
+        let joined = self.joined.iter().find(|(other, _)| *other == code);
+        let whole = || self.options.iter().find(|(other, _)| *other == code);
+        match joined {
+            Some((_, value)) => Some(value),
+            None => whole().map(|(_, option)| option.data()),
+        }
     }
 
     fn address_option(&self, code: u8) -> Option<Ipv4Addr> {
@@ -371,7 +371,8 @@ impl<'a> DhcpMessage<'a> {
     /// option 82). The sub-options have the format of options, except for 0 and 255, which RFC
     /// 3046 does not assign.
     pub(crate) fn relay_port_counts(&self) -> bool {
-        scan(self.relay_info().unwrap_or_default()).any(|(code, _)| code == 19)
+        DhcpOptionIterator::new(self.relay_info().unwrap_or_default())
+            .any(|option| u8::from(option.code()) == 19)
     }
 }
 
