@@ -1,5 +1,6 @@
 //! DHCP client, used by the simulated machines.
 //!
+//! Messages are written and read by dhcproto, so that the server meets a codec that is not ours.
 //! Sends the options that were captured from SeaBIOS iPXE, OVMF and busybox. Sans-IO: frames
 //! and time in, frames out. It accepts the first offer, retransmits with doubling delays, and
 //! restarts with DISCOVER after a NAK. Transaction ids come from the hardware address and a
@@ -7,10 +8,27 @@
 
 use core::net::Ipv4Addr;
 
+use dhcproto::v4::relay::{RelayAgentInformation, RelayCode, RelayInfo, UnknownInfo};
+use dhcproto::v4::{
+    Architecture, DhcpOption, Flags, Message, MessageType, OptionCode, UnknownOption,
+};
+use dhcproto::{Decodable as _, Decoder, Encodable as _};
 use trivet_model::{MacAddr, Tick};
 
-use crate::message::{self, DhcpMessage, DhcpMessageType, code};
-use crate::writer::DhcpMessageWriter;
+use crate::message::swap_uuid;
+
+/// Shortest message, as BOOTP relays expect it (RFC 1542 section 2.1).
+const MESSAGE_BYTES_MIN: usize = 300;
+
+/// Where the length of the hardware address is in a message, and that of an Ethernet address.
+const HLEN_AT: usize = 2;
+const ETHERNET_HLEN: u8 = 6;
+
+/// Option 175 holds what iPXE says about itself; it is not in the registry of IANA.
+const IPXE_OPTION: u8 = 175;
+
+/// Sub-option of option 82: the relay wants the reply at its source port (RFC 8357).
+const RELAY_PORT_OPTION: u8 = 19;
 
 /// First delay before a retransmission.
 pub const RETRY_MS_MIN: u64 = 1000;
@@ -119,39 +137,39 @@ impl DhcpClient {
         let bound = self.bound()?.clone();
         self.phase = DhcpClientPhase::Idle;
         self.settle();
-        let mut message = self.message(DhcpMessageType::Release, bound.address);
-        message.address_option(code::SERVER_ID, bound.server);
-        Some(message.finish(self.relay_info()))
+        let mut message = self.message(MessageType::Release, bound.address);
+        insert(&mut message, DhcpOption::ServerIdentifier(bound.server));
+        encode(&message)
     }
 
     /// Handles a received frame. Invalid frames and frames for other clients are ignored.
     pub fn datagram(&mut self, now: Tick, bytes: &[u8]) {
-        let Ok(frame) = message::decode(bytes, 2) else {
+        let Some(message) = decode(bytes) else {
             return;
         };
-        if frame.mac != self.profile.mac || frame.xid() != self.xid() {
+        if message.chaddr() != self.profile.mac.0 || message.xid() != self.xid() {
             return;
         }
-        match (&self.phase, frame.message_type) {
-            (DhcpClientPhase::Discovering, DhcpMessageType::Offer) => {
-                let address = frame.yiaddr();
-                if let Some(server) = frame.server().filter(|_| !address.is_unspecified()) {
+        match (&self.phase, message_type(&message)) {
+            (DhcpClientPhase::Discovering, Some(MessageType::Offer)) => {
+                let address = message.yiaddr();
+                if let Some(server) = server_id(&message).filter(|_| !address.is_unspecified()) {
                     self.enter(now, DhcpClientPhase::Requesting { address, server });
                 }
             }
             (
                 DhcpClientPhase::Requesting { address, .. }
                 | DhcpClientPhase::Renewing(BoundLease { address, .. }),
-                DhcpMessageType::Ack,
+                Some(MessageType::Ack),
             ) => {
-                if let Some(bound) = bound(&frame).filter(|bound| bound.address == *address) {
+                if let Some(bound) = bound(&message).filter(|bound| bound.address == *address) {
                     self.phase = DhcpClientPhase::Bound(bound);
                     self.settle();
                 }
             }
             (
                 DhcpClientPhase::Requesting { .. } | DhcpClientPhase::Renewing(_),
-                DhcpMessageType::Nak,
+                Some(MessageType::Nak),
             ) => self.start(now),
             _ => {}
         }
@@ -196,21 +214,19 @@ impl DhcpClient {
         }
         let none = Ipv4Addr::UNSPECIFIED;
         let message = match &self.phase {
-            DhcpClientPhase::Discovering => self.message(DhcpMessageType::Discover, none),
+            DhcpClientPhase::Discovering => self.message(MessageType::Discover, none),
             DhcpClientPhase::Requesting { address, server } => {
-                let mut message = self.message(DhcpMessageType::Request, none);
-                message.address_option(code::REQUESTED_ADDRESS, *address);
-                message.address_option(code::SERVER_ID, *server);
+                let mut message = self.message(MessageType::Request, none);
+                insert(&mut message, DhcpOption::RequestedIpAddress(*address));
+                insert(&mut message, DhcpOption::ServerIdentifier(*server));
                 message
             }
-            DhcpClientPhase::Renewing(bound) => {
-                self.message(DhcpMessageType::Request, bound.address)
-            }
+            DhcpClientPhase::Renewing(bound) => self.message(MessageType::Request, bound.address),
             DhcpClientPhase::Idle | DhcpClientPhase::Bound(_) | DhcpClientPhase::GivenUp => {
                 return None;
             }
         };
-        Some(message.finish(self.relay_info()))
+        encode(&message)
     }
 
     /// The present lease, if there is one.
@@ -245,59 +261,69 @@ impl DhcpClient {
         self.deadline = None;
     }
 
-    fn xid(&self) -> [u8; 4] {
+    fn xid(&self) -> u32 {
         let [_, _, a, b, c, d] = self.profile.mac.0;
-        let xid = u32::from_be_bytes([a, b, c, d]) ^ self.counter.wrapping_mul(0x9e37_79b1);
-        xid.to_be_bytes()
+        u32::from_be_bytes([a, b, c, d]) ^ self.counter.wrapping_mul(0x9e37_79b1)
     }
 
-    /// RFC 3046 with RFC 8357: sub-option 19 requests the reply at the source port of the
-    /// relay.
-    fn relay_info(&self) -> Option<&'static [u8]> {
-        self.profile
-            .giaddr
-            .map(|_| [1, 3, b's', b'i', b'm', 19, 0].as_slice())
-    }
-
-    fn message(&self, kind: DhcpMessageType, has: Ipv4Addr) -> DhcpMessageWriter {
+    fn message(&self, kind: MessageType, ciaddr: Ipv4Addr) -> Message {
+        let none = Ipv4Addr::UNSPECIFIED;
         let machine = &self.profile;
-        let mut message = DhcpMessageWriter::new(1, self.xid(), machine.mac);
-        message.ciaddr(has);
-        if let Some(relay) = machine.giaddr {
-            message.giaddr(relay);
-            message.hops(1);
-        }
+        let relay = machine.giaddr.unwrap_or(none);
+        let mut message =
+            Message::new_with_id(self.xid(), ciaddr, none, none, relay, &machine.mac.0);
         let uefi = machine.arch.is_some_and(|arch| arch != 0) && !machine.ipxe;
-        if uefi && has.is_unspecified() {
-            message.broadcast();
+        if uefi && ciaddr.is_unspecified() {
+            message.set_flags(Flags::default().set_broadcast());
         }
-        message.option(code::MESSAGE_TYPE, &[kind.number()]);
-        if matches!(kind, DhcpMessageType::Release | DhcpMessageType::Decline) {
-            return message;
+        if machine.giaddr.is_some() {
+            message.set_hops(1);
+            let port = UnknownInfo::new(RelayCode::from(RELAY_PORT_OPTION), Vec::new());
+            let mut information = RelayAgentInformation::default();
+            information.insert(RelayInfo::AgentCircuitId(b"sim".to_vec()));
+            information.insert(RelayInfo::Unknown(port));
+            insert(&mut message, DhcpOption::RelayAgentInformation(information));
         }
-        message.option(code::MESSAGE_SIZE_MAX, &[0x05, 0xc0]);
-        message.option(code::VENDOR_CLASS, self.vendor_class().as_bytes());
-        let asked = [1, 3, 6, 12, 15, 43, 54, 60, 66, 67, 97];
-        message.option(code::PARAMETER_REQUEST_LIST, &asked);
-        if !uefi {
-            let id = [[1].as_slice(), &machine.mac.0].concat();
-            message.option(code::CLIENT_ID, &id);
-        }
-        if let Some(arch) = machine.arch {
-            message.option(code::ARCH, &arch.to_be_bytes());
-            let interface = if arch == 0 { [1, 2, 1] } else { [1, 3, 0] };
-            message.option(code::INTERFACE, &interface);
-        }
-        if let Some(uuid) = machine.uuid {
-            let id = [[0].as_slice(), &message::swap_uuid(uuid)].concat();
-            message.option(code::MACHINE_ID, &id);
-        }
-        if machine.ipxe {
-            message.option(code::USER_CLASS, b"iPXE");
-            // The iPXE version, as captured.
-            message.option(code::IPXE, &[0xeb, 3, 1, 0, 0]);
+        insert(&mut message, DhcpOption::MessageType(kind));
+        if kind != MessageType::Release {
+            self.describe(&mut message, uefi);
         }
         message
+    }
+
+    /// The options by which firmware and systems describe themselves.
+    fn describe(&self, message: &mut Message, uefi: bool) {
+        let machine = &self.profile;
+        insert(message, DhcpOption::MaxMessageSize(1472));
+        let class = self.vendor_class().into_bytes();
+        insert(message, DhcpOption::ClassIdentifier(class));
+        let requested = [1, 3, 6, 12, 15, 43, 54, 60, 66, 67, 97].map(OptionCode::from);
+        insert(
+            message,
+            DhcpOption::ParameterRequestList(requested.to_vec()),
+        );
+        if !uefi {
+            let id = [[1].as_slice(), &machine.mac.0].concat();
+            insert(message, DhcpOption::ClientIdentifier(id));
+        }
+        if let Some(arch) = machine.arch {
+            let architecture = Architecture::from(arch);
+            insert(message, DhcpOption::ClientSystemArchitecture(architecture));
+            let (kind, major, minor) = if arch == 0 { (1, 2, 1) } else { (1, 3, 0) };
+            let interface = DhcpOption::ClientNetworkInterface(kind, major, minor);
+            insert(message, interface);
+        }
+        if let Some(uuid) = machine.uuid {
+            let id = [[0].as_slice(), &swap_uuid(uuid)].concat();
+            insert(message, DhcpOption::ClientMachineIdentifier(id));
+        }
+        if machine.ipxe {
+            insert(message, DhcpOption::UserClass(b"iPXE".to_vec()));
+            // The iPXE version, as captured.
+            let version = vec![0xeb, 3, 1, 0, 0];
+            let version = UnknownOption::new(OptionCode::from(IPXE_OPTION), version);
+            insert(message, DhcpOption::Unknown(version));
+        }
     }
 
     fn vendor_class(&self) -> String {
@@ -319,14 +345,62 @@ impl DhcpClient {
     }
 }
 
-fn bound(frame: &DhcpMessage<'_>) -> Option<BoundLease> {
-    let address = frame.yiaddr();
+fn insert(message: &mut Message, option: DhcpOption) {
+    message.opts_mut().insert(option);
+}
+
+/// The bytes of a message, filled up to the shortest length.
+fn encode(message: &Message) -> Option<Vec<u8>> {
+    let mut bytes = message.to_vec().ok()?;
+    bytes.resize(bytes.len().max(MESSAGE_BYTES_MIN), 0);
+    Some(bytes)
+}
+
+/// Reads a message. dhcproto panics when it is asked for a hardware address of more than 16
+/// bytes, so that another length than Ethernet's is refused first.
+fn decode(bytes: &[u8]) -> Option<Message> {
+    if bytes.get(HLEN_AT) != Some(&ETHERNET_HLEN) {
+        return None;
+    }
+    Message::decode(&mut Decoder::new(bytes)).ok()
+}
+
+fn message_type(message: &Message) -> Option<MessageType> {
+    match message.opts().get(OptionCode::MessageType)? {
+        DhcpOption::MessageType(kind) => Some(*kind),
+        _ => None,
+    }
+}
+
+fn server_id(message: &Message) -> Option<Ipv4Addr> {
+    match message.opts().get(OptionCode::ServerIdentifier)? {
+        DhcpOption::ServerIdentifier(server) => Some(*server),
+        _ => None,
+    }
+}
+
+fn boot_file(message: &Message) -> Option<String> {
+    let bytes = match message.opts().get(OptionCode::BootfileName) {
+        Some(DhcpOption::BootfileName(name)) => name.as_slice(),
+        _ => message.fname()?,
+    };
+    let end = bytes.iter().position(|&byte| byte == 0);
+    let name = core::str::from_utf8(&bytes[..end.unwrap_or(bytes.len())]).ok()?;
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+fn bound(message: &Message) -> Option<BoundLease> {
+    let address = message.yiaddr();
+    let lease_s = match message.opts().get(OptionCode::AddressLeaseTime)? {
+        DhcpOption::AddressLeaseTime(seconds) => *seconds,
+        _ => return None,
+    };
     (!address.is_unspecified()).then_some(BoundLease {
         address,
-        server: frame.server()?,
-        boot_file: frame.boot_file().map(str::to_owned),
-        next_server: frame.siaddr(),
-        lease_s: frame.lease_s()?,
+        server: server_id(message)?,
+        boot_file: boot_file(message),
+        next_server: message.siaddr(),
+        lease_s,
     })
 }
 

@@ -53,9 +53,8 @@ pub(crate) mod code {
     pub(crate) const USER_CLASS: u8 = 77;
     /// RFC 3046.
     pub(crate) const RELAY_INFO: u8 = 82;
-    /// RFC 4578, as the next two.
+    /// RFC 4578, as the next one.
     pub(crate) const ARCH: u8 = 93;
-    pub(crate) const INTERFACE: u8 = 94;
     pub(crate) const MACHINE_ID: u8 = 97;
     /// Private option of iPXE.
     pub(crate) const IPXE: u8 = 175;
@@ -261,6 +260,7 @@ impl<'a> DhcpMessage<'a> {
     }
 
     /// The server of the boot file.
+    #[cfg(test)]
     pub(crate) fn siaddr(&self) -> Ipv4Addr {
         self.field::<4>(20).into()
     }
@@ -280,6 +280,7 @@ impl<'a> DhcpMessage<'a> {
     }
 
     /// Option 51.
+    #[cfg(test)]
     pub(crate) fn lease_s(&self) -> Option<u32> {
         let value = <[u8; 4]>::try_from(self.get(code::LEASE_TIME)?).ok()?;
         Some(u32::from_be_bytes(value))
@@ -319,6 +320,7 @@ impl<'a> DhcpMessage<'a> {
     }
 
     /// Option 67, or else the `file` field.
+    #[cfg(test)]
     pub(crate) fn boot_file(&self) -> Option<&str> {
         let field = || {
             let overloaded = self.get(code::OVERLOAD).is_some();

@@ -38,10 +38,6 @@ impl DhcpMessageWriter {
         self.size_max = client_bytes.min(frame).saturating_sub(1);
     }
 
-    pub(crate) fn hops(&mut self, hops: u8) {
-        self.bytes[3] = hops;
-    }
-
     pub(crate) fn flags(&mut self, flags: [u8; 2]) {
         self.bytes[10..12].copy_from_slice(&flags);
     }

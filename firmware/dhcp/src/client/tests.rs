@@ -1,4 +1,5 @@
 use super::*;
+use crate::message::{self, DhcpMessageType};
 use crate::settings::tests::settings;
 use crate::{DhcpArrival, DhcpServer};
 use core::net::SocketAddrV4;

@@ -187,7 +187,7 @@ fn foreign_leases_are_known_from_servers_and_from_clients() {
     let ack = answer(DhcpMessageType::Ack, OTHER, |writer| writer.yiaddr(address));
     assert_eq!(tells(&ack, 68), lease);
     let offer = answer(DhcpMessageType::Offer, OTHER, |writer| {
-        writer.yiaddr(address)
+        writer.yiaddr(address);
     });
     assert_eq!(tells(&offer, 68), None, "it may choose another offer");
     let asks = |server: Ipv4Addr, has: Ipv4Addr| {
