@@ -1,5 +1,5 @@
-//! How to reach a node's BMC, as its `driver_info` says. A value that cannot be
-//! honoured is refused: working with less than was asked for would surprise later.
+//! The address and login of a node's BMC, from its `driver_info`. A value that is not supported
+//! is refused: silently using less than was configured would cause errors later.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,8 +14,8 @@ const IPMI_PORT: u16 = 623;
 /// Hexadecimal digits of a BMC's key: twenty bytes (section 13.31).
 const KG_DIGITS: usize = 40;
 
-/// Where a node's BMC listens. Names are not resolved: the box may have no
-/// uplink, and a name that moves must not move power orders.
+/// Where a node's BMC listens. Names are not resolved: the box may have no uplink, and a change
+/// in the DNS must not redirect power orders.
 pub(crate) fn bmc_address(info: &JsonObject) -> Result<SocketAddr, PowerError> {
     let missing = |missing| PowerError::NotConfigured { missing };
     let address: IpAddr = info
@@ -35,7 +35,7 @@ pub(crate) fn bmc_address(info: &JsonObject) -> Result<SocketAddr, PowerError> {
     Ok(SocketAddr::new(address, port))
 }
 
-/// Whom to log in as, and how.
+/// User name, password, privilege level and cipher suite for the login.
 pub(crate) fn target(info: &JsonObject) -> Result<IpmiTarget, PowerError> {
     let text = |key: &str, missing| match info.get(key) {
         None | Some(Value::Null) => Ok(Vec::new()),
@@ -86,7 +86,7 @@ fn suite(info: &JsonObject) -> Result<Option<IpmiCipherSuite>, PowerError> {
     Err(PowerError::NotConfigured { missing })
 }
 
-/// Whether the operator wants suite 0 in spite of what it is.
+/// Whether the operator allows cipher suite 0 although it authenticates nothing.
 fn allows_cipher_suite_0(info: &JsonObject) -> bool {
     match info.get("ipmi_allow_cipher_suite_0") {
         Some(Value::Bool(yes)) => *yes,
@@ -95,7 +95,7 @@ fn allows_cipher_suite_0(info: &JsonObject) -> bool {
     }
 }
 
-/// Whether IPMI 1.5 is to be spoken; 2.0 is where nothing is said.
+/// Whether IPMI 1.5 is used; the default is 2.0.
 fn is_ipmi_1_5(info: &JsonObject) -> Result<bool, PowerError> {
     let missing = "an ipmi_protocol_version of 2.0 or 1.5";
     match info.get("ipmi_protocol_version") {

@@ -1,4 +1,4 @@
-//! Errands: what is asked of a BMC beside power.
+//! BMC requests other than power.
 
 use trivet_bmc_ipmi::bmc::IpmiSimulator;
 use trivet_bmc_ipmi::sel::SelEvent;
@@ -14,7 +14,7 @@ fn bmc_request(node: NodeId, errand: BmcRequest) -> RackOrder {
     RackOrder::Vendor { node, method }
 }
 
-/// Gives the order with this ticket; its answer is owed.
+/// Sends the order with this ticket; its reply is deferred.
 #[track_caller]
 fn submit_order(bench: &mut RackBench, ticket: u64, order: RackOrder) {
     let caller = caller();
@@ -40,7 +40,7 @@ fn reply_value(
     id: NodeId,
     asked: BmcRequest,
 ) -> Value {
-    // BMCs rest between two orders.
+    // BMCs have a pause between two orders.
     bench.advance(1_000);
     submit_order(bench, 7, bmc_request(id, asked));
     let (ticket, result) = exchange_until_reply(bench, bmc, &mut RackTestChassis::new(true));
@@ -212,7 +212,7 @@ fn a_bmc_request_may_take_minutes_but_not_for_ever() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     submit_order(&mut bench, 7, bmc_request(id, BmcRequest::Events));
-    // A line that forgets the errand without a word: the bound ends the wait.
+    // A transport that drops the request without an error: the time limit ends the wait.
     let owed_ms = crate::bmc_requests::BMC_REPLY_WAIT_MS_MAX;
     bench.rack.ipmi_transport = crate::ipmi_transport::IpmiTransport::new(IpmiTiming::default());
     bench.advance(owed_ms - 1);
@@ -220,7 +220,7 @@ fn a_bmc_request_may_take_minutes_but_not_for_ever() {
     bench.advance(1);
     let refusal = reply(&bench, 7).unwrap().unwrap_err();
     assert!(refusal.sentence.contains("in time"), "{refusal}");
-    // Its answer is nobody's now.
+    // A reply after that is ignored.
     let findings = Ok(BmcReply::Done);
     bench.rack.bmc_request_answered(bench.now, id, 1, findings);
     assert!(bench.rack.pending_requests.is_empty());

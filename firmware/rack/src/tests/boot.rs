@@ -10,7 +10,7 @@ use crate::{FileGrant, FileServerProtocol};
 
 const RELAY: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 200);
 
-/// Lets a client get an address; what it got.
+/// Runs a client through DHCP; returns its lease.
 pub(super) fn lease(bench: &mut RackBench, mac: MacAddr) -> Option<Ipv4Addr> {
     let mut client = DhcpClient::new(mac, Some(7), true, None, Some(RELAY));
     client.start(bench.now.tick);

@@ -1,4 +1,4 @@
-//! From where agents may call, and where they are called back.
+//! From which addresses agents may call, and where they are called back.
 
 use std::net::IpAddr;
 
@@ -9,13 +9,13 @@ use trivet_model::{JobPhase, Lease};
 use super::*;
 use crate::{AgentAddresses, FileServerProtocol};
 
-/// What the box leased to the node.
+/// The address that the box leased to the node.
 const LEASED: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 100);
 
-/// In the network whose addresses the box leases, and leased to nobody.
+/// In the network whose addresses the box leases, but not leased.
 const UNLEASED: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 66);
 
-/// In no network of the box.
+/// Outside all networks of the box.
 const FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 66);
 
 const OTHER_MAC: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 9]);
@@ -136,7 +136,7 @@ fn a_lookup_by_uuid_alone_is_refused_where_the_lease_is_ours() {
 #[test]
 fn a_node_without_a_lease_is_weakly_authenticated() {
     let (mut bench, id) = awaited(false);
-    // An address of a served network that was leased to nobody is no machine of ours.
+    // An address of a served network that was not leased is not one of our machines.
     assert!(lookup(&mut bench, UNLEASED).is_err());
     assert!(lookup(&mut bench, FAR).is_ok());
     let node = bench.node(id);
@@ -180,7 +180,7 @@ fn heartbeats_come_from_the_address_that_received_the_token() {
             assert!(beat.unwrap_err().sentence.contains("another address"));
         }
         assert!(from(&mut bench, own, beat_at(id, &token, &url)).is_ok());
-        // A lease that ran out does not cut off an agent at its work.
+        // An agent at work stays accepted after its lease expired.
         bench.rack.records.remove_lease(MAC);
         assert!(from(&mut bench, own, beat_at(id, &token, &url)).is_ok());
     }
@@ -233,7 +233,7 @@ fn an_agent_is_called_back_at_the_address_it_calls_from_and_never_at_a_bmc() {
 fn a_second_lookup_from_another_address_is_a_fault_and_stops_the_job() {
     let (mut bench, id) = awaited(false);
     let token = lookup(&mut bench, FAR).unwrap().agent_token;
-    // The agent itself may ask again.
+    // The agent itself may repeat its lookup.
     assert!(lookup(&mut bench, FAR).is_ok());
     let second = Ipv4Addr::new(192, 0, 2, 67);
     assert!(lookup(&mut bench, second).is_err());
@@ -457,7 +457,7 @@ fn a_heartbeat_without_the_token_learns_nothing_of_the_node() {
         told.iter().all(|one| *one == OrderRefusal::of_heartbeat()),
         "{told:?}"
     );
-    // Who has the token is told what is wrong.
+    // A caller with the token gets the reason.
     bench.force(id, |node| {
         node.agent.as_mut().unwrap().token = "right".into();
     });
@@ -620,7 +620,7 @@ fn a_request_that_the_api_refuses_is_a_note_on_the_node_it_comes_from_or_names()
         let refusals = kinds.filter(|note| note.contains("heartbeat of an agent refused"));
         refusals.collect::<Vec<String>>()
     };
-    // The address says more about who calls than the request does.
+    // The address identifies the caller better than the request does.
     bench.handle(refused(LEASED, Some(other), "http://a:hunter2@x/ is wrong"));
     let notes = noted(&bench, id);
     assert_eq!(notes.len(), 1, "{notes:?}");

@@ -1,4 +1,4 @@
-//! Images from elsewhere pass through the cache.
+//! Images from other servers are served from the cache.
 
 use super::*;
 use std::net::IpAddr;
@@ -56,9 +56,9 @@ fn a_node_fetches_its_image_through_the_cache_at_its_own_address() {
     assert_eq!(wanted.sources, [SOURCE]);
     assert_eq!(wanted.digest.to_string(), "0a".repeat(32));
     assert_eq!(wanted.name, "debian.raw");
-    // The record still says what the operator said.
+    // The record still has the operator's value.
     assert_eq!(bench.node(id).instance_info["image_source"], SOURCE);
-    // A restart forgets no token.
+    // Tokens survive a restart.
     let mut bench = bench.restarted();
     assert!(granted(&mut bench, UNKNOWN_PEER, &path).is_some());
 }
@@ -200,7 +200,7 @@ fn an_image_of_the_catalogue_is_served_deployed_filled_and_dropped() {
         _ => false,
     };
     assert!(bench.outputs.iter().any(filled));
-    // Two names of the same bytes: they stay until the second name goes.
+    // Two names of the same bytes: the bytes stay until the second name is deleted.
     let kind = trivet_model::ResourceKind::Image;
     let twin = catalogued(&mut bench, 2, "twin.raw");
     let dropped = |bench: &RackBench| {

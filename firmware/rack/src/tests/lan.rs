@@ -1,5 +1,5 @@
-//! Networks: modes, other servers, reservations, addresses that are taken, and
-//! strangers in masses.
+//! Networks: modes, other servers, reservations, addresses that are in use, and floods of
+//! unknown machines.
 
 use std::net::SocketAddrV4;
 
@@ -44,7 +44,7 @@ fn receive(bench: &mut RackBench, port: u16, from: Option<MacAddr>, bytes: Vec<u
     bench.handle(RackInput::Dhcp { arrival, bytes });
 }
 
-/// A client on the link itself, as far as it gets.
+/// Runs a client on the link itself through DHCP, as far as it gets.
 fn lease(bench: &mut RackBench, mac: MacAddr, arch: Option<u16>) -> Option<Ipv4Addr> {
     let mut client = DhcpClient::new(mac, arch, false, None, None);
     client.start(bench.now.tick);
@@ -86,7 +86,7 @@ fn foreign_offer(bench: &mut RackBench, server: Ipv4Addr) {
     receive(bench, 68, Some(OTHER_MAC), bytes);
 }
 
-/// A client takes what another server offered.
+/// A client accepts the offer of another server.
 fn foreign_request(bench: &mut RackBench, mac: MacAddr) {
     let options = [53, 1, 3, 54, 4, 10, 0, 0, 2, 50, 4, 10, 0, 0, 50];
     let bytes = frame(1, mac, Ipv4Addr::UNSPECIFIED, &options);

@@ -1,4 +1,4 @@
-//! Records are made, replaced and removed; verbs move nodes on.
+//! Records are created, replaced and deleted; verbs change the state of nodes.
 
 use super::*;
 
@@ -231,8 +231,8 @@ fn timeline(bench: &RackBench, id: NodeId) -> Vec<String> {
     notes.iter().map(|note| note.kind.to_string()).collect()
 }
 
-/// The timeline says who wanted what before it says what came of it, and the
-/// log line names a node that is gone by then.
+/// The timeline has the caller's order before its results, and the log line names a node that
+/// is deleted by then.
 #[test]
 fn who_asked_stands_before_what_followed() {
     let mut bench = RackBench::new();

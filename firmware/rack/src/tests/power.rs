@@ -1,4 +1,4 @@
-//! An operator's power orders and the lines to BMCs.
+//! An operator's power orders and the sessions with BMCs.
 
 use trivet_bmc_ipmi::BootFlags;
 use trivet_bmc_ipmi::bmc::{
@@ -61,7 +61,7 @@ pub(super) fn bmc() -> IpmiSimulator {
     })
 }
 
-/// Carries datagrams to and fro until neither side has more to say.
+/// Delivers datagrams in both directions until neither side sends more.
 pub(super) fn exchange_datagrams(
     bench: &mut RackBench,
     bmc: &mut IpmiSimulator,
@@ -85,7 +85,8 @@ pub(super) fn exchange_datagrams(
     }
 }
 
-/// The same until an order is answered; gives the answer and leaves what came with it.
+/// The same until an order is answered; returns the reply and keeps the outputs that came with
+/// it.
 pub(super) fn exchange_until_reply(
     bench: &mut RackBench,
     bmc: &mut IpmiSimulator,
@@ -207,7 +208,7 @@ fn two_nodes_may_not_share_a_bmc() {
     assert!(said.contains(&other), "the other node is named: {said}");
 }
 
-/// The remedy for swapped BMCs: the session of the node that had the address is still open.
+/// The repair for swapped BMCs: the session of the node that had the address is still open.
 #[test]
 fn a_bmc_address_that_another_node_had_before_is_used_at_once() {
     let mut bench = RackBench::new();

@@ -1,4 +1,4 @@
-//! Power states that are read because nobody asks.
+//! Power sync: power states that are read at intervals.
 
 use super::power::{RackTestChassis, bmc, exchange_datagrams};
 use super::*;
@@ -15,7 +15,7 @@ fn bench() -> (RackBench, NodeId) {
     (bench, id)
 }
 
-/// Datagrams to BMCs that the last batch let out.
+/// The number of datagrams to BMCs in the last batch.
 fn sent(bench: &RackBench) -> usize {
     let mut outputs = bench.outputs.iter();
     outputs
@@ -24,7 +24,7 @@ fn sent(bench: &RackBench) -> usize {
         .count()
 }
 
-/// One round of readings. A session that was idle ends and begins anew meanwhile.
+/// One round of readings. A session that was idle ends and is opened again meanwhile.
 fn round(
     bench: &mut RackBench,
     bmc: &mut trivet_bmc_ipmi::bmc::IpmiSimulator,
@@ -37,7 +37,7 @@ fn round(
     }
 }
 
-/// One round of readings, without an answer: until the line gives up.
+/// One round of readings without a reply: until the session gives up.
 fn silent_round(bench: &mut RackBench) {
     bench.advance(EVERY_MS);
     for _ in 0..60 {
@@ -54,7 +54,7 @@ fn what_was_done_at_the_machine_shows_within_a_round() {
     case = RackTestChassis::new(false);
     round(&mut bench, &mut bmc, &mut case);
     assert_eq!(bench.node(id).power_state, Some(PowerState::Off));
-    // A reading that brings nothing new is not written to flash.
+    // A reading without a change is not written to flash.
     let revision = bench.node(id).revision;
     round(&mut bench, &mut bmc, &mut case);
     assert_eq!(bench.node(id).revision, revision);
@@ -122,7 +122,7 @@ fn a_node_whose_bmc_is_lost_has_a_power_failure_until_the_bmc_answers() {
     let why = node.maintenance_reason.unwrap();
     assert!(why.contains("did not answer"), "{why}");
     assert_eq!(node.last_error, Some(why));
-    // It survives a restart of the box and ends by itself.
+    // It survives a restart of the box and is cleared by the box.
     let mut bench = bench.restarted();
     let (mut bmc, mut case) = (bmc(), RackTestChassis::new(true));
     for _ in 0..5 {

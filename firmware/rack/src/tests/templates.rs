@@ -1,4 +1,4 @@
-//! Deploy templates join the deployments of instances that ask for them.
+//! Deploy templates are added to the deployments of instances that request them.
 
 use super::*;
 use trivet_model::node::JsonObject;
@@ -91,7 +91,7 @@ fn traits_the_node_lacks_and_steps_that_come_twice_are_refused() {
     }
 }
 
-/// The node's interfaces are not those of the time when the template was written.
+/// The node's interfaces differ from those at the time when the template was written.
 #[test]
 fn a_template_with_a_step_by_redfish_is_refused_before_the_machine_boots() {
     let mut settings = settings();
@@ -197,7 +197,7 @@ fn a_templates_drive_is_made_anew_for_each_deployment() {
     let one = drive(&bench, id);
     again(&mut bench, "two");
     assert_ne!(drive(&bench, id), one);
-    // One that the operator puts there stays.
+    // A drive that the operator stores there stays.
     bench.force(id, |node| {
         node.instance_info
             .insert("configdrive".into(), json!("H4sI"));

@@ -1,4 +1,4 @@
-//! Vendor methods: answers that come later, and agents from before tokens.
+//! Vendor methods: deferred replies, and agents from before tokens.
 
 use trivet_model::order::VendorMethod;
 use trivet_model::power::RawBytes;
@@ -34,7 +34,7 @@ fn agent(node: NodeId) -> RackOrder {
     }
 }
 
-/// Gives the order with this ticket; the answer, if it came at once.
+/// Sends the order with this ticket; returns the reply, if there is one at once.
 fn submit_order(
     bench: &mut RackBench,
     ticket: u64,
@@ -121,7 +121,7 @@ fn a_silent_bmc_and_a_bound_end_the_wait() {
     let refusal = answer.unwrap().unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Failed);
     assert!(refusal.sentence.contains("did not answer"), "{refusal}");
-    // A line that is made anew says so to those who wait.
+    // A session that is replaced ends the pending requests with an error.
     assert_eq!(submit_order(&mut bench, 8, vendor(id, status())), None);
     bench
         .rack
@@ -168,7 +168,7 @@ fn pending_requests_have_a_bound_and_end_with_their_node() {
     );
 }
 
-/// A node in `inspect wait` whose agent has told where it listens.
+/// A node in `inspect wait` whose agent has sent its callback URL.
 fn with_agent() -> (RackBench, NodeId) {
     let (mut bench, id) = RackBench::inspecting();
     bench.force(id, |node| {
@@ -277,7 +277,7 @@ fn agents_from_before_tokens_are_let_in_only_where_it_is_allowed() {
         legacy_beat(id, "http://10.0.0.7:9999"),
         RefusalKind::Invalid,
     );
-    // Nobody guesses the token of who has none.
+    // No value is accepted as the token of an agent that has none.
     for token in ["", "x"] {
         let beat = beat(token);
         bench.refused(
@@ -338,7 +338,7 @@ fn an_agent_with_a_token_is_not_put_out_by_one_without() {
             heartbeat: beat,
         })
         .unwrap();
-    // And not when nobody is expected.
+    // And not when no agent is expected.
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| {
