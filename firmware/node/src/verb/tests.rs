@@ -247,8 +247,8 @@ fn every_verb_the_table_allows_is_carried_out() {
     }
 }
 
-/// Metal3 always chooses these interfaces; their steps do nothing yet, so no machine is booted
-/// for them.
+/// Metal3 always chooses these interfaces; their steps are not implemented, so no machine is
+/// booted for them.
 #[test]
 fn refuses_bios_firmware_and_raid_steps_by_redfish_before_any_boot() {
     for (verb, state) in [

@@ -1,10 +1,10 @@
-//! Agents that fall silent at their work.
+//! Agents whose heartbeats stop while they work.
 
 use super::*;
 
 const SILENT: u64 = 300;
 
-/// A manual cleaning whose agent is at the second of these steps.
+/// A manual cleaning whose agent runs the second of these steps.
 fn at_second(first: &str, second: &str) -> NodeTestRig {
     let mut rig = NodeTestRig::new(Manageable);
     let steps = [offered(first, 0), offered(second, 0)];
@@ -125,7 +125,7 @@ fn an_agent_that_beats_while_its_bmc_is_asked_goes_on() {
         .handle(NodeEvent::Heartbeat)
         .is(CleanWait);
     rig.wants(&NodeAction::WakeAfter(rig.limits.heartbeat_timeout_ms));
-    // The BMC's answer comes late and means nothing any more.
+    // The BMC's reply comes late and is ignored.
     rig.handle(NodeEvent::Power(PowerOrder::Status, ON))
         .is(CleanWait);
     rig.handle(NodeEvent::Heartbeat)
@@ -207,7 +207,7 @@ fn at_last_power_off() -> NodeTestRig {
     rig
 }
 
-/// The rack is told of the contradiction and ends the job.
+/// Checks that the rack receives the contradiction and ends the job.
 #[track_caller]
 fn contradicts(rig: &mut NodeTestRig) -> &mut NodeTestRig {
     let mut actions = rig.actions.iter();
@@ -224,7 +224,7 @@ fn an_agent_that_answers_after_the_last_power_off_keeps_the_node_from_active() {
     let mut rig = at_last_power_off();
     rig.power(PowerOrder::Off, OFF).is(Deploying);
     assert_eq!(rig.agent_order(), AgentOrder::ListCommands);
-    // The BMC may have reported "off" a moment too early: the agent is asked twice.
+    // The BMC may have reported "off" a moment too early: the agent is called twice.
     rig.agent(Ok(AgentEvent::Idle)).is(Deploying);
     rig.handle(NodeEvent::TimerExpired);
     assert_eq!(rig.agent_order(), AgentOrder::ListCommands);
@@ -236,7 +236,7 @@ fn an_agent_that_answers_after_the_last_power_off_keeps_the_node_from_active() {
     for part in ["still answers", "192.0.2.9", "BMC of another machine"] {
         assert!(why.contains(part), "{why}");
     }
-    // An answer that comes late counts as well.
+    // A late reply counts as well.
     let mut rig = at_last_power_off();
     rig.power(PowerOrder::Off, OFF)
         .handle(NodeEvent::TimerExpired);

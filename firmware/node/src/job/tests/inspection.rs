@@ -1,4 +1,4 @@
-//! What an agent finds in its machine.
+//! Inspection by the agent.
 
 use super::*;
 

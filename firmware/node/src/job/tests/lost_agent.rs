@@ -1,9 +1,9 @@
-//! Words that are lost, or of no use: no job goes on for ever, and nothing is done twice
-//! that must not be.
+//! Lost or useless replies: no job runs for ever, and nothing that must not be repeated runs
+//! twice.
 
 use super::*;
 
-/// A manual cleaning at its first step, which the agent took.
+/// A manual cleaning at its first step, which the agent accepted.
 fn at_step(name: &str) -> NodeTestRig {
     let mut rig = NodeTestRig::new(Manageable);
     let steps = [offered(name, 0)];
@@ -110,7 +110,7 @@ fn a_first_silence_is_a_first_one_whatever_the_boot_took() {
         }
     }
     rig.is(CleanFail);
-    // The next job begins with a clean slate.
+    // The next job starts without this state.
     rig.node.maintenance = false;
     rig.apply_verb(Verb::Manage, vec![]);
     rig.apply_verb(Verb::Clean, steps.to_vec());
@@ -221,7 +221,7 @@ fn what_was_not_begun_is_not_begun_after_an_abort() {
             .agent(Ok(event))
             .is(CleanFail);
     }
-    // Twice is meant.
+    // A second abort is intended.
     aborted().apply_verb(Verb::Abort, vec![]).is(CleanFail);
 }
 

@@ -1,4 +1,4 @@
-//! Machines and BMCs that do, or do not do, as they are told.
+//! Machines and BMCs that carry out their orders, or do not.
 
 use super::*;
 
@@ -132,7 +132,7 @@ fn a_machine_whose_deployment_failed_is_switched_off_unless_the_settings_say_oth
         assert_eq!(rig.node.target_power_state, target);
         assert!(rig.node.last_error.as_ref().unwrap().contains("no disk"));
     }
-    // Cleaning that failed leaves the machine as it is, for the operator to look at.
+    // Failed cleaning leaves the machine unchanged, so that the operator can examine it.
     let mut rig = NodeTestRig::new(Manageable);
     rig.apply_verb(Verb::Provide, vec![]).boots();
     rig.handle(NodeEvent::Heartbeat)

@@ -1,4 +1,4 @@
-//! Rescue, service, holds, and nodes that only pretend.
+//! Rescue, service, holds, and nodes with fake hardware.
 
 use trivet_model::secret::SecretText;
 
@@ -44,7 +44,7 @@ impl NodeTestRig {
         )
     }
 
-    /// Answers power orders as a pretended machine does, until none is left.
+    /// Replies to power orders as fake hardware does, until none is left.
     fn pretends(&mut self) -> Vec<NodeAction> {
         let mut all = Vec::new();
         let mut open = self.actions.clone();
