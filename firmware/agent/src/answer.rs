@@ -39,7 +39,7 @@ pub const STEPS_MAX: usize = 256;
 pub fn answer(order: &AgentOrder, status: u16, body: &[u8]) -> Result<AgentEvent, AgentError> {
     if body.len() > ANSWER_BYTES_MAX {
         return Err(nonsense(format!(
-            "{} bytes where {ANSWER_BYTES_MAX} are the most we read",
+            "{} bytes, more than {ANSWER_BYTES_MAX}",
             body.len()
         )));
     }
@@ -218,13 +218,13 @@ fn steps(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentErro
     let steps: Vec<IpaStep> = by_manager.into_values().flatten().collect();
     if steps.len() > STEPS_MAX {
         return Err(nonsense(format!(
-            "{} steps where {STEPS_MAX} are the most we take",
+            "{} steps, more than {STEPS_MAX}",
             steps.len()
         )));
     }
     let listed = listed(&steps).map_err(|bytes| {
         nonsense(format!(
-            "steps of {bytes} bytes where {STEPS_BYTES_MAX} are the most we take"
+            "steps of {bytes} bytes, more than {STEPS_BYTES_MAX}"
         ))
     })?;
     Ok(AgentEvent::StepsListed {

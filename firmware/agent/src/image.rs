@@ -38,7 +38,7 @@ pub enum WriteImageProblem {
         hint: &'static str,
     },
     /// A field has a value that is not supported.
-    #[error("instance_info has an unfit {field}: {why}")]
+    #[error("instance_info has an invalid {field}: {why}")]
     Invalid {
         /// The name of the field.
         field: &'static str,
@@ -46,7 +46,7 @@ pub enum WriteImageProblem {
         why: &'static str,
     },
     /// A property of the machine has a value that is not supported.
-    #[error("properties has an unfit {field}: {why}")]
+    #[error("properties has an invalid {field}: {why}")]
     InvalidProperty {
         /// The name of the property.
         field: &'static str,
@@ -116,8 +116,8 @@ pub fn write_image_step(node: &Node, places: ImageUrls<'_>) -> Result<JobStep, W
     let unfit = |field, why| Err(WriteImageProblem::Invalid { field, why });
     match (places.cached, sum, format) {
         (false, ImageChecksum::File(_), _) => {
-            let why = "the address of a checksum file is followed only where the image passes \
-                       through the box's cache; give the SHA-256 or SHA-512 itself";
+            let why = "a checksum file is read only where the image passes through \
+                       the box's cache; give the SHA-256 or SHA-512 itself";
             return unfit("image_checksum", why);
         }
         (false, _, ImageFormat::Zstd | ImageFormat::Gzip | ImageFormat::Xz) => {
@@ -167,7 +167,7 @@ fn text<'info>(
         Some(Value::String(text)) => Ok(Some(text.trim())),
         Some(_) => Err(WriteImageProblem::Invalid {
             field,
-            why: "it must be a text",
+            why: "it must be a string",
         }),
     }
 }
@@ -282,7 +282,7 @@ fn partitions(info: &JsonObject) -> Result<Option<PartitionSizes>, WriteImagePro
     match text(info, field)? {
         None | Some(WHOLE_DISK) if text(info, "kernel")?.is_none() => return Ok(None),
         None | Some(WHOLE_DISK) => {
-            let why = "a kernel goes with a partition image; unset kernel and ramdisk, or say \
+            let why = "a kernel goes with a partition image; unset kernel and ramdisk, or set \
                        image_type=partition";
             return Err(WriteImageProblem::Invalid { field, why });
         }
@@ -382,7 +382,7 @@ fn root_device(info: &JsonObject) -> Result<bool, &'static str> {
         other => other.is_u64(),
     };
     if hints.get("size").is_some_and(|size| !sized(size)) {
-        return Err("its size must be a whole number of GiB, perhaps after >=, <= or the like");
+        return Err("its size must be a whole number of GiB, perhaps after an operator such as >=");
     }
     Ok(!hints.is_empty())
 }
@@ -602,7 +602,7 @@ mod tests {
         assert!(with("kernel", json!("http://h/vmlinuz")).contains("image_type=partition"));
         assert!(with("image_disk_format", json!("vmdk")).contains("image_disk_format"));
         assert!(with("configdrive", json!({"meta_data": {}})).contains("configdrive"));
-        assert!(with("image_source", json!(7)).contains("must be a text"));
+        assert!(with("image_source", json!(7)).contains("must be a string"));
     }
 
     #[test]
@@ -683,7 +683,7 @@ mod tests {
             .insert("root_device".into(), json!({"foo": 1}));
         let said = write_image_step(&machine, PLACES).unwrap_err().to_string();
         assert!(
-            said.contains("properties has an unfit root_device"),
+            said.contains("properties has an invalid root_device"),
             "{said}"
         );
         let hints = json!({"serial": "x"});

@@ -43,12 +43,12 @@ pub fn logs_bundle(status: u16, mut body: Vec<u8>, token: &str) -> Result<Vec<u8
     redact_token(&mut body, token);
     let body = body.as_slice();
     if body.len() > ANSWER_BYTES_MAX {
-        return Err("they are longer than anybody reads".to_owned());
+        return Err("they exceed the size limit".to_owned());
     }
     if status != 200 {
         return Err(match refusal(status, body) {
             Err(error) => error.to_string(),
-            Ok(_) => "the agent works on a command; ask when that is done".to_owned(),
+            Ok(_) => "the agent works on a command; retry when that is done".to_owned(),
         });
     }
     let result: CommandResult =
@@ -62,7 +62,7 @@ pub fn logs_bundle(status: u16, mut body: Vec<u8>, token: &str) -> Result<Vec<u8
     };
     let packed = STANDARD
         .decode(packed.trim_ascii())
-        .map_err(|_| "they are no base64".to_owned())?;
+        .map_err(|_| "they are not base64".to_owned())?;
     let mut plain = Vec::new();
     GzDecoder::new(packed.as_slice())
         .take(LOGS_BYTES_MAX as u64 + 1)

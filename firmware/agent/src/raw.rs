@@ -40,7 +40,7 @@ pub fn raw_call(
 /// The reply, unchanged; only its status is parsed.
 pub fn raw_answer(status: u16, body: &[u8]) -> Result<RawAgentReply, AgentError> {
     if body.len() > ANSWER_BYTES_MAX {
-        return Err(nonsense("an answer longer than anybody reads"));
+        return Err(nonsense("an answer that exceeds the size limit"));
     }
     if status != 200 {
         return match refusal(status, body)? {

@@ -44,7 +44,7 @@ pub struct InspectionResult {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InspectError {
     /// The document has no inventory.
-    #[error("the inspection data has no inventory; is this posted by an agent?")]
+    #[error("the inspection data has no inventory; only an agent may post it")]
     NoInventory,
     /// No interface has a hardware address.
     #[error("the inventory lists no interface with a MAC address; check the ramdisk's drivers")]
@@ -53,7 +53,7 @@ pub enum InspectError {
     #[error("the inventory lists more than {INTERFACES_MAX} interfaces")]
     TooManyInterfaces,
     /// The inventory alone is longer than [`KEPT_BYTES_MAX`].
-    #[error("the inventory is longer than {KEPT_BYTES_MAX} bytes and cannot be kept")]
+    #[error("the inventory is longer than {KEPT_BYTES_MAX} bytes and cannot be stored")]
     TooLong,
 }
 

@@ -65,7 +65,7 @@ where
         Value::String(text) => text.trim().parse().ok(),
         _ => None,
     };
-    number.ok_or_else(|| D::Error::custom(format_args!("{value} is no whole number")))
+    number.ok_or_else(|| D::Error::custom(format_args!("{value} is not a whole number")))
 }
 
 /// A boolean; false where it is missing. Anything else is an error.

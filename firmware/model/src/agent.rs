@@ -161,8 +161,8 @@ pub enum AgentError {
     },
     /// The reply violates the protocol.
     #[error(
-        "the agent sent nonsense: {said}; is it a stock Ironic Python Agent, and does nothing else \
-         listen at its address?"
+        "the agent sent an invalid reply: {said}; check that it is a stock Ironic Python Agent and \
+         that no other program listens at its address"
     )]
     Nonsense {
         /// The error in the reply.

@@ -141,7 +141,7 @@ impl fmt::Display for BoxFault {
             ),
             Self::AddressTaken { address, by } => write!(
                 out,
-                "{by} uses {address}, which is this box's to give; give that machine another \
+                "{by} uses {address}, which this box leases; give that machine another \
                  address or take it out of the range"
             ),
             Self::AgentMissing => write!(
@@ -155,14 +155,14 @@ impl fmt::Display for BoxFault {
             ),
             Self::LoopbackAddress { key, url } => write!(
                 out,
-                "nodes are told {url}, which they cannot reach; listen on the address of the \
+                "nodes receive {url}, which they cannot reach; listen on the address of the \
                  provisioning network or on 0.0.0.0, or set {key}"
             ),
             Self::PlainTokens { address } => write!(
                 out,
                 "tokens (api.tokens) that programs send to {address} travel in plain HTTP, where \
                  others can read them; let programs use 127.0.0.1 or an SSH tunnel, set api.tls = \
-                 true, or set api.allow_plain_http = true where nobody else is on the network"
+                 true, or set api.allow_plain_http = true where no other machine is on the network"
             ),
             Self::InterfaceMissing { name, why } => write!(
                 out,
@@ -184,9 +184,9 @@ impl fmt::Display for BoxFault {
                 second,
             } => write!(
                 out,
-                "node {node}: the agent at {first} received the node's token, and {second} asked \
-                 for it as well; one of them is not this machine, so its job was stopped; find \
-                 out which machine has which address"
+                "node {node}: the agent at {first} received the node's token, and {second} \
+                 requested it as well; one of them is not this machine, so its job was stopped; \
+                 find out which machine has which address"
             ),
             Self::ImageFailed { why, .. } => out.write_str(why),
             Self::LoaderMissing { path, firmware } => write!(

@@ -286,17 +286,16 @@ impl NoteKind {
     /// The text of events of images.
     fn fmt_image(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ImageFetching { image } => write!(out, "image {image} is fetched or checked"),
+            Self::ImageFetching { image } => {
+                write!(out, "image {image} is being fetched or verified")
+            }
             Self::ImageUnpacking { image } => {
-                write!(
-                    out,
-                    "image {image} is here, and the disk in it is taken out"
-                )
+                write!(out, "image {image} downloaded; unpacking")
             }
             Self::ImageComplete { image, bytes } => {
                 write!(
                     out,
-                    "image {image} is here, {bytes} bytes, its digest is right"
+                    "image {image} is in the cache, {bytes} bytes, its digest is right"
                 )
             }
             Self::ImageCorrupt { image, chunks } => write!(
@@ -304,7 +303,7 @@ impl NoteKind {
                 "image {image} has changed on this box's disk in {chunks} chunks; they are \
                  fetched again"
             ),
-            Self::ImageEvicted { image } => write!(out, "image {image} made room for another"),
+            Self::ImageEvicted { image } => write!(out, "image {image} was evicted to free space"),
             Self::AwaitingImage { image } => {
                 write!(out, "waits for image {image} to be ready")
             }
@@ -313,8 +312,8 @@ impl NoteKind {
                 message: said,
             } => write!(
                 out,
-                "the agent could not write image {image}: {said}; the image is checked in this \
-                 box before it is written again"
+                "the agent could not write image {image}: {said}; the cached image is \
+                 verified before the write is retried"
             ),
             Self::ImageFailed { why } | Self::BootFileUnverified { why } => out.write_str(why),
             _ => Ok(()),
@@ -327,7 +326,10 @@ impl NoteKind {
     fn fmt_agent(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AgentLookedUp { from } => {
-                write!(out, "agent found its node; the token went to {from}")
+                write!(
+                    out,
+                    "agent looked its node up; the token was sent to {from}"
+                )
             }
             Self::AgentWeaklyAuthenticated { from } => write!(
                 out,
@@ -335,25 +337,27 @@ impl NoteKind {
                  not lease"
             ),
             Self::AgentReady { version } => write!(out, "agent {version} is ready"),
-            Self::AgentKept => write!(out, "the agent stays for the next job"),
-            Self::AgentReused => write!(out, "goes on with the agent that stayed, without a boot"),
+            Self::AgentKept => write!(out, "the agent keeps running for the next job"),
+            Self::AgentReused => write!(out, "continues with the running agent, without a boot"),
             Self::AgentExpired { seconds } => write!(
                 out,
-                "the agent that stayed was not heard for {seconds} s; the next job boots anew"
+                "no heartbeat of the idle agent for {seconds} s; the next job boots the machine"
             ),
             Self::AgentTimedOut { seconds } => write!(
                 out,
-                "no heartbeat of the agent for {seconds} s; its BMC is asked whether it is on"
+                "no heartbeat of the agent for {seconds} s; the power state is read from its BMC"
             ),
             Self::Inspected => write!(out, "inventory arrived"),
             Self::LogsStored { name, bytes } => {
-                write!(out, "the agent's logs are kept: {name}, {bytes} bytes")
+                write!(out, "the agent's logs are stored: {name}, {bytes} bytes")
             }
-            Self::LogsMissing { why } => write!(out, "the agent's logs are not to be had: {why}"),
+            Self::LogsMissing { why } => {
+                write!(out, "the agent's logs could not be collected: {why}")
+            }
             Self::PortFound { mac } => write!(out, "interface {mac} was found and is a port now"),
             Self::PortNeverSeen { mac } => write!(
                 out,
-                "interface {mac} was reported, but never heard by this box; no port was created"
+                "interface {mac} was reported, but never seen by this box; no port was created"
             ),
             _ => Ok(()),
         }
@@ -399,12 +403,12 @@ impl NoteKind {
                 caller,
                 order,
                 refused: None,
-            } => write!(out, "{order}, asked by {caller}"),
+            } => write!(out, "{order}, requested by {caller}"),
             Self::OrderReceived {
                 caller,
                 order,
                 refused: Some(why),
-            } => write!(out, "{order} refused, asked by {caller}: {why}"),
+            } => write!(out, "{order} refused, requested by {caller}: {why}"),
             _ => Ok(()),
         }
     }
@@ -414,9 +418,9 @@ impl fmt::Display for NoteKind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::StateChanged { from, to } => write!(out, "{from} -> {to}"),
-            Self::PowerIs(state) => write!(out, "BMC says {state}"),
+            Self::PowerIs(state) => write!(out, "BMC reports {state}"),
             Self::PowerOrdered { order } => write!(out, "{order} ordered"),
-            Self::PowerAccepted { order } => write!(out, "{order} taken by the BMC"),
+            Self::PowerAccepted { order } => write!(out, "{order} accepted by the BMC"),
             Self::BootQueued { ahead } => {
                 write!(out, "waits for its turn to boot, {ahead} ahead")
             }
@@ -424,21 +428,21 @@ impl fmt::Display for NoteKind {
             Self::PowerFailed { message: said } => write!(out, "power order failed: {said}"),
             Self::VendorCalled { method, outcome } => write!(out, "{method}: {outcome}"),
             Self::UnknownMachineSeen { mac } => {
-                write!(out, "unknown machine {mac} asked for an address")
+                write!(out, "unknown machine {mac} requested an address")
             }
             Self::Dhcp { .. } => self.fmt_dhcp(out),
             Self::UnknownMachinesSeen { more } => {
-                write!(out, "and {more} more unknown machines asked for an address")
+                write!(out, "and {more} more unknown machines requested an address")
             }
             Self::ForeignServerSeen { link, address, mac } => {
                 write!(
                     out,
-                    "{}, was heard on {link}",
+                    "{}, was seen on {link}",
                     ForeignServerText(*address, *mac)
                 )
             }
             Self::FaultRaised(fault) => write!(out, "fault: {fault}"),
-            Self::FaultCleared(fault) => write!(out, "fault is gone: {fault}"),
+            Self::FaultCleared(fault) => write!(out, "fault cleared: {fault}"),
             Self::FileSent { .. } | Self::FileRefused { .. } => self.fmt_file(out),
             Self::ImageFetching { .. }
             | Self::ImageUnpacking { .. }

@@ -223,8 +223,8 @@ pub enum PowerError {
     },
     /// The BMC has no free session.
     #[error(
-        "the BMC has no free session; close other consoles to it, or wait a minute for it to end \
-         forgotten ones"
+        "the BMC has no free session; close other consoles to it, or wait a minute until it closes \
+         unused ones"
     )]
     NoFreeSession,
     /// The BMC and the box have no cipher suite in common.
@@ -240,7 +240,7 @@ pub enum PowerError {
     )]
     Privilege,
     /// The BMC reports that it is busy.
-    #[error("the BMC says that it is busy; try again in a minute, or restart the BMC")]
+    #[error("the BMC reports that it is busy; try again in a minute, or restart the BMC")]
     BmcBusy,
     /// The BMC refused the command.
     #[error("the BMC refused the command with completion code 0x{code:02x}")]
@@ -249,7 +249,7 @@ pub enum PowerError {
         code: u8,
     },
     /// The BMC sent something that its protocol does not allow.
-    #[error("the BMC sent nonsense: {said}")]
+    #[error("the BMC sent an invalid response: {said}")]
     InvalidResponse {
         /// The error in the message.
         said: &'static str,

@@ -161,10 +161,10 @@ impl NodeTransition<'_> {
         let beats = agent.is_some_and(|agent| agent.url.is_some());
         self.boot_again(match agent {
             Some(_) if beats && inspects => {
-                "the agent is here but sent no findings; its kernel needs \
-                 ipa-inspection-callback-url, and its log says which collector hangs"
+                "the agent runs but sent no inspection data; its kernel needs \
+                 ipa-inspection-callback-url, and its log shows which collector hangs"
             }
-            Some(_) if !beats => "the agent looked its node up but never beat",
+            Some(_) if !beats => "the agent looked its node up but sent no heartbeat",
             _ => "no sign of the agent in time",
         });
     }
@@ -230,7 +230,7 @@ impl NodeTransition<'_> {
         let info = &mut self.node.driver_internal_info;
         info.retain(|key, _| !key.starts_with(CACHED_STEPS));
         self.fail(
-            "what the machine told does not fit into this node's record; make room there: a config \
+            "the machine's report does not fit into this node's record; free space there: a config \
              drive by URL, less in extra, fewer steps offered by the ramdisk's hardware managers",
         );
     }

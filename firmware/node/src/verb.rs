@@ -277,7 +277,7 @@ impl NodeTransition<'_> {
         }
         self.node.last_error = Some(format!(
             "the operator aborts this, but step {step} must not be stopped: it ends after that \
-             step; abort again to stop it in spite of that"
+             step; abort again to stop it anyway"
         ));
         true
     }

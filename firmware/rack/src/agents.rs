@@ -46,7 +46,7 @@ const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 const RESTART_MS_MAX: u64 = 180_000;
 
 const NOT_RESTARTED: &str = "its machine was not seen to restart since the job requested a reset; \
-                             this is the agent of the boot before";
+                             this is the agent of the previous boot";
 
 impl Rack {
     /// A request to switch on or to restart is sent to the node's BMC. The agent of the
@@ -216,7 +216,7 @@ impl Rack {
             .as_mut()
             .filter(|agent| allowed && agent.is_legacy());
         let refused = match (&session, checked) {
-            (None, _) => Some("no agent without a token was let in"),
+            (None, _) => Some("no agent without a token was accepted"),
             (Some(_), Err(why)) => Some(why),
             (Some(session), Ok(())) => session
                 .url
@@ -277,7 +277,12 @@ impl Rack {
             .ok_or_else(OrderRefusal::of_heartbeat)?;
         let node = Arc::clone(node);
         let Some(session) = &node.agent else {
-            self.note_refused(now, id, from, "no agent was let in for this boot");
+            self.note_refused(
+                now,
+                id,
+                from,
+                "no agent has looked the node up in this boot",
+            );
             return Err(OrderRefusal::of_heartbeat());
         };
         let guess = beat.agent_token.as_deref();
@@ -314,8 +319,8 @@ impl Rack {
         }
         let certificate = beat.agent_verify_ca.as_deref().unwrap_or_default();
         if beat.callback_url.starts_with("https://") && !certificate.contains(PEM_CERTIFICATE) {
-            let why = "it listens by https and sent no certificate (agent_verify_ca) to know it \
-                       by; let the agent make its own (enable_auto_tls, no listen_tls)";
+            let why = "it listens by https and sent no certificate (agent_verify_ca) to verify \
+                       it; let the agent create its own (enable_auto_tls, no listen_tls)";
             return Err(self.refuse_caller(now, id, from, why));
         }
         if session.url.is_none() {
@@ -461,7 +466,7 @@ impl Rack {
             (_, None) => {
                 let error = AgentError::Unreachable {
                     url: "its address".to_owned(),
-                    said: "it has not told where it listens".to_owned(),
+                    said: "it has not sent its callback URL".to_owned(),
                 };
                 self.events
                     .push_back((id, NodeEvent::Agent(order, Err(error))));

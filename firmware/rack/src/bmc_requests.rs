@@ -19,8 +19,8 @@ pub(crate) fn management_transport(node: &Node) -> BmcTransport {
     let said = match interface(node, InterfaceKind::Management) {
         "ipmitool" => return BmcTransport::Ipmi,
         "redfish" => return BmcTransport::Redfish,
-        "fake" => "this node's hardware is pretended, and there is no BMC to ask",
-        "noop" => "nobody manages this node's hardware for the box; choose a driver with a BMC",
+        "fake" => "this node has fake hardware without a BMC; choose a driver with a BMC",
+        "noop" => "the node's driver has no management by a BMC; choose a driver with a BMC",
         _ => "this box does not know the node's hardware type; choose another driver",
     };
     BmcTransport::Unsupported(PowerError::Unsupported { said })
@@ -54,7 +54,7 @@ impl Rack {
                 .send_bmc_request(now.tick, node, number, errand),
             BmcTransport::Unsupported(error) => Err(error),
             BmcTransport::Ssh | BmcTransport::Fake => Err(PowerError::Unsupported {
-                said: "this node has no BMC to ask",
+                said: "this node has no BMC; choose a driver with a BMC",
             }),
         };
         if let Err(error) = given {

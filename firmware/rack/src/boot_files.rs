@@ -170,7 +170,7 @@ impl Rack {
         if let Some(wanted) = self.wanted_file(id, &file) {
             return Some(FileGrant::Image(Box::new(wanted)));
         }
-        let sentence = format!("{} is being fetched by this box; ask again", file.url);
+        let sentence = format!("{} is being fetched by this box; retry", file.url);
         self.fetch_file(now, id, &file);
         Some(FileGrant::Unavailable(sentence))
     }

@@ -41,13 +41,13 @@ pub(crate) enum AgentAuthentication {
 const NOT_LEASED: &str = "it calls from another address than the one that this box leased to the \
                           node; only the node's own machine may look it up";
 
-const LEASED_TO_OTHER: &str = "this box leased its address to an interface that is no port of this \
-                               node; create a port for that interface if it is the node's";
+const LEASED_TO_OTHER: &str = "this box leased its address to an interface that is not a port of \
+                               this node; create a port for that interface if it is the node's";
 
 const IN_OWN_NETWORK: &str = "its address is in a network whose addresses this box leases, and was \
                               not leased to this node; let the agent use DHCP";
 
-const NO_LEASE: &str = "this box gives the addresses in all its networks and leased none to the \
+const NO_LEASE: &str = "this box leases the addresses in all its networks and leased none to the \
                         node; let the agent use DHCP";
 
 const LEASE_REQUIRED: &str = "this box leased no address to the node, and the settings say \

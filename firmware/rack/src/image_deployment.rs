@@ -142,15 +142,15 @@ impl Rack {
         let name = name.filter(|name| self.catalogued(name).is_some());
         let is_coming = self.is_coming(&key);
         let next = match name {
-            _ if is_coming => "It is being fetched again: ask again when it is here".to_owned(),
-            Some(_) if wanted.sources.is_empty() => "Upload it, then ask again".to_owned(),
+            _ if is_coming => "It is being fetched again: retry when it is complete".to_owned(),
+            Some(_) if wanted.sources.is_empty() => "Upload it, then retry".to_owned(),
             Some(name) => format!(
-                "Once that is corrected, fetch it with `trivet image fill {name}`, then ask again"
+                "Once that is corrected, fetch it with `trivet image fill {name}`, then retry"
             ),
-            None if again => "It is fetched again now: ask again when it is here".to_owned(),
+            None if again => "It is fetched again now: retry when it is complete".to_owned(),
             None => "A request to deploy it fetches it again".to_owned(),
         };
-        let sentence = format!("The node is left as it is: {why}. {next}.");
+        let sentence = format!("The node was not changed: {why}. {next}.");
         if again && name.is_none() && !is_coming {
             self.fill(wanted, false);
         }
@@ -479,7 +479,7 @@ impl Rack {
                 }
                 (ImageState::Complete, Some(PendingImageWrite::Retry(_))) => {
                     self.pending_writes.by_node.remove(&id);
-                    let why = "the image was checked in this box and is right; it is written again";
+                    let why = "the cached image was verified and is correct; the write is retried";
                     let why = why.to_owned();
                     self.events.push_back((id, NodeEvent::StepAgain { why }));
                 }

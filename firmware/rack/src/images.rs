@@ -26,7 +26,7 @@ impl Rack {
     pub(crate) fn check_image(&self, resource: &Resource) -> Result<(), OrderRefusal> {
         let name = resource.name.as_deref().unwrap_or_default();
         if self.settings.images.find(name).is_some() {
-            let sentence = format!("An image with name {name} lies in the box's own directory.");
+            let sentence = format!("An image with name {name} is in the box's own directory.");
             return Err(OrderRefusal::new(RefusalKind::Conflict, sentence));
         }
         let of_kind = self.records.view.resources_of(ResourceKind::Image);
@@ -64,7 +64,7 @@ impl Rack {
         if plain && open.is_some_and(|root| path.starts_with(root)) {
             return Ok(());
         }
-        let sentence = format!("{url} is not below boot.files, where files for everybody are.");
+        let sentence = format!("{url} is not below boot.files, the directory of public files.");
         Err(OrderRefusal::new(RefusalKind::Invalid, sentence))
     }
 

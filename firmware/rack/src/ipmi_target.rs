@@ -43,10 +43,10 @@ pub(crate) fn target(info: &JsonObject) -> Result<IpmiTarget, PowerError> {
         Some(_) => Err(PowerError::NotConfigured { missing }),
     };
     Ok(IpmiTarget {
-        username: text("ipmi_username", "an ipmi_username that is a text")?,
+        username: text("ipmi_username", "an ipmi_username that is a string")?,
         password: text(
             "ipmi_password",
-            "an ipmi_password that is a text (in quotes)",
+            "an ipmi_password that is a string (in quotes)",
         )?,
         kg: kg_key(info)?,
         suite: suite(info)?,
@@ -78,10 +78,10 @@ fn suite(info: &JsonObject) -> Result<Option<IpmiCipherSuite>, PowerError> {
     let missing = match number.and_then(IpmiCipherSuite::from_number) {
         Some(IpmiCipherSuite::Plain) if !allows_cipher_suite_0(info) => {
             "ipmi_allow_cipher_suite_0 = true: without it ipmi_cipher_suite 0 is not used, because \
-             anybody on the network could switch the machine then"
+             any host on the network could then switch the machine"
         }
         Some(suite) => return Ok(Some(suite)),
-        None => "an ipmi_cipher_suite of 17 or 3 (this box speaks no other, but for 0)",
+        None => "an ipmi_cipher_suite of 17 or 3 (this box supports no other except 0)",
     };
     Err(PowerError::NotConfigured { missing })
 }

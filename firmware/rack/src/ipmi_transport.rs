@@ -256,7 +256,7 @@ impl IpmiTransport {
 /// The error of an order or BMC request whose session was removed while it ran.
 pub(crate) fn driver_info_changed() -> PowerError {
     PowerError::Host {
-        said: "driver_info changed while its BMC was asked; ask again".to_owned(),
+        said: "driver_info changed during a request to the BMC; retry".to_owned(),
         lasting: false,
     }
 }

@@ -49,7 +49,7 @@ impl Rack {
             }
             None => {
                 let sentence = format!(
-                    "Node {id} has no agent that could be asked; logs are collected while one \
+                    "Node {id} has no agent running; logs are collected while one \
                      runs, and when a job fails."
                 );
                 Err(OrderRefusal::new(RefusalKind::Conflict, sentence))

@@ -329,8 +329,8 @@ impl Rack {
         let dhcp = self.dhcp.as_ref();
         if dhcp.is_some_and(|dhcp| !dhcp.could_keep(address)) {
             let sentence = format!(
-                "extra/{RESERVED} {address} is no address for a machine in any network that this \
-                 box serves; see [[dhcp]] in the settings."
+                "extra/{RESERVED} {address} is not an address for a machine in any network that \
+                 this box serves; see [[dhcp]] in the settings."
             );
             return Err(OrderRefusal::new(RefusalKind::Invalid, sentence));
         }

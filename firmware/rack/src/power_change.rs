@@ -451,7 +451,7 @@ impl Rack {
             Ok(answer) => change.answered(now.tick, answer, &limits),
             Err(error) => {
                 let first = change.failing.is_none();
-                let why = format!("{error}; the BMC is asked again");
+                let why = format!("{error}; the request is repeated");
                 let next = change.failed(now.tick, question, error);
                 let goes_on = !matches!(next, PowerChangeAction::End(_));
                 note = (first && goes_on).then_some(NoteKind::Retrying { why });

@@ -58,12 +58,12 @@ impl OperatorPower {
     fn failure_message(self, error: &PowerError) -> String {
         let said = match self.reason {
             OperatorPowerReason::BoxRestarted => {
-                "the box restarted while the power order was under way, and the power is still \
-                 not as it was wanted; give the order again"
+                "the box restarted while the power order was under way, and the power \
+                 state is still not the wanted one; send the order again"
             }
             OperatorPowerReason::Soft => {
-                "the BMC took the power order, but the system did not go down in time; power off \
-                 or reboot hard"
+                "the BMC accepted the power order, but the system did not go down in time; power \
+                 off or reboot hard"
             }
             OperatorPowerReason::Hard | OperatorPowerReason::DeployFailed => {
                 return error.to_string();

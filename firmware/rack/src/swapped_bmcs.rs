@@ -141,7 +141,7 @@ impl Rack {
         if waits_in_vain {
             let that = self.label_of(*other);
             let why = format!(
-                "the machine of node {that} was not heard since its power-on, but it started after \
+                "the machine of node {that} was not seen since its power-on, but it started after \
                  a power-on of node {this}, whose agent still runs after its BMC reported a \
                  power-off or restart: the BMCs of {that} and {this} are probably swapped; compare \
                  the BMC addresses in driver_info of {that} and {this} with the machines"
@@ -160,7 +160,7 @@ impl Rack {
         let (this, that) = (self.label_of(id), self.label_of(other));
         let why = format!(
             "power-on of node {this} was followed {times} times by a DHCP request of {mac}, a port \
-             of node {that}, and {this} itself was not heard: their BMCs are probably swapped; \
+             of node {that}, and {this} itself was not seen: their BMCs are probably swapped; \
              compare the BMC addresses in driver_info of {this} and {that} with the machines"
         );
         self.events.push_back((id, NodeEvent::WrongMachine { why }));

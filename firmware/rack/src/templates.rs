@@ -81,8 +81,8 @@ pub(crate) fn config_drive(view: &RackView, node: &Node) -> Result<Option<Value>
     };
     if let Some((second, _)) = drives.next() {
         return Err(invalid(format!(
-            "Deploy templates {first} and {second} both have a config drive; ask for one of them, \
-             or give a config drive."
+            "Deploy templates {first} and {second} both have a config drive; request one of \
+             them, or send a config drive."
         )));
     }
     let parts = drive.as_object().ok_or_else(|| {

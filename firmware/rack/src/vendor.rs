@@ -114,8 +114,8 @@ impl Rack {
         if command == trivet_agent::COLLECT_LOGS {
             // They contain tokens in a compressed file, where redaction cannot find them.
             let sentence = format!(
-                "{command} is not passed on, as logs hold secrets; ask for them by POST \
-                 /trivet/nodes/{id}/logs (trivet node logs --collect), which takes those out."
+                "{command} is not passed on, as logs contain secrets; request them by POST \
+                 /trivet/nodes/{id}/logs (trivet node logs --collect), which redacts them."
             );
             return Err(OrderRefusal::new(RefusalKind::Invalid, sentence));
         }
@@ -130,13 +130,13 @@ impl Rack {
         let at_work = |phase| !held && phase != JobPhase::AwaitAgent;
         if called || node.job.as_ref().is_some_and(|job| at_work(job.phase)) {
             let why = format!(
-                "its agent is at work for the box ({}); wait until that is done",
+                "its agent runs a job of the box ({}); wait until that is done",
                 node.provision_state
             );
             return Err(conflict(id, &why));
         }
         let request = trivet_agent::raw_call(node, command, params, wait).map_err(|error| {
-            let sentence = format!("Node {id} takes no agent command: {error}.");
+            let sentence = format!("Node {id} accepts no agent command: {error}.");
             OrderRefusal::new(RefusalKind::Invalid, sentence)
         })?;
         let session = node.agent.as_ref();

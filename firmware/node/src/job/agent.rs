@@ -175,7 +175,7 @@ impl NodeTransition<'_> {
             Err(error) => error.to_string(),
         };
         let why = format!(
-            "the agent was not locked down before the restart: {said}; the deployment goes on"
+            "the agent was not locked down before the restart: {said}; the deployment continues"
         );
         self.note(NoteKind::Warning { why });
         self.is_off(JobPhase::FinalOff);
@@ -185,8 +185,8 @@ impl NodeTransition<'_> {
     /// image is written, and most kernels have flushed it by now. Ironic continues too.
     fn not_synced(&mut self, error: &AgentError) {
         let why = format!(
-            "the agent could not sync its disks before the power-off: {error}; the deployment goes \
-             on"
+            "the agent could not sync its disks before the power-off: {error}; the deployment \
+             continues"
         );
         self.note(NoteKind::Warning { why });
         self.enter(JobPhase::FinalOff);
@@ -206,7 +206,7 @@ impl NodeTransition<'_> {
 
     /// It sends heartbeats, so it runs; but an agent that can never be called is useless.
     pub(super) fn agent_unreachable(&mut self, error: &AgentError) {
-        let why = format!("the agent beats but cannot be called: {error}");
+        let why = format!("the agent sends heartbeats but cannot be called: {error}");
         if self.tried() {
             self.note(NoteKind::Retrying { why });
         } else {
@@ -217,7 +217,9 @@ impl NodeTransition<'_> {
     /// A stock agent that had an internal error can no longer list its commands, so the state
     /// of its step is unknown. A new boot repairs that.
     pub(super) fn command_list_unreadable(&mut self, error: &AgentError) {
-        self.boot_again(&format!("what the agent is at cannot be seen: {error}"));
+        self.boot_again(&format!(
+            "the command list of the agent cannot be read: {error}"
+        ));
     }
 
     pub(super) fn planned(&mut self, offered: &[JobStep], who: &str) {
@@ -265,9 +267,9 @@ impl NodeTransition<'_> {
             // An agent from before tokens that restarted cannot be distinguished from the one
             // that received the step.
             AgentEvent::Idle if self.is_legacy() && self.unrepeatable_step().is_some() => {
-                self.boot_again("the agent knows of no step");
+                self.boot_again("the command list of the agent has no step");
             }
-            AgentEvent::Idle => self.repeat_step("the agent knows of no step"),
+            AgentEvent::Idle => self.repeat_step("the command list of the agent has no step"),
             AgentEvent::StepDone {
                 step,
                 at,
@@ -299,7 +301,7 @@ impl NodeTransition<'_> {
             } => {
                 let step = step.unwrap_or(present);
                 self.fail(&format!(
-                    "step {step} failed: {said}; its agent's logs say more (trivet node logs)"
+                    "step {step} failed: {said}; see its agent's logs (trivet node logs)"
                 ));
             }
             AgentEvent::StepRunning => {
@@ -312,15 +314,14 @@ impl NodeTransition<'_> {
                     return;
                 }
                 if self.tried() {
-                    let why = "the agent's hardware managers are other ones than when its steps \
-                               were read";
+                    let why = "the agent's hardware managers changed since its steps were read";
                     self.note(NoteKind::Retrying { why: why.into() });
                     self.resumed();
                     self.enter_again(JobPhase::GetSteps);
                 } else {
                     self.fail(
-                        "the agent's hardware managers change from one look to the next; make the \
-                         ramdisk's managers tell the same versions each time",
+                        "the agent's hardware managers change at each reading; make the \
+                         ramdisk's managers report the same versions each time",
                     );
                 }
             }
@@ -377,7 +378,7 @@ impl NodeTransition<'_> {
             self.enter_again(JobPhase::StartStep);
         } else {
             self.fail(&format!(
-                "a step does not start: {why}; its agent's logs say more (trivet node logs)"
+                "a step does not start: {why}; see its agent's logs (trivet node logs)"
             ));
         }
     }
@@ -402,7 +403,7 @@ impl NodeTransition<'_> {
 
     pub(super) fn not_inspected(&mut self, phase: JobPhase, why: &str) {
         if self.inspects(phase) {
-            self.fail(&format!("what the agent found cannot be kept: {why}"));
+            self.fail(&format!("the inspection data cannot be stored: {why}"));
         }
     }
 
@@ -424,7 +425,7 @@ impl NodeTransition<'_> {
             let said = said.chars().take(COMPLAINT_CHARS_MAX).map(plain);
             let said: String = said.collect();
             return self.fail(&format!(
-                "the agent could not look into everything: {said}; what it found is kept"
+                "the agent could not inspect everything: {said}; the other data are stored"
             ));
         }
         self.inspection_data_stored();

@@ -128,7 +128,7 @@ impl NodeTransition<'_> {
                 self.resumed();
                 self.enter_again(JobPhase::Bootloader);
             }
-            _ => self.fail("the boot loader is not installed: the agent does not take the order"),
+            _ => self.fail("the boot loader is not installed: the agent does not accept the order"),
         }
     }
 
@@ -141,8 +141,8 @@ impl NodeTransition<'_> {
 
     fn loader_failed(&mut self, said: &str) {
         self.fail(&format!(
-            "the image is written, but the machine was not made to start it: {said}; does the \
-             image fit the machine's boot mode?"
+            "the image is written, but no boot loader was installed: {said}; check that the \
+             image matches the machine's boot mode"
         ));
     }
 }

@@ -97,7 +97,7 @@ impl NodeTransition<'_> {
     /// The operator ended a hold.
     pub(crate) fn released(&mut self) {
         if self.node.job.is_none() {
-            return self.fail("nothing was held; begin again");
+            return self.fail("no job was held; start the job again");
         }
         let is_off = self.node.power_state == Some(PowerState::Off);
         if !self.uses_agent() || is_off {

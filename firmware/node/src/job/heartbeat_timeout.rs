@@ -81,7 +81,7 @@ impl NodeTransition<'_> {
         let why = format!(
             "the BMC reports that the machine is off, but its agent at {url} still answers: \
              driver_info names the BMC of another machine; compare its address and system with \
-             this machine, which runs the agent on; the image is written, and the instance was not \
+             this machine, which runs the agent; the image is written, and the instance was not \
              started"
         );
         self.actions.push(NodeAction::AgentContradictsBmc { why });
@@ -113,12 +113,12 @@ impl NodeTransition<'_> {
         let found = match answer {
             Ok(PowerAnswer::Power(PowerState::Off)) => "and its machine is off",
             Ok(_) => "though its machine is on",
-            Err(_) => "and its BMC does not say whether the machine is on",
+            Err(_) => "and its BMC does not report whether the machine is on",
         };
         let seconds = self.limits.heartbeat_timeout_ms / 1000;
         let at = self.present_step().map(|step| format!(" at step {step}"));
         let at = at.unwrap_or_default();
-        let why = format!("the agent fell silent{at} for {seconds} s, {found}");
+        let why = format!("no heartbeat of the agent{at} for {seconds} s, {found}");
         let info = &mut self.node.driver_internal_info;
         let now = self.now.wall.to_string();
         let again = info

@@ -133,9 +133,9 @@ fn what_cannot_be_done_is_refused_with_a_sentence() {
     let said = bench.refused(bmc_request(id, BmcRequest::Media), RefusalKind::Invalid);
     assert!(said.contains("IPMI has no virtual media"), "{said}");
     for (driver, want) in [
-        ("ssh", "nobody manages"),
+        ("ssh", "no management by a BMC"),
         ("fake-hardware", "pretended"),
-        ("manual-management", "nobody manages"),
+        ("manual-management", "no management by a BMC"),
         ("strange", "hardware type"),
     ] {
         bench.force(id, |node| driver.clone_into(&mut node.driver));

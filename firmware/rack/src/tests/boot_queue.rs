@@ -243,7 +243,7 @@ fn orders_to_a_bmc_are_on_the_timeline_when_they_leave_and_when_they_are_taken()
     bench.rack.bmc_answered(bench.now, id, cycle, taken);
     bench.handle(RackInput::Tick);
     let noted = bench.notes();
-    let want = "power off and on taken by the BMC".to_owned();
+    let want = "power off and on accepted by the BMC".to_owned();
     assert!(noted.contains(&want), "{noted:?}");
 }
 

@@ -99,7 +99,10 @@ fn only_the_leased_address_receives_the_token() {
     let found = lookup(&mut bench, mapped).unwrap();
     assert_eq!(found.node, id);
     let notes = bench.notes().join("\n");
-    assert!(notes.contains("the token went to 10.0.0.100"), "{notes}");
+    assert!(
+        notes.contains("the token was sent to 10.0.0.100"),
+        "{notes}"
+    );
     let node = bench.node(id);
     assert_eq!(node.agent_address(), Some(LEASED.into()));
     assert!(!node.is_weakly_authenticated());
@@ -152,7 +155,7 @@ fn a_lease_to_an_interface_that_is_no_port_of_the_node_is_refused() {
     lease(&mut bench, OTHER_MAC, UNLEASED);
     assert!(lookup(&mut bench, UNLEASED).is_err());
     let notes = bench.notes().join("\n");
-    assert!(notes.contains("no port of this node"), "{notes}");
+    assert!(notes.contains("not a port of this node"), "{notes}");
     assert!(bench.node(id).agent.is_none());
 }
 

@@ -283,7 +283,7 @@ fn a_write_that_blames_the_image_is_done_again_after_a_check() {
         agent_reports(&mut bench, id, call, BLAME);
         let checks = |output: &RackOutput| matches!(output, RackOutput::CheckImage(_));
         assert!(bench.outputs.iter().any(checks));
-        assert!(last_note(&bench, id).contains("is checked in this box"));
+        assert!(last_note(&bench, id).contains("the cached image is verified"));
         // A corrupt image is fetched again first.
         let sum = "0a".repeat(32);
         bench.force(id, |node| {

@@ -142,7 +142,7 @@ fn who_listens_sends_nothing_and_shows_who_serves() {
     discover(&mut bench, MAC);
     assert_eq!(sent(&bench), 0);
     foreign_offer(&mut bench, OTHER);
-    let note = "another DHCP server, 10.0.0.2 (02:00:00:00:00:ee), was heard on eth1";
+    let note = "another DHCP server, 10.0.0.2 (02:00:00:00:00:ee), was seen on eth1";
     assert_eq!(bench.notes(), [note]);
     assert_eq!(sent(&bench), 0);
     let view = bench.rack.view();
@@ -176,7 +176,7 @@ fn a_foreign_server_is_a_fault_where_we_serve() {
         assert_eq!(faults(&bench).len(), 1);
         bench.advance(1);
         assert_eq!(faults(&bench), []);
-        assert!(bench.notes()[0].starts_with("fault is gone"));
+        assert!(bench.notes()[0].starts_with("fault cleared"));
     }
 }
 

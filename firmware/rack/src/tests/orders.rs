@@ -239,7 +239,7 @@ fn who_asked_stands_before_what_followed() {
     let id = bench.with_node(1);
     bench.verb(id, Verb::Manage).unwrap();
     let notes = timeline(&bench, id);
-    let by = "asked by ann at 127.0.0.1 (PUT /v1/x, req-1)";
+    let by = "requested by ann at 127.0.0.1 (PUT /v1/x, req-1)";
     assert_eq!(notes[0], format!("create node, {by}"));
     assert_eq!(notes[1], format!("create port, {by}"));
     assert_eq!(notes[2], format!("manage, {by}"));
@@ -266,7 +266,7 @@ fn what_is_refused_is_noted_with_its_reason_and_what_is_stale_is_not() {
     bench.verb(id, Verb::Provide).unwrap_err();
     let notes = timeline(&bench, id);
     assert_eq!(notes.len(), before + 1);
-    assert!(notes[before].starts_with("provide refused, asked by ann at"));
+    assert!(notes[before].starts_with("provide refused, requested by ann at"));
     assert!(notes[before].contains("enroll"), "{}", notes[before]);
     bench.refused(
         RackOrder::ReplaceNode {
@@ -296,7 +296,7 @@ fn nobody_asks_for_a_heartbeat_and_the_timeline_has_its_bound() {
             heartbeat: beat,
         })
         .unwrap();
-    assert!(!bench.notes().iter().any(|note| note.contains("asked by")));
+    assert!(!bench.notes().iter().any(|note| note.contains("requested by")));
     for number in 0..2 * trivet_model::view::TIMELINE_NOTES_MAX {
         let order = RackOrder::Maintenance {
             node: id,
@@ -316,5 +316,5 @@ fn a_port_that_goes_is_noted_with_its_node() {
     let id = bench.with_node(1);
     bench.order(RackOrder::DeletePort(port(1, id).id)).unwrap();
     let last = timeline(&bench, id).pop().unwrap();
-    assert!(last.starts_with("delete port, asked by ann"), "{last}");
+    assert!(last.starts_with("delete port, requested by ann"), "{last}");
 }

@@ -136,7 +136,7 @@ fn an_order_is_looked_after_until_the_state_is_reached() {
     let node = bench.node(id);
     assert_eq!(node.power_state, Some(PowerState::On));
     assert_eq!((node.target_power_state, node.last_error), (None, None));
-    assert_eq!(notes_of(&bench, id).last().unwrap(), "BMC says power on");
+    assert_eq!(notes_of(&bench, id).last().unwrap(), "BMC reports power on");
 }
 
 /// The node's timeline.

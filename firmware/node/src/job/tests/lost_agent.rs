@@ -25,7 +25,7 @@ fn hardware_managers_that_change_from_look_to_look_end_the_job() {
     }
     assert_eq!(lists, rig.limits.tries_max);
     let why = rig.is(DeployFail).node.last_error.clone().unwrap();
-    assert!(why.contains("change from one look"), "{why}");
+    assert!(why.contains("change at each reading"), "{why}");
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn an_inspection_says_what_it_lacked() {
         });
         rig.handle(NodeEvent::TimerExpired);
     });
-    assert!(beats.contains("sent no findings"), "{beats}");
+    assert!(beats.contains("sent no inspection data"), "{beats}");
     let silent = last(&|rig| {
         rig.handle(NodeEvent::TimerExpired);
     });
