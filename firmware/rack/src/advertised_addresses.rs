@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_told_the_address_of_its_own_network() {
+    fn a_machine_receives_the_address_in_its_own_network() {
         let settings = two_networks();
         let there = settings.urls_for(Some([10, 51, 0, 9].into()));
         assert_eq!(there.http, "http://10.51.0.1:8080");

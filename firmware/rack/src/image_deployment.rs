@@ -20,27 +20,22 @@ use crate::{FileGrant, Rack, RackOutput};
 /// The file name of an image whose own name is not valid in a path.
 const DEFAULT_IMAGE_FILE_NAME: &str = "image";
 
-/// How often a write is retried in one deployment because the agent received wrong bytes of the
-/// image. Ours.
+/// Most retries of a write in one deployment because of wrong bytes of the image. Ours.
 const WRITE_RETRIES_MAX: u32 = 3;
 
-/// How many wrong images are remembered. A deployment of one that was dropped from this table
-/// fails later. Ours.
+/// Most wrong images remembered; a deployment of a dropped one fails later. Ours.
 const WRONG_IMAGES_MAX: usize = 1024;
 
-/// Writes that wait for their image. Nothing of it is on flash: after a restart the agent has
-/// no step and receives it again.
+/// Writes that wait for their image; in memory only. A restart sends the agent its step again.
 #[derive(Default)]
 pub(crate) struct PendingImageWrites {
     by_node: BTreeMap<NodeId, PendingImageWrite>,
     retries: BTreeMap<NodeId, u32>,
     /// Checksum files that are being read, each with the name of the image file in it.
     checksum_lookups: BTreeSet<(String, String)>,
-    /// Images to fetch into the cache once their digest is known.
     pub(crate) fetch_after_checksum: BTreeSet<ResourceId>,
-    /// Images that were wrong when they were last fetched, by key: for which format, and why.
-    /// An entry stays while the image is fetched again, until all of it is in the cache and
-    /// verified.
+    /// Images that were wrong when last fetched, by key: for which format, and why. An entry stays
+    /// until the image is completely fetched again and verified.
     pub(crate) wrong: BTreeMap<String, (ImageFormat, String)>,
 }
 
@@ -58,7 +53,6 @@ impl PendingImageWrites {
         self.retries.remove(&id);
     }
 
-    /// The image of this key is no longer known.
     pub(crate) fn forget_image(&mut self, key: &str) {
         self.wrong.remove(key);
     }
@@ -85,8 +79,7 @@ impl PendingImageWrites {
 }
 
 impl Rack {
-    /// The step that writes the node's image. The agent fetches it at URLs that are valid for
-    /// this deployment of this node only.
+    /// The step that writes the node's image, with URLs that are valid for this deployment only.
     pub(crate) fn write_step(&mut self, node: &Node) -> Result<JobStep, OrderRefusal> {
         let mut node = node.clone();
         self.use_catalogue(&mut node);
@@ -119,9 +112,8 @@ impl Rack {
         }
     }
 
-    /// Refuses a deployment whose image is known to be wrong, before the node is changed. An
-    /// image that is not in the catalogue is fetched again where `again` is set, since no other
-    /// order does that.
+    /// Refuses a deployment whose image is known to be wrong, before the node is changed. With
+    /// `again`, an image outside the catalogue is fetched again: no other order does that.
     pub(crate) fn check_right(
         &mut self,
         node: &Node,
@@ -213,8 +205,7 @@ impl Rack {
         }
     }
 
-    /// Whether the node's image is served from the cache. A file of the box's own image
-    /// directory that needs no conversion is not.
+    /// Whether the node's image is served from the cache, not from the box's own image directory.
     fn is_cached(&self, node: &Node) -> bool {
         let (source, base) = (image_source(node), &self.settings.http_url);
         if !self.settings.cache || base.is_empty() {
@@ -230,8 +221,7 @@ impl Rack {
         elsewhere && !source.starts_with(base.as_str())
     }
 
-    /// The image to request from the cache, for a node whose image is served from it; none as
-    /// long as the digest is not known.
+    /// The image to request from the cache, if it is served from there and its digest is known.
     fn wanted_by(&self, node: &Node) -> Option<ImageSpec> {
         self.wanted_for(node, image_info(node)?)
     }
@@ -262,8 +252,7 @@ impl Rack {
         Some(ImageSpec { sources, ..wanted })
     }
 
-    /// The image of a deployment, or its chunk list. The URL contains the token of that
-    /// deployment, and only the node that it was made for may read it.
+    /// The image of a deployment, or its chunk list, for its own node and a URL with its token.
     pub(crate) fn node_image(&self, peer: IpAddr, id: NodeId, path: &str) -> Option<FileGrant> {
         let node = self.requesting_node(peer, id)?;
         let own = own_path(image_info(node)?, &self.settings.http_url)?;
@@ -371,8 +360,7 @@ impl Rack {
         };
         let raw = self.unpacked(&wanted.digest);
         let lacks_disk = wanted.format.is_packed() && raw.is_none();
-        // An image that failed is fetched once more; the agent receives it only if that
-        // succeeds.
+        // An image that failed is fetched once more; the agent waits until that succeeds.
         if lacks_disk || self.failure_of(&wanted.digest).is_some() {
             self.fill(wanted, true);
             self.hold_write(now, node);
@@ -425,7 +413,6 @@ impl Rack {
         }
     }
 
-    /// Stores the digest from a checksum file in the deployment.
     fn set_image_digest(&mut self, now: Now, id: NodeId, digest: &Digest) {
         let Some(mut node) = self.records.node(id).map(|node| Node::clone(node)) else {
             return;
@@ -538,9 +525,8 @@ impl Rack {
         news.state.failure().map(str::to_owned)
     }
 
-    /// A step of the agent failed. Where the image came from the cache and its bytes are the
-    /// cause, the cached image is verified and written again. Returns whether the write may be
-    /// retried.
+    /// A step of the agent failed. If the bytes of a cached image are the cause, that image is
+    /// verified and written again. Returns whether the write may be retried.
     pub(crate) fn write_failed(&mut self, now: Now, id: NodeId, said: &str) -> bool {
         if let Some(PendingImageWrite::Retry(_)) = self.pending_writes.by_node.get(&id) {
             // The agent only repeats its report.
@@ -592,7 +578,6 @@ fn own_path<'a>(info: &'a Value, base: &str) -> Option<&'a str> {
     url.strip_prefix(base).filter(|_| !base.is_empty())
 }
 
-/// The operator's `image_source`; empty where there is none.
 pub(crate) fn image_source(node: &Node) -> &str {
     let source = node.instance_info.get("image_source");
     source.and_then(Value::as_str).unwrap_or_default()

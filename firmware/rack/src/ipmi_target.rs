@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_it_is_the_administrator_with_any_suite() {
+    fn the_default_is_administrator_with_any_suite() {
         let target = read("ipmi_username", json!("admin")).unwrap();
         assert_eq!(target.username, b"admin");
         assert_eq!(target.privilege, IpmiPrivilege::Administrator);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_protects_nothing_wants_to_be_insisted_on() {
+    fn cipher_suite_0_must_be_allowed_explicitly() {
         let with = |insists: Value| {
             target(&JsonObject::from_iter([
                 ("ipmi_cipher_suite".to_owned(), json!(0)),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_protocol_is_spoken_where_it_is_asked_for() {
+    fn ipmi_1_5_is_used_where_it_is_configured() {
         for (value, old) in [
             (json!("1.5"), true),
             (json!(1.5), true),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_honoured_is_named() {
+    fn unsupported_values_are_named() {
         for (key, value) in [
             ("ipmi_password", json!(1234)),
             ("ipmi_username", json!(true)),

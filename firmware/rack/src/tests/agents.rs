@@ -12,7 +12,7 @@ fn heartbeat(node: NodeId, token: &str) -> RackOrder {
 }
 
 #[test]
-fn a_token_is_told_once_per_boot() {
+fn a_token_is_sent_once_per_boot() {
     let (mut bench, id) = RackBench::inspecting();
     let first = bench.lookup().unwrap();
     assert_eq!(first.node, id);
@@ -188,7 +188,7 @@ fn findings_that_cannot_be_kept_end_the_inspection_with_the_reason() {
 }
 
 #[test]
-fn an_agent_that_listens_by_tls_must_say_by_which_certificate() {
+fn an_agent_that_listens_by_tls_must_send_its_certificate() {
     let (mut bench, id) = RackBench::inspecting();
     let token = bench.lookup().unwrap().agent_token;
     for certificate in [None, Some("garbage".to_owned())] {

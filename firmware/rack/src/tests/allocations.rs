@@ -98,7 +98,7 @@ fn a_namesake_comes_before_older_nodes() {
 }
 
 #[test]
-fn what_does_not_fit_is_not_given() {
+fn an_unsuitable_node_is_not_allocated() {
     let spoils: [NodeDefect; 8] = [
         ("state", |node| {
             node.provision_state = ProvisionState::Manageable;
@@ -262,7 +262,7 @@ fn a_patch_does_not_free_a_node_in_use() {
 }
 
 #[test]
-fn backfilling_takes_down_what_is_so() {
+fn backfilling_records_the_existing_instance() {
     let mut bench = RackBench::new();
     let id = bench.with_free(1);
     let mut allocation = wants(1);
@@ -292,7 +292,7 @@ fn backfilling_takes_down_what_is_so() {
 /// Orders in one batch compete for few nodes, with deletions between; for every seed, nodes and
 /// allocations agree after every batch and after a restart.
 #[test]
-fn nobody_gets_a_node_twice() {
+fn no_node_is_allocated_twice() {
     for seed in 0..60 {
         let mut chance = SeededRandom::new(seed);
         let mut bench = RackBench::new();

@@ -52,7 +52,7 @@ fn reply_value(
 }
 
 #[test]
-fn what_a_bmc_is_asked_is_answered_and_noted() {
+fn a_bmc_request_is_answered_and_noted() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let mut bmc = bmc();
@@ -62,7 +62,7 @@ fn what_a_bmc_is_asked_is_answered_and_noted() {
     assert_eq!(
         bench.notes(),
         [""; 0],
-        "who asked stands on the timeline already"
+        "the caller is on the timeline already"
     );
     assert!(bench.rack.pending_requests.is_empty());
     let timeline = bench.rack.view().nodes.get(&id).unwrap().timeline.clone();
@@ -113,7 +113,7 @@ fn a_log_is_read_and_cleared() {
 }
 
 #[test]
-fn what_is_in_a_mailbox_is_noted_nowhere() {
+fn the_content_of_a_mailbox_is_never_noted() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let mut bmc = bmc();
@@ -146,7 +146,7 @@ fn what_cannot_be_done_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn how_the_firmware_boots_stands_in_the_record() {
+fn the_boot_mode_is_stored_in_the_record() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let now = bench.now;
@@ -188,7 +188,7 @@ fn one_at_a_time_and_not_during_a_job() {
 }
 
 #[test]
-fn who_waits_is_told_when_driver_info_changes() {
+fn a_pending_request_ends_when_driver_info_changes() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     submit_order(&mut bench, 7, bmc_request(id, BmcRequest::Sensors));

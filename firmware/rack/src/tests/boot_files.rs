@@ -162,7 +162,7 @@ fn boot_files_are_fetched_when_a_job_starts_and_served_once_they_are_here() {
     boots(&mut bench, id);
     let peer = lease(&mut bench, MAC).unwrap();
     assert_eq!(ramdisk(&mut bench, id, peer), None, "it is not here yet");
-    assert!(fetched(&bench).is_empty(), "it was asked for already");
+    assert!(fetched(&bench).is_empty(), "it was requested already");
     bench.handle(fetched_from(RAMDISK, 7));
     let wanted = ramdisk(&mut bench, id, peer).expect("it is here");
     assert_eq!(wanted.digest, Digest::Sha256([7; 32]));
@@ -312,7 +312,7 @@ fn a_source_without_validators_is_downloaded_again_after_ten_minutes_and_not_bef
 }
 
 #[test]
-fn a_boot_file_with_a_digest_is_never_asked_for_by_its_url_alone() {
+fn a_boot_file_with_a_digest_is_never_requested_by_its_url_alone() {
     let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, with_digest());
     for _ in 0..3 {

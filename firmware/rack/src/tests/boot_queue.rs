@@ -53,7 +53,7 @@ impl RackBench {
 }
 
 #[test]
-fn who_has_no_turn_keeps_its_state_and_says_why() {
+fn a_queued_node_keeps_its_state_and_has_a_note() {
     let (mut bench, ids) = booting_nodes(4);
     assert_eq!(bench.phase(ids[1]), Some(JobPhase::AwaitAgent));
     assert_eq!(bench.phase(ids[2]), Some(JobPhase::PowerOn));
@@ -109,7 +109,7 @@ fn a_whole_ramdisk_lets_the_next_one_boot_and_nothing_less() {
 }
 
 #[test]
-fn whoever_is_aborted_leaves_the_queue_or_its_place() {
+fn an_aborted_boot_leaves_the_queue() {
     let (mut bench, ids) = booting_nodes(5);
     bench.force(ids[2], |node| {
         node.provision_state = ProvisionState::InspectWait;
@@ -248,7 +248,7 @@ fn orders_to_a_bmc_are_on_the_timeline_when_they_leave_and_when_they_are_taken()
 }
 
 #[test]
-fn a_machine_that_this_box_refuses_its_ramdisk_is_no_sign_of_congestion() {
+fn a_machine_that_was_refused_its_ramdisk_does_not_indicate_congestion() {
     let mut settings = settings();
     settings.files.ramdisk = None;
     let mut bench = RackBench::with(settings);

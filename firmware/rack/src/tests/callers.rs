@@ -150,7 +150,7 @@ fn a_node_without_a_lease_is_weakly_authenticated() {
 }
 
 #[test]
-fn a_lease_to_an_interface_that_is_no_port_of_the_node_is_refused() {
+fn a_lease_to_an_interface_that_is_not_a_port_of_the_node_is_refused() {
     let (mut bench, id) = awaited(false);
     lease(&mut bench, OTHER_MAC, UNLEASED);
     assert!(lookup(&mut bench, UNLEASED).is_err());
@@ -306,7 +306,7 @@ fn inspection_data_come_from_the_leased_address_only() {
 }
 
 #[test]
-fn no_port_is_created_for_a_hardware_address_that_was_never_heard() {
+fn no_port_is_created_for_a_hardware_address_that_was_never_seen() {
     let (mut bench, id) = awaited(true);
     let heard = MacAddr([0x52, 0x54, 0, 0, 0, 8]);
     bench.rack.records.add_unknown_machine(UnknownMachine {
@@ -405,7 +405,7 @@ fn the_secret_address_of_a_config_drive_is_masked_in_notes_and_on_the_page() {
 }
 
 #[test]
-fn the_secret_address_of_a_config_drive_is_masked_in_what_the_agent_says() {
+fn the_secret_address_of_a_config_drive_is_masked_in_texts_of_the_agent() {
     let (mut bench, id, path) = deploying();
     let token = lookup(&mut bench, LEASED).unwrap().agent_token;
     let url = "http://10.0.0.100:9999";
@@ -578,12 +578,12 @@ fn a_lookup_that_names_no_node_is_a_note_on_the_node_that_has_the_address() {
         assert!(from(&mut bench, LEASED, order.clone()).is_err());
         assert!(refusals(&bench).is_empty(), "noted once a minute");
         assert!(from(&mut bench, FAR, order).is_err());
-        assert!(refusals(&bench).is_empty(), "this address is no node's");
+        assert!(refusals(&bench).is_empty(), "no node has this address");
     }
 }
 
 #[test]
-fn a_lookup_and_inspection_data_that_nobody_waits_for_are_notes() {
+fn an_unexpected_lookup_and_unexpected_inspection_data_are_notes() {
     let (mut bench, id) = awaited(true);
     bench.force(id, |node| {
         node.provision_state = ProvisionState::Available;
@@ -676,5 +676,5 @@ fn refused_requests_of_a_neighbour_do_not_hide_those_of_the_nodes_own_machine() 
     assert_eq!(refusals(&bench).len(), 1, "the machine's own has its own");
     bench.advance(60_001);
     bench.handle(refused(FAR, "lookup"));
-    assert_eq!(refusals(&bench).len(), 1, "room again");
+    assert_eq!(refusals(&bench).len(), 1, "below the bound again");
 }

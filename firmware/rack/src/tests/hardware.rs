@@ -32,7 +32,7 @@ impl RackBench {
 }
 
 #[test]
-fn a_pretended_node_lives_within_the_batch_that_asks() {
+fn a_fake_node_finishes_within_the_batch_of_the_order() {
     let mut bench = RackBench::new();
     let id = bench.with_driver("fake-hardware");
     for (verb, state, power) in [
@@ -54,7 +54,7 @@ fn a_pretended_node_lives_within_the_batch_that_asks() {
 }
 
 #[test]
-fn a_pretended_node_takes_every_power_order_at_once() {
+fn a_fake_node_carries_out_every_power_order_at_once() {
     let mut bench = RackBench::new();
     let id = bench.with_driver("fake-hardware");
     for (want, state) in [
@@ -161,7 +161,7 @@ fn a_hold_outlives_a_restart() {
 }
 
 #[test]
-fn somebody_is_told_to_switch_a_node_by_hand_and_the_agent_is_waited_for() {
+fn a_note_requests_to_switch_a_node_by_hand_and_the_agent_is_waited_for() {
     let mut bench = RackBench::new();
     let id = bench.with_driver("manual-management");
     bench.verb(id, Verb::Manage).unwrap();

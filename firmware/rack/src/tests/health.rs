@@ -69,7 +69,7 @@ fn being_slow_costs_points_and_a_refusal_is_an_answer() {
 }
 
 #[test]
-fn what_never_reached_the_bmc_says_nothing_of_it() {
+fn a_request_that_was_not_sent_does_not_count() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     for error in [
@@ -114,7 +114,7 @@ fn a_bad_score_makes_readings_rarer() {
 }
 
 #[test]
-fn a_median_that_trembles_is_no_news() {
+fn a_small_change_of_the_median_is_not_shown() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     record_replies(&mut bench, id, 16, 40, None);

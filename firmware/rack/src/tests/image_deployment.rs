@@ -92,7 +92,7 @@ fn last_note(bench: &RackBench, id: NodeId) -> String {
 }
 
 #[test]
-fn an_image_comes_while_the_machine_boots() {
+fn an_image_is_fetched_while_the_machine_boots() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| {
@@ -163,7 +163,7 @@ fn an_order_voids_what_was_to_wake_its_job() {
 }
 
 #[test]
-fn a_packed_image_is_written_when_its_disk_is_taken_out() {
+fn a_packed_image_is_written_when_it_is_unpacked() {
     let mut bench = RackBench::new();
     let id = at_write(&mut bench, packed());
     start(&mut bench, id);
@@ -218,7 +218,7 @@ fn a_packed_image_that_fails_fails_the_deployment_with_its_words() {
 }
 
 #[test]
-fn a_digest_in_a_checksum_file_is_found_kept_and_told() {
+fn a_digest_in_a_checksum_file_is_found_stored_and_sent() {
     let mut bench = RackBench::new();
     let info = json!({"image_source": "http://far/a.raw", "image_checksum": SUMS});
     let id = at_write(&mut bench, info);
@@ -515,7 +515,7 @@ fn an_image_of_the_catalogue_may_have_its_digest_in_a_checksum_file() {
 
 /// A short step ends, and its heartbeat arrives, before the reply that reports its start.
 #[test]
-fn a_beat_that_overtakes_the_answer_of_its_step_is_looked_into() {
+fn a_heartbeat_before_the_reply_of_its_step_reads_the_command_list() {
     for beats in [true, false] {
         let mut bench = RackBench::new();
         let id = at_write(&mut bench, plain());

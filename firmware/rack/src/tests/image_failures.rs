@@ -271,7 +271,7 @@ fn a_wrong_image_of_the_catalogue_is_refused_with_the_command_that_fetches_it() 
     assert_eq!(fills(&bench), 0);
     let checked = bench.order(RackOrder::CheckDeploy(id)).unwrap();
     let said = format!("{checked:?}");
-    assert!(said.contains(WRONG), "validation says it, too: {said}");
+    assert!(said.contains(WRONG), "validation reports it, too: {said}");
     bench.order(RackOrder::DeleteResource(kind, image)).unwrap();
     let refused = bench.verb(id, Verb::Rebuild).unwrap_err();
     assert!(!refused.sentence.contains(WRONG), "{refused:?}");

@@ -200,7 +200,7 @@ fn maintenance_ends_with_its_fault() {
 }
 
 #[test]
-fn a_full_box_says_so() {
+fn a_full_box_refuses_new_records() {
     let mut bench = RackBench::new();
     bench.with_node(1);
     let known = bench.node(node(1).id);
@@ -234,7 +234,7 @@ fn timeline(bench: &RackBench, id: NodeId) -> Vec<String> {
 /// The timeline has the caller's order before its results, and the log line names a node that
 /// is deleted by then.
 #[test]
-fn who_asked_stands_before_what_followed() {
+fn the_order_is_noted_before_its_results() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.verb(id, Verb::Manage).unwrap();
@@ -282,7 +282,7 @@ fn what_is_refused_is_noted_with_its_reason_and_what_is_stale_is_not() {
 }
 
 #[test]
-fn nobody_asks_for_a_heartbeat_and_the_timeline_has_its_bound() {
+fn a_heartbeat_is_not_noted_as_an_order_and_the_timeline_has_its_bound() {
     let (mut bench, id) = RackBench::inspecting();
     let found = bench.lookup().unwrap();
     let beat = AgentHeartbeat {
@@ -296,7 +296,12 @@ fn nobody_asks_for_a_heartbeat_and_the_timeline_has_its_bound() {
             heartbeat: beat,
         })
         .unwrap();
-    assert!(!bench.notes().iter().any(|note| note.contains("requested by")));
+    assert!(
+        !bench
+            .notes()
+            .iter()
+            .any(|note| note.contains("requested by"))
+    );
     for number in 0..2 * trivet_model::view::TIMELINE_NOTES_MAX {
         let order = RackOrder::Maintenance {
             node: id,

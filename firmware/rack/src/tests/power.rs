@@ -123,7 +123,7 @@ pub(super) fn power_order(node: NodeId, state: PowerState) -> RackOrder {
 }
 
 #[test]
-fn an_order_is_looked_after_until_the_state_is_reached() {
+fn an_order_is_polled_until_the_state_is_reached() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let (mut bmc, mut case) = (bmc(), RackTestChassis::new(false));
@@ -184,7 +184,7 @@ fn a_bmc_that_is_silent_is_named_as_such() {
 }
 
 #[test]
-fn an_order_under_way_is_looked_after_again_after_a_restart() {
+fn an_order_under_way_is_polled_again_after_a_restart() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.order(power_order(id, PowerState::On)).unwrap();

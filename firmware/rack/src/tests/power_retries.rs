@@ -304,7 +304,7 @@ fn a_soft_order_is_not_repeated_and_restarts_no_bmc() {
 }
 
 #[test]
-fn a_machine_heard_on_the_wire_is_on_whatever_its_bmc_says() {
+fn a_machine_seen_on_the_network_is_on_whatever_its_bmc_reports() {
     let (mut bench, id) = bench();
     let (mut bmc, mut case) = (bmc(), broken(false));
     bench.order(power_order(id, PowerState::On)).unwrap();
@@ -319,7 +319,7 @@ fn a_machine_heard_on_the_wire_is_on_whatever_its_bmc_says() {
 }
 
 #[test]
-fn a_machine_that_is_off_and_speaks_has_its_bmc_asked_at_once() {
+fn a_machine_that_is_off_and_is_seen_has_its_power_read_at_once() {
     let (mut bench, id) = bench();
     let (mut bmc, mut case) = (bmc(), RackTestChassis::new(true));
     bench.advance(1);
@@ -360,7 +360,7 @@ fn an_order_whose_session_was_closed_is_not_lost() {
 }
 
 #[test]
-fn a_bmc_is_told_when_its_node_goes() {
+fn a_bmc_receives_a_logout_when_its_node_is_deleted() {
     let (mut bench, id) = bench();
     let (mut bmc, mut case) = (bmc(), RackTestChassis::new(true));
     bench.advance(60_000);
@@ -372,7 +372,7 @@ fn a_bmc_is_told_when_its_node_goes() {
 }
 
 #[test]
-fn after_a_restart_nobody_claims_what_is_not_known() {
+fn after_a_restart_an_unknown_power_state_is_not_claimed() {
     let (mut bench, id) = bench();
     bench.force(id, |node| node.power_state = Some(PowerState::On));
     bench.order(power_order(id, PowerState::Off)).unwrap();
@@ -415,7 +415,7 @@ fn two_power_ons_that_start_the_machine_of_another_node_stop_the_job_and_name_bo
 }
 
 #[test]
-fn a_machine_that_somebody_switched_on_is_no_sign_of_swapped_bmcs() {
+fn a_machine_that_was_switched_on_does_not_indicate_swapped_bmcs() {
     let (mut bench, id) = bench();
     let other = bench.with_node(2);
     let (mut bmc, mut case) = (bmc(), RackTestChassis::new(false));

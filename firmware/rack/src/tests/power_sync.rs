@@ -61,7 +61,7 @@ fn what_was_done_at_the_machine_shows_within_a_round() {
 }
 
 #[test]
-fn nobody_is_read_who_is_busy_new_or_looked_after_by_people() {
+fn busy_new_and_manually_managed_nodes_are_not_read() {
     for change in [
         (|node: &mut Node| node.provision_state = ProvisionState::Enroll) as fn(&mut Node),
         |node| node.maintenance = true,
@@ -83,7 +83,10 @@ fn nobody_is_read_who_is_busy_new_or_looked_after_by_people() {
 fn a_bmc_that_went_away_is_one_fault_that_goes_when_it_answers() {
     let (mut bench, id) = bench();
     silent_round(&mut bench);
-    assert!(bench.rack.view().faults.is_empty(), "one is no fault");
+    assert!(
+        bench.rack.view().faults.is_empty(),
+        "one failure is not a fault"
+    );
     silent_round(&mut bench);
     let view = bench.rack.view();
     let faults: Vec<String> = view.faults.keys().map(ToString::to_string).collect();
@@ -158,7 +161,7 @@ fn maintenance_that_an_operator_set_stays_when_the_bmc_answers() {
 }
 
 #[test]
-fn a_silent_bmc_is_asked_less_often() {
+fn a_silent_bmc_is_read_less_often() {
     let (mut bench, _) = bench();
     let mut asked = Vec::new();
     for second in 0..7200 {

@@ -207,7 +207,7 @@ impl RedfishTestBench {
         self.gather();
         let until = self.bench.now.tick.after_ms(600_000);
         while self.replies.is_empty() {
-            assert!(self.step(until), "the errand does not end");
+            assert!(self.step(until), "the BMC request does not end");
         }
         self.replies.remove(0)
     }
@@ -331,7 +331,7 @@ fn another_record_is_another_session_and_the_old_one_is_ended() {
 }
 
 #[test]
-fn an_order_under_way_goes_on_with_the_new_record_when_that_changes() {
+fn an_order_under_way_continues_with_the_new_record_when_that_changes() {
     let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
     let id = lab.node(1, json!({}));
     let order = RackOrder::Power {
@@ -372,7 +372,7 @@ fn a_node_that_is_deleted_logs_out() {
 }
 
 #[test]
-fn an_answer_that_comes_twice_or_too_late_is_nobodys() {
+fn a_reply_that_comes_twice_or_too_late_is_ignored() {
     let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
     let id = lab.node(1, json!({}));
     lab.power(id, on());
@@ -392,7 +392,7 @@ fn an_answer_that_comes_twice_or_too_late_is_nobodys() {
 }
 
 #[test]
-fn what_is_wrong_with_the_record_is_said_with_its_keys() {
+fn errors_of_the_record_name_its_keys() {
     for (more, part) in [
         (json!({"redfish_password": "hunter2"}), "redfish_password"),
         (json!({"redfish_address": null}), "redfish_address"),
@@ -427,7 +427,7 @@ fn a_bmc_that_lies_or_does_nothing_is_detected() {
 }
 
 #[test]
-fn power_that_nobody_asked_for_shows() {
+fn a_power_change_at_the_machine_is_seen() {
     let settings = Settings {
         power_sync_interval_ms: Some(60_000),
         ..settings()

@@ -99,7 +99,7 @@ fn one_at_a_time_and_not_during_a_job() {
 }
 
 #[test]
-fn an_unfit_node_is_told_at_once() {
+fn an_invalid_node_is_refused_at_once() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| drop(node.driver_info.remove("ipmi_address")));
@@ -164,7 +164,7 @@ fn pending_requests_have_a_bound_and_end_with_their_node() {
     assert_eq!(
         submit_order(&mut bench, 5, vendor(first, RAW)),
         None,
-        "room again"
+        "below the bound again"
     );
 }
 
@@ -253,7 +253,7 @@ fn legacy_beat(node: NodeId, url: &str) -> RackOrder {
 }
 
 #[test]
-fn agents_from_before_tokens_are_let_in_only_where_it_is_allowed() {
+fn agents_from_before_tokens_are_accepted_only_where_it_is_allowed() {
     const URL: &str = "http://10.0.0.100:9999";
     let (mut bench, id) = RackBench::inspecting();
     let unknown = bench.order(legacy_lookup()).unwrap_err();
@@ -293,7 +293,7 @@ fn agents_from_before_tokens_are_let_in_only_where_it_is_allowed() {
 }
 
 #[test]
-fn a_refused_beat_from_before_tokens_says_the_same_for_every_node() {
+fn a_refused_heartbeat_from_before_tokens_has_the_same_error_for_every_node() {
     const URL: &str = "http://10.0.0.100:9999";
     let (mut bench, id) = RackBench::inspecting();
     let unknown = NodeId::random(&mut SeededRandom::new(77));
@@ -314,7 +314,7 @@ fn a_refused_beat_from_before_tokens_says_the_same_for_every_node() {
 }
 
 #[test]
-fn an_agent_with_a_token_is_not_put_out_by_one_without() {
+fn an_agent_with_a_token_is_not_replaced_by_one_without() {
     let (mut bench, id) = RackBench::inspecting();
     bench.force(id, |node| {
         drop(
