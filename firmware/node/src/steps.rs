@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn automated_cleaning_erases_what_it_was_told_to() {
+    fn automated_cleaning_erases_what_the_settings_select() {
         let offered = [
             step("erase_devices", "deploy", 10),
             step("erase_devices_metadata", "deploy", 99),

@@ -1,4 +1,4 @@
-#![expect(clippy::unnecessary_wraps, reason = "answers of the world are results")]
+#![expect(clippy::unnecessary_wraps, reason = "replies are results")]
 
 use std::collections::BTreeMap;
 
@@ -204,7 +204,7 @@ fn deploying() -> NodeTestRig {
 }
 
 #[test]
-fn what_the_agent_offers_is_kept_for_whoever_plans_a_job() {
+fn the_steps_of_the_agent_are_stored_for_planning() {
     let mut rig = deploying();
     rig.handle(NodeEvent::Heartbeat)
         .agent(Ok(AgentEvent::StepsListed {
@@ -219,7 +219,7 @@ fn what_the_agent_offers_is_kept_for_whoever_plans_a_job() {
 }
 
 #[test]
-fn a_step_that_makes_a_raid_says_what_there_is_now() {
+fn a_step_that_creates_a_raid_stores_its_configuration() {
     let mut rig = NodeTestRig::new(Manageable);
     let of = |name: &str| JobStep {
         interface: "raid".into(),
@@ -323,7 +323,7 @@ fn an_agent_that_lost_our_token_is_booted_again() {
 }
 
 #[test]
-fn a_step_whose_start_was_not_heard_is_looked_for_before_it_is_repeated() {
+fn a_step_whose_start_was_not_confirmed_is_looked_for_before_it_is_repeated() {
     let mut rig = deploying();
     rig.handle(NodeEvent::Heartbeat)
         .agent(steps_are(&[offered("write_image", 0)]));
@@ -335,7 +335,7 @@ fn a_step_whose_start_was_not_heard_is_looked_for_before_it_is_repeated() {
 }
 
 #[test]
-fn a_busy_agent_is_asked_again_at_its_next_beat() {
+fn a_busy_agent_is_called_again_at_its_next_heartbeat() {
     let mut rig = deploying();
     rig.handle(NodeEvent::Heartbeat)
         .agent(steps_are(&[offered("write_image", 0)]));
@@ -493,7 +493,7 @@ fn only_the_first_sign_of_a_boot_gives_its_agent_more_time() {
     rig.apply_verb(Verb::Provide, vec![]).boots();
     rig.wants(&NodeAction::WakeAfter(rig.limits.agent_wait_ms));
     rig.handle(NodeEvent::MachineSeen);
-    assert_eq!(rig.actions, [], "a lease that is renewed is no progress");
+    assert_eq!(rig.actions, [], "a lease that is renewed is not progress");
     rig.handle(NodeEvent::Restarted);
     rig.wants(&NodeAction::WakeAfter(rig.limits.agent_wait_ms));
     rig.handle(NodeEvent::TimerExpired);

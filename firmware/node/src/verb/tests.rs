@@ -173,7 +173,7 @@ fn provide_without_cleaning_offers_at_once() {
 }
 
 #[test]
-fn an_abort_says_that_it_was_one_and_keeps_the_target() {
+fn an_abort_is_named_in_the_error_and_keeps_the_target() {
     for (from, to) in [
         (CleanWait, CleanFail),
         (InspectWait, InspectFail),

@@ -121,7 +121,7 @@ fn the_agent_of_a_machine_that_must_stay_on_is_locked_down_before_the_last_resta
 }
 
 #[test]
-fn an_agent_that_cannot_be_locked_down_is_a_warning_and_the_deployment_goes_on() {
+fn an_agent_that_cannot_be_locked_down_is_a_warning_and_the_deployment_continues() {
     for answer in [
         Err(AgentError::Refused {
             said: "Extension system is not found".to_owned(),
@@ -142,7 +142,7 @@ fn an_agent_that_cannot_be_locked_down_is_a_warning_and_the_deployment_goes_on()
 }
 
 #[test]
-fn a_box_that_restarts_during_the_lockdown_goes_on_without_another_one() {
+fn a_box_that_restarts_during_the_lockdown_continues_without_another_one() {
     let mut rig = written();
     rig.handle(NodeEvent::Restarted);
     rig.wants(&NodeAction::Power(SET_DISK));

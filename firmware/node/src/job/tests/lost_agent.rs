@@ -59,7 +59,7 @@ fn a_list_of_commands_that_cannot_be_read_costs_a_boot_and_no_step_twice() {
 }
 
 #[test]
-fn an_agent_without_a_token_may_have_started_anew() {
+fn an_agent_without_a_token_may_have_restarted() {
     for (step, state) in [("erase_devices", Cleaning), ("flash_firmware", CleanFail)] {
         let mut rig = at_step(step);
         rig.node.agent = Some(trivet_model::AgentSession::legacy());
@@ -161,7 +161,7 @@ fn a_deployment_that_ends_with_the_power_off_needs_no_agent_more() {
 }
 
 #[test]
-fn until_it_is_reset_a_machine_that_runs_is_not_heard() {
+fn a_running_machine_is_ignored_until_it_is_reset() {
     let mut rig = NodeTestRig::new(Manageable);
     rig.apply_verb(Verb::Provide, vec![]).boots();
     assert!(!awaits_reset(&rig.node));
@@ -242,7 +242,7 @@ fn what_may_be_stopped_is_stopped_at_once() {
 }
 
 #[test]
-fn an_inspection_says_what_it_lacked() {
+fn a_failed_inspection_names_what_is_missing() {
     let last = |change: &dyn Fn(&mut NodeTestRig)| {
         let mut rig = NodeTestRig::new(Manageable);
         rig.limits.boots_max = 1;
