@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_asked_for_with_wait_and_just_the_params_the_command_knows() {
+    fn steps_are_requested_with_wait_and_only_the_params_of_the_command() {
         let (call, body) = sent(&AgentOrder::GetSteps(StepKind::Clean));
         assert_eq!(
             call.path_and_query,
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_told_which_raid_is_wanted() {
+    fn an_agent_receives_the_wanted_raid() {
         let mut node = node();
         let target = json!({"logical_disks": [{"controller": "software"}]});
         node.kept
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn no_order_goes_to_an_agent_that_was_not_heard() {
+    fn no_order_is_sent_to_an_agent_without_a_heartbeat() {
         let mut node = node();
         node.agent.as_mut().unwrap().url = None;
         assert_eq!(

@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_blames_the_image_or_something_else() {
+    fn image_errors_are_distinguished_from_others() {
         for said in [
             "Error performing deploy_step write_image: Image failed to verify against checksum. \
              location: /dev/vda; image ID: x; image checksum: a; verification checksum: b",
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_image_says_how_the_disk_is_divided() {
+    fn a_partition_image_has_sizes_of_partitions() {
         let mut info = json!({
             "image_source": "a", "image_checksum": "ab".repeat(32), "image_type": "partition",
             "root_gb": "4", "swap_mb": 64, "preserve_ephemeral": "true",

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_are_asked_for_with_the_token_of_that_agent() {
+    fn logs_are_requested_with_the_token_of_that_agent() {
         let agent = AgentSession {
             token: TOKEN.to_owned(),
             ..AgentSession::legacy()
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bundle_is_refused_with_a_reason() {
+    fn an_invalid_bundle_is_refused_with_a_reason() {
         let said = |status, body: &[u8]| logs_bundle(status, body.to_vec(), TOKEN).unwrap_err();
         let quoted = format!("{{\"faultstring\": \"boom {TOKEN}\"}}");
         assert!(said(500, quoted.as_bytes()).contains("boom ***"));

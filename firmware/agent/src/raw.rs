@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_without_a_token_is_asked_without_one() {
+    fn an_agent_without_a_token_is_called_without_one() {
         let mut node = node();
         node.agent.as_mut().unwrap().token = String::new();
         let path = |wait| {
