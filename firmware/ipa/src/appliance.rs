@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_answer_without_a_uuid_is_no_answer() {
+    fn a_lookup_reply_without_a_uuid_is_refused() {
         assert!(serde_json::from_value::<LookupAnswer>(json!({"node": {}})).is_err());
         assert!(serde_json::from_value::<LookupAnswer>(json!({"config": {}})).is_err());
     }

@@ -212,7 +212,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_priority_or_flag_that_cannot_be_read_is_no_step() {
+    fn a_priority_or_flag_that_cannot_be_parsed_is_refused() {
         let read = |step: Value| serde_json::from_value::<IpaStep>(step).ok();
         for (priority, want) in [
             (json!(99), Some(99)),
