@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_boot_interfaces_are_no_address() {
+    fn invalid_boot_interfaces_are_ignored() {
         for text in ["", "01", "01-52-54-00-aa", "\u{e9}1-52-54-00-aa-bb-0"] {
             assert_eq!(boot_mac(text), None, "{text}");
         }
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_inventory() {
+    fn refuses_a_document_without_an_inventory() {
         for odd in [json!(null), json!([]), json!({}), json!({"inventory": []})] {
             assert_eq!(read(&odd), Err(InspectError::NoInventory), "{odd}");
         }
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_is_refused_still_says_whose_it_is() {
+    fn a_document_that_is_refused_still_has_its_addresses() {
         let many = vec![json!({"mac_address": "52:54:00:aa:bb:01"}); INTERFACES_MAX + 1];
         let document = json!({"inventory": {"interfaces": many}});
         assert_eq!(read(&document), Err(InspectError::TooManyInterfaces));
