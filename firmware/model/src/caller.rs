@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_says_who_where_and_what() {
+    fn a_caller_is_printed_with_name_address_and_request() {
         let caller = ApiCaller {
             identity: CallerIdentity::token("ci"),
             request: "req-1".to_owned(),

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_other_lengths_and_letters() {
+    fn refuses_other_lengths_and_characters() {
         for text in [
             String::new(),
             "0f".repeat(16),

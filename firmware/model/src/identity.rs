@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_texts_that_are_no_mac() {
+    fn refuses_texts_that_are_not_a_mac() {
         for text in [
             "",
             "52:54:00:aa:bb",

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_name_promises_a_format() {
+    fn the_suffix_of_a_name_selects_a_format() {
         let of = ImageFormat::of_file_name;
         assert_eq!(of("debian.QCOW2"), ImageFormat::Qcow2);
         assert_eq!(of("disk.raw.zst"), ImageFormat::Zstd);

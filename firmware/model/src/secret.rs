@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_of_urls_are_masked_wherever_they_stand() {
+    fn credentials_of_urls_are_masked_wherever_they_occur() {
         for (text, want) in [
             ("http://ann:hunter2@x/disk.raw", "http://******@x/disk.raw"),
             ("https://ann@x", "https://******@x"),

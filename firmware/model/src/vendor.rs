@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_of_the_list_is_read_and_none_stands_twice() {
+    fn every_entry_of_the_list_is_read_and_none_occurs_twice() {
         let text = include_str!("vendors.txt");
         let words: usize = text
             .lines()
