@@ -1,14 +1,14 @@
-//! The agent's own words, made fit to be kept and shown.
+//! Texts from the agent, sanitized for storage and display.
 //!
-//! They end in `last_error` and on the page. The agent likes to quote the URL it
-//! was called with, and the token is in that URL, so tokens are masked here.
+//! They become part of `last_error` and of the web page. The agent often quotes the URL it was
+//! called with, and the token is in that URL, so tokens are masked here.
 
 use trivet_ipa::{TOKEN_MASK, TOKEN_PARAMETER};
 
-/// More of the agent's words than this is cut off. Ours: it has to fit a record.
+/// Longer texts of the agent are truncated. Ours: a text has to fit a record.
 pub const AGENT_TEXT_CHARS_MAX: usize = 1000;
 
-/// The words without tokens and control characters, and not too many of them.
+/// The text without tokens and control characters, truncated.
 pub(crate) fn sanitized(words: &str) -> String {
     // Masking can lengthen a text, so the input is bounded first and the output last.
     let bounded: String = words.chars().take(AGENT_TEXT_CHARS_MAX * 4).collect();
@@ -27,15 +27,16 @@ pub(crate) fn sanitized(words: &str) -> String {
     short
 }
 
-/// Whether a letter stands where it is and is seen: no control character, and none that turns
-/// the direction of text or has no width (Unicode, Bidi_Control and general category Cf).
+/// Whether a character is visible at its position: not a control character, and not one that
+/// changes the direction of text or has no width (Unicode, Bidi_Control and general category
+/// Cf).
 fn is_shown(letter: char) -> bool {
     let unseen = matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{61c}' | '\u{feff}');
     !letter.is_control() && !unseen
 }
 
-/// Words of the way to the agent without its token, whatever they quote.
+/// An error text of the connection to the agent without its token, whatever it quotes.
 pub fn without_token(words: String, token: &str) -> String {
     match token {
         "" => words,
@@ -43,7 +44,7 @@ pub fn without_token(words: String, token: &str) -> String {
     }
 }
 
-/// Masks what follows each `agent_token`, in a query or in JSON.
+/// Masks the value after each `agent_token`, in a query or in JSON.
 fn mask(words: &str) -> String {
     let mut out = String::with_capacity(words.len());
     let mut rest = words;

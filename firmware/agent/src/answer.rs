@@ -1,4 +1,4 @@
-//! Answers become events.
+//! Converts the agent's replies into events.
 
 use std::collections::BTreeMap;
 
@@ -11,35 +11,35 @@ use trivet_model::{AgentError, AgentEvent, AgentOrder, BootPartitions, JobStep, 
 
 use crate::agent_text::sanitized;
 
-/// A longer answer is not read. Ours; the list of a long-lived agent is the
-/// largest honest one, and its steps bring the config drive back each time.
+/// A longer reply is not read. Ours; the command list of an agent that runs for long is the
+/// largest valid one, and each of its steps contains the config drive.
 pub const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The interface of a step that names none.
 const DEPLOY: &str = "deploy";
 
-/// A longer list of steps, or result of one, is not kept whole. Ours: it is part of the
+/// A longer list of steps, or result of one, is not stored completely. Ours: it is part of the
 /// node's record.
 const LISTED_BYTES_MAX: usize = 16 * 1024;
 
-/// Steps of more bytes, without what explains their arguments, are not taken. Ours: they are
-/// part of the node's record, twice.
+/// Larger lists of steps, without the descriptions of their arguments, are refused. Ours: they
+/// are part of the node's record, twice.
 const STEPS_BYTES_MAX: usize = 24 * 1024;
 
-/// Versions of hardware managers of more bytes are not kept, and so not compared. Ours.
+/// Larger versions of hardware managers are not stored, and so not compared. Ours.
 const VERSIONS_BYTES_MAX: usize = 4096;
 
-/// Longer than what any file system or partition is known by. Ours.
+/// Longer than the identifier of any file system or partition. Ours.
 const UUID_CHARS_MAX: usize = 64;
 
 /// More steps than any ramdisk has. Ours.
 pub const STEPS_MAX: usize = 256;
 
-/// What an agent's answer to an order means.
+/// Converts an agent's reply to an order into an event.
 pub fn answer(order: &AgentOrder, status: u16, body: &[u8]) -> Result<AgentEvent, AgentError> {
     if body.len() > ANSWER_BYTES_MAX {
         return Err(nonsense(format!(
-            "{} bytes where {ANSWER_BYTES_MAX} are the most we read",
+            "{} bytes, more than {ANSWER_BYTES_MAX}",
             body.len()
         )));
     }
@@ -69,12 +69,12 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, AgentError> {
     serde_json::from_slice(body).map_err(|error| nonsense(error.to_string()))
 }
 
-/// Any status but 200. The agent's API refuses with a fault document; a proxy or a
-/// stranger on its port does not.
+/// Any status but 200. The agent's API refuses with a fault document; a proxy or another
+/// program on its port does not.
 pub(crate) fn refusal(status: u16, body: &[u8]) -> Result<AgentEvent, AgentError> {
     let fault = serde_json::from_slice::<AgentFault>(body).ok();
     let words = fault.as_ref().map(|fault| sanitized(&fault.faultstring));
-    // Agents before 2020 answered 500 with these words where newer ones say 409.
+    // Agents before 2020 replied 500 with this text where newer ones reply 409.
     let busy = |words: &String| words.to_ascii_lowercase().contains("agent is busy");
     if status == 409 || words.as_ref().is_some_and(busy) {
         return Ok(AgentEvent::Busy);
@@ -91,13 +91,13 @@ pub(crate) fn refusal(status: u16, body: &[u8]) -> Result<AgentEvent, AgentError
     }
 }
 
-/// What the whole list says of the last step.
+/// The state of the last step in the command list.
 fn last_step_status(commands: &[CommandResult]) -> Result<AgentEvent, AgentError> {
     let Some(last) = commands.last() else {
         return Ok(AgentEvent::Idle);
     };
-    // Whatever runs, a new step would be refused. An agent that was told to go
-    // away is still to be waited for, though the command itself has ended.
+    // While any command runs, a new step would be refused. An agent that was ordered to power
+    // off or to stop counts as busy, though the command itself has ended.
     let leaving = ["power_off", "run_image", "lockdown", "finalize_rescue"]
         .contains(&last.command_name.as_str());
     if last.command_status == CommandStatus::Running || leaving {
@@ -109,7 +109,7 @@ fn last_step_status(commands: &[CommandResult]) -> Result<AgentEvent, AgentError
             other => other.map(|_| ()).map_err(|error| error.to_string()),
         }));
     }
-    // What came before the list of steps was read belongs to an earlier job.
+    // Commands before the list of steps was read belong to an earlier job.
     let since = commands.iter().rev().take_while(|command| {
         let name = &command.command_name;
         !(name.starts_with("get_") && name.ends_with("_steps"))
@@ -132,7 +132,7 @@ fn executed(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentE
     }
 }
 
-/// How a step ended.
+/// The result of a step.
 fn ended(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentError> {
     let named = result.command_result.get(format!("{kind}_step"));
     let named = named.and_then(|step| IpaStep::deserialize(step).ok());
@@ -181,7 +181,7 @@ fn standby(result: &CommandResult) -> Result<AgentEvent, AgentError> {
     }
 }
 
-/// What was written; the agent's keys have blanks in them.
+/// The partitions that were written; the agent's keys contain spaces.
 fn parts(result: &CommandResult) -> Result<AgentEvent, AgentError> {
     standby(result)?;
     let field = |name: &str| {
@@ -196,12 +196,13 @@ fn parts(result: &CommandResult) -> Result<AgentEvent, AgentError> {
     }))
 }
 
-/// The list of steps. A step that cannot be read fails the whole list: to leave one
-/// out could mean a disk that is not erased.
+/// The list of steps. A step that cannot be parsed fails the whole list: leaving one out could
+/// mean a disk that is not erased.
 fn steps(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentError> {
     match &result.command_status {
         CommandStatus::Succeeded => {}
-        // We asked to wait, so this agent does not know how; the next heartbeat will do.
+        // The request was to wait, so this agent does not support that; the next heartbeat
+        // follows.
         CommandStatus::Running => return Ok(AgentEvent::Busy),
         CommandStatus::Other(word) => return Err(unknown_status(word)),
         CommandStatus::Failed | CommandStatus::VersionMismatch => {
@@ -217,13 +218,13 @@ fn steps(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentErro
     let steps: Vec<IpaStep> = by_manager.into_values().flatten().collect();
     if steps.len() > STEPS_MAX {
         return Err(nonsense(format!(
-            "{} steps where {STEPS_MAX} are the most we take",
+            "{} steps, more than {STEPS_MAX}",
             steps.len()
         )));
     }
     let listed = listed(&steps).map_err(|bytes| {
         nonsense(format!(
-            "steps of {bytes} bytes where {STEPS_BYTES_MAX} are the most we take"
+            "steps of {bytes} bytes, more than {STEPS_BYTES_MAX}"
         ))
     })?;
     Ok(AgentEvent::StepsListed {
@@ -233,8 +234,8 @@ fn steps(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentErro
     })
 }
 
-/// The steps as an operator reads them, by interface as Ironic has them. What arguments mean
-/// is left out where all of it is too long to be kept. If even the rest is, its bytes.
+/// The steps for operators, by interface as in Ironic. The descriptions of arguments are left
+/// out where the list is too long to store. If it is still too long, returns its bytes.
 fn listed(steps: &[IpaStep]) -> Result<Value, usize> {
     let list = |explained: bool| {
         let mut by_interface: BTreeMap<String, Vec<IpaStep>> = BTreeMap::new();
@@ -261,7 +262,7 @@ fn listed(steps: &[IpaStep]) -> Result<Value, usize> {
     }
 }
 
-/// What a step brought, if it is short enough to be kept.
+/// The result of a step, if it is short enough to store.
 fn short_result(result: Option<&Value>) -> Value {
     let short = result.filter(|result| result.to_string().len() <= LISTED_BYTES_MAX);
     short.cloned().unwrap_or_default()
@@ -278,8 +279,8 @@ fn model_step(step: IpaStep) -> JobStep {
     }
 }
 
-/// The agent compares all of them or, where it is given none, nothing. What it would never
-/// find the same again is therefore left alone as a whole.
+/// The agent compares all versions or, where it receives none, nothing. So if one version can
+/// never compare as equal, none is used.
 fn versions(found: &Value) -> BTreeMap<String, String> {
     let entries = found.as_object().into_iter().flatten();
     let texts = entries.map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));

@@ -1,4 +1,4 @@
-//! Orders become requests.
+//! Converts orders into HTTP requests.
 
 use core::fmt;
 
@@ -13,17 +13,17 @@ use crate::rescue::RESCUE_HASH;
 /// How long an agent may take to answer. Ironic's `command_timeout`.
 pub const COMMAND_TIMEOUT_MS: u64 = 60_000;
 
-/// The two methods the agent's API knows.
+/// The two methods of the agent's API.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AgentHttpMethod {
-    /// Read.
+    /// To read.
     Get,
-    /// Order.
+    /// To send a command.
     Post,
 }
 
 impl AgentHttpMethod {
-    /// The word on the wire.
+    /// The name of the method in HTTP.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -32,17 +32,17 @@ impl AgentHttpMethod {
     }
 }
 
-/// One request to an agent. Its path carries the token: it is masked when the
-/// value is printed, and belongs into no log and no error.
+/// One request to an agent. Its path contains the token: it is masked when the value is
+/// printed, and must not be in any log or error.
 #[derive(Clone, Eq, PartialEq)]
 pub struct AgentHttpRequest {
-    /// Method.
+    /// HTTP method.
     pub method: AgentHttpMethod,
-    /// What follows the agent's address.
+    /// Path and query, relative to the agent's URL.
     pub path_and_query: String,
     /// JSON, if any.
     pub body: Option<Vec<u8>>,
-    /// How long to wait for the whole answer.
+    /// Time-out of the whole reply.
     pub timeout_ms: u64,
 }
 
@@ -62,15 +62,15 @@ impl fmt::Debug for AgentHttpRequest {
 /// Why an order cannot be sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum AgentCallError {
-    /// Nobody has looked this node up since it booted.
+    /// No agent has sent a lookup for this node since it booted.
     #[error("the node has no agent; boot it into the agent first")]
     NoAgent,
-    /// It was looked up but has not said where it listens.
+    /// The agent sent a lookup but no callback URL yet.
     #[error("the agent has sent no heartbeat yet; wait for it")]
     NoHeartbeat,
 }
 
-/// Where records and the agent have the config drive, or the address of it.
+/// The key of the config drive, or of its URL, in records and in the agent's arguments.
 const CONFIG_DRIVE: &str = "configdrive";
 
 /// The request that an order becomes.
@@ -102,8 +102,8 @@ pub fn call(
             at,
             versions,
         } => {
-            // Only here does the agent need the config drive itself, and not even here
-            // where it is told where to fetch it.
+            // Only this step needs the config drive itself, and not even this one where it has
+            // a URL to fetch it.
             let fetched = step.args.get(CONFIG_DRIVE).is_some();
             let whole = *kind == StepKind::Deploy && !fetched;
             // No versions means: do not check. The agent compares the whole map.
@@ -143,8 +143,8 @@ pub fn call(
     Ok(post(agent, name, params, wait))
 }
 
-/// What the boot loader is installed for. The root of an image on a software RAID is not
-/// found by the agent: whoever made the image tells it.
+/// The parameters of the boot loader installation. The agent does not find the root of an image
+/// on a software RAID: it comes from the image's properties.
 fn loader_params(node: &Node, parts: &BootPartitions, boot_mode: &str) -> Map<String, Value> {
     let told = node.instance_info.get("image_rootfs_uuid");
     let root = told.filter(|told| told.is_string()).cloned();
@@ -156,7 +156,7 @@ fn loader_params(node: &Node, parts: &BootPartitions, boot_mode: &str) -> Map<St
     ])
 }
 
-/// The agent of this node, if it has said where it listens.
+/// The agent session of this node, if its callback URL is known.
 pub(crate) fn session_with_url(node: &Node) -> Result<&AgentSession, AgentCallError> {
     let agent = node.agent.as_ref().ok_or(AgentCallError::NoAgent)?;
     if agent.url.is_none() {
@@ -211,8 +211,8 @@ fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
     owned.collect()
 }
 
-/// The node as the agent caches it. Secrets stay here, except the config drive
-/// where a deploy step needs it.
+/// The node as the agent caches it. Secrets are removed, except the config drive where a deploy
+/// step needs it.
 fn node_for_agent(node: &Node, with_configdrive: bool) -> Value {
     let mut instance_info = masked(&node.instance_info);
     if with_configdrive && let Some(drive) = node.instance_info.get("configdrive") {
@@ -242,8 +242,8 @@ fn ports_for_agent(ports: &[Port]) -> Value {
 }
 
 fn step_for_agent(node: &Node, step: &JobStep, at: u32) -> Value {
-    // The agent passes `args` on as keywords, so anything but an object would end
-    // as an error it cannot even report.
+    // The agent uses `args` as keyword arguments, so anything but an object would end as an
+    // error that it cannot even report.
     let mut args = step.args.as_object().cloned();
     if step.step == WRITE_IMAGE
         && let Some(drive @ Value::String(_)) = node.instance_info.get(CONFIG_DRIVE)
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_asked_for_with_wait_and_just_the_params_the_command_knows() {
+    fn steps_are_requested_with_wait_and_only_the_params_of_the_command() {
         let (call, body) = sent(&AgentOrder::GetSteps(StepKind::Clean));
         assert_eq!(
             call.path_and_query,
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_told_which_raid_is_wanted() {
+    fn an_agent_receives_the_wanted_raid() {
         let mut node = node();
         let target = json!({"logical_disks": [{"controller": "software"}]});
         node.kept
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn no_order_goes_to_an_agent_that_was_not_heard() {
+    fn no_order_is_sent_to_an_agent_without_a_heartbeat() {
         let mut node = node();
         node.agent.as_mut().unwrap().url = None;
         assert_eq!(

@@ -1,7 +1,7 @@
-//! The step that writes an image, from what the operator asked for.
+//! The step that writes an image, from the node's `instance_info`.
 //!
-//! Only images with a digest are written: what cannot be checked is not put on a disk.
-//! What is missing or unfit is said before the machine is touched.
+//! Only images with a digest are written: what cannot be verified is not written to a disk.
+//! Missing or invalid fields are reported before the machine is changed.
 
 use serde_json::{Value, json};
 use trivet_ipa::ImageInfo;
@@ -10,47 +10,47 @@ use trivet_model::image::{ImageFormat, UnpackedImage};
 use trivet_model::node::JsonObject;
 use trivet_model::{Digest, JobStep, Node};
 
-/// Where the step stands among the deploy steps. Ironic's number.
+/// The priority of the step among the deploy steps. Ironic's number.
 pub const WRITE_IMAGE_PRIORITY: i64 = 80;
 
-/// The two types of images, in Ironic's words.
+/// The two types of images, as Ironic names them.
 const WHOLE_DISK: &str = "whole-disk";
 const PARTITION: &str = "partition";
 
-/// No disk has so many GiB, nor a partition so many MiB. Ours.
+/// Bound for sizes of disks in GiB and of partitions in MiB. Ours.
 const SIZE_MAX: u64 = 1 << 40;
 
-/// How every gzipped file begins (RFC 1952), in base64.
+/// The first bytes of every gzip file (RFC 1952), in base64.
 const GZIP_AS_BASE64: &str = "H4sI";
 
-/// Longest file name of an image we accept from its address. Ours.
+/// Longest file name of an image that is taken from its URL, in characters. Ours.
 const IMAGE_ID_CHARS_MAX: usize = 255;
 
 /// Why no image can be written, and what the operator can do about it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum WriteImageProblem {
-    /// A field is not there.
+    /// A required field is missing.
     #[error("instance_info lacks {field}; set it with: baremetal node set --instance-info {hint}")]
     Missing {
-        /// Which.
+        /// The name of the field.
         field: &'static str,
-        /// What to type.
+        /// The argument to type.
         hint: &'static str,
     },
-    /// A field says something we cannot do.
-    #[error("instance_info has an unfit {field}: {why}")]
+    /// A field has a value that is not supported.
+    #[error("instance_info has an invalid {field}: {why}")]
     Invalid {
-        /// Which.
+        /// The name of the field.
         field: &'static str,
-        /// Why, and what would fit.
+        /// The reason, and which values are valid.
         why: &'static str,
     },
-    /// A property of the machine says something we cannot do.
-    #[error("properties has an unfit {field}: {why}")]
+    /// A property of the machine has a value that is not supported.
+    #[error("properties has an invalid {field}: {why}")]
     InvalidProperty {
-        /// Which.
+        /// The name of the property.
         field: &'static str,
-        /// Why, and what would fit.
+        /// The reason, and which values are valid.
         why: &'static str,
     },
 }
@@ -58,15 +58,15 @@ pub enum WriteImageProblem {
 /// The name of the step that writes an image.
 pub const WRITE_IMAGE: &str = "write_image";
 
-/// Where the agent fetches what it writes.
+/// The URLs at which the agent fetches what it writes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ImageUrls<'a> {
-    /// The image: our own address, not the operator's.
+    /// The image: a URL of this box, not the operator's.
     pub image: &'a str,
-    /// It passes through the cache, which finds its digest and takes it out of any
-    /// packing; [`told`] says of it then what the agent gets.
+    /// The image is served from the cache, which finds its digest and unpacks it;
+    /// [`set_raw_image_info`] then sets what the agent receives.
     pub cached: bool,
-    /// The config drive, where it is not told inline.
+    /// The config drive, where it is not sent inline.
     pub drive: Option<&'a str>,
 }
 
@@ -78,7 +78,7 @@ pub fn write_image_step(node: &Node, places: ImageUrls<'_>) -> Result<JobStep, W
         hint: "image_source=<URL of a whole-disk image>",
     })?;
     check_http_url(places.image)?;
-    // Those of the instance win, and the agent reads no others then.
+    // Those of the instance take precedence, and then the agent reads no others.
     let field = ROOT_DEVICE;
     if !root_device(info).map_err(|why| WriteImageProblem::Invalid { field, why })? {
         root_device(&node.properties)
@@ -116,8 +116,8 @@ pub fn write_image_step(node: &Node, places: ImageUrls<'_>) -> Result<JobStep, W
     let unfit = |field, why| Err(WriteImageProblem::Invalid { field, why });
     match (places.cached, sum, format) {
         (false, ImageChecksum::File(_), _) => {
-            let why = "the address of a checksum file is followed only where the image passes \
-                       through the box's cache; give the SHA-256 or SHA-512 itself";
+            let why = "a checksum file is read only where the image passes through \
+                       the box's cache; give the SHA-256 or SHA-512 itself";
             return unfit("image_checksum", why);
         }
         (false, _, ImageFormat::Zstd | ImageFormat::Gzip | ImageFormat::Xz) => {
@@ -127,7 +127,7 @@ pub fn write_image_step(node: &Node, places: ImageUrls<'_>) -> Result<JobStep, W
         }
         _ => {}
     }
-    // The config drive itself joins when the step goes out: a record holds it once.
+    // The config drive itself is added when the step is sent: a record holds it once.
     let drive = configdrive(info)?;
     let mut args = json!({ "image_info": image_info });
     if let (Some(url), Some(drive)) = (places.drive, drive)
@@ -145,7 +145,7 @@ pub fn write_image_step(node: &Node, places: ImageUrls<'_>) -> Result<JobStep, W
     })
 }
 
-/// Agents fetch images in no other way, and must not be told to read a file of their own.
+/// Agents fetch images by HTTP only, and must not be made to read a local file.
 fn check_http_url(url: &str) -> Result<(), WriteImageProblem> {
     let http = ["http://", "https://"]
         .iter()
@@ -156,7 +156,7 @@ fn check_http_url(url: &str) -> Result<(), WriteImageProblem> {
         .ok_or(WriteImageProblem::Invalid { field, why })
 }
 
-/// The field as text; null and the empty text count as missing.
+/// The field as a string; null and the empty string count as missing.
 fn text<'info>(
     info: &'info JsonObject,
     field: &'static str,
@@ -167,12 +167,12 @@ fn text<'info>(
         Some(Value::String(text)) => Ok(Some(text.trim())),
         Some(_) => Err(WriteImageProblem::Invalid {
             field,
-            why: "it must be a text",
+            why: "it must be a string",
         }),
     }
 }
 
-/// What the agent is told of an image of the cache: always a disk byte for byte, with
+/// Sets the information on an image of the cache for the agent: always a raw disk image, with
 /// the digest of that.
 pub fn set_raw_image_info(image_info: &mut Value, raw: Option<&UnpackedImage>) {
     if let Some(raw) = raw {
@@ -182,9 +182,9 @@ pub fn set_raw_image_info(image_info: &mut Value, raw: Option<&UnpackedImage>) {
     image_info["disk_format"] = ImageFormat::Raw.name().into();
 }
 
-/// Whether an agent that gave up writing says that the image's bytes were to blame:
-/// they did not come, or were not the right ones. The words are those of the stock
-/// agent's `ImageDownloadError` and `ImageChecksumError`, and ours.
+/// Whether the error of an agent that failed to write means that the image's bytes were the
+/// cause: they were not received, or were wrong. The texts are those of the stock agent's
+/// `ImageDownloadError` and `ImageChecksumError`, and of our agent.
 pub fn is_image_error(said: &str) -> bool {
     if is_out_of_space(said) {
         return false;
@@ -194,19 +194,20 @@ pub fn is_image_error(said: &str) -> bool {
     words.iter().any(|word| said.contains(word))
 }
 
-/// Whether an agent that gave up writing says that there was no space for the image. The words
-/// are those of ENOSPC and of the stock agent's `ImageDownloadOutofSpaceError`.
+/// Whether the error of an agent that failed to write means that there was no space for the
+/// image. The texts are those of ENOSPC and of the stock agent's
+/// `ImageDownloadOutofSpaceError`.
 pub fn is_out_of_space(said: &str) -> bool {
     let said = said.to_ascii_lowercase();
     let words = ["no space left", "errno 28", "out of space", "outofspace"];
     words.iter().any(|word| said.contains(word))
 }
 
-/// Where the digest of an image is known from.
+/// The source of an image's digest.
 #[derive(Clone, Copy)]
 enum ImageChecksum<'a> {
     Known(Digest),
-    /// A checksum file has it.
+    /// The URL of a checksum file.
     File(&'a str),
 }
 
@@ -247,7 +248,7 @@ fn parse_digest(field: &'static str, value: &str) -> Result<Digest, WriteImagePr
         .map_err(|_| WriteImageProblem::Invalid { field, why })
 }
 
-/// What a name promises counts where nothing is said. Ironic calls a raw image with a
+/// The format in the record, else the one of the file name. Ironic calls a raw image with a
 /// partition table `gpt`.
 fn disk_format(info: &JsonObject, source: &str) -> Result<ImageFormat, WriteImageProblem> {
     let field = "image_disk_format";
@@ -267,7 +268,7 @@ fn disk_format(info: &JsonObject, source: &str) -> Result<ImageFormat, WriteImag
     }
 }
 
-/// A disc goes onto a disk as it is.
+/// An ISO image is written to a disk unchanged.
 fn written_format(format: ImageFormat) -> ImageFormat {
     match format {
         ImageFormat::Iso => ImageFormat::Raw,
@@ -275,13 +276,13 @@ fn written_format(format: ImageFormat) -> ImageFormat {
     }
 }
 
-/// What a partition image needs; none for an image of a whole disk.
+/// The sizes for a partition image; none for a whole-disk image.
 fn partitions(info: &JsonObject) -> Result<Option<PartitionSizes>, WriteImageProblem> {
     let field = "image_type";
     match text(info, field)? {
         None | Some(WHOLE_DISK) if text(info, "kernel")?.is_none() => return Ok(None),
         None | Some(WHOLE_DISK) => {
-            let why = "a kernel goes with a partition image; unset kernel and ramdisk, or say \
+            let why = "a kernel goes with a partition image; unset kernel and ramdisk, or set \
                        image_type=partition";
             return Err(WriteImageProblem::Invalid { field, why });
         }
@@ -306,7 +307,7 @@ fn partitions(info: &JsonObject) -> Result<Option<PartitionSizes>, WriteImagePro
     }))
 }
 
-/// A number, or a text that is one, as clients of the command line send it.
+/// A number, or a string with a number, as command line clients send it.
 fn number(info: &JsonObject, field: &'static str) -> Result<Option<u64>, WriteImageProblem> {
     let number = match info.get(field) {
         None | Some(Value::Null) => return Ok(None),
@@ -339,7 +340,7 @@ fn configdrive(info: &JsonObject) -> Result<Option<&str>, WriteImageProblem> {
 
 const ROOT_DEVICE: &str = "root_device";
 
-/// What names a disk. Ironic's words.
+/// Keys that identify a disk. Ironic's names.
 const HINTS: [&str; 12] = [
     "model",
     "vendor",
@@ -355,8 +356,8 @@ const HINTS: [&str; 12] = [
     "tran",
 ];
 
-/// Whether there are hints for the root disk. Those that the agent would refuse when all else
-/// is done are refused here.
+/// Whether there are hints for the root disk. Hints that the agent would refuse at the end of
+/// the job are refused here.
 fn root_device(info: &JsonObject) -> Result<bool, &'static str> {
     let hints = match info.get(ROOT_DEVICE) {
         None | Some(Value::Null) => return Ok(false),
@@ -374,20 +375,20 @@ fn root_device(info: &JsonObject) -> Result<bool, &'static str> {
     let sized = |size: &Value| match size {
         Value::String(text) => {
             let number = text.trim_start_matches(|letter: char| "<>=! ".contains(letter));
-            // Operators that are words, such as <or> and s==, are the agent's to read.
+            // Operators that are words, such as <or> and s==, are left to the agent.
             let word = text.contains("> ") || text.trim_start().starts_with('s');
             word || number.trim().parse::<u64>().is_ok()
         }
         other => other.is_u64(),
     };
     if hints.get("size").is_some_and(|size| !sized(size)) {
-        return Err("its size must be a whole number of GiB, perhaps after >=, <= or the like");
+        return Err("its size must be a whole number of GiB, perhaps after an operator such as >=");
     }
     Ok(!hints.is_empty())
 }
 
-/// The last part of the image's path, made safe as a file name; the node's UUID
-/// where nothing is left.
+/// The last part of the image's path, made safe as a file name; the node's UUID where nothing
+/// is left.
 fn image_id(source: &str, node: &Node) -> String {
     let path = source.split(['?', '#']).next().unwrap_or_default();
     let last = path.rsplit('/').next().unwrap_or_default();
@@ -551,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_blames_the_image_or_something_else() {
+    fn image_errors_are_distinguished_from_others() {
         for said in [
             "Error performing deploy_step write_image: Image failed to verify against checksum. \
              location: /dev/vda; image ID: x; image checksum: a; verification checksum: b",
@@ -601,11 +602,11 @@ mod tests {
         assert!(with("kernel", json!("http://h/vmlinuz")).contains("image_type=partition"));
         assert!(with("image_disk_format", json!("vmdk")).contains("image_disk_format"));
         assert!(with("configdrive", json!({"meta_data": {}})).contains("configdrive"));
-        assert!(with("image_source", json!(7)).contains("must be a text"));
+        assert!(with("image_source", json!(7)).contains("must be a string"));
     }
 
     #[test]
-    fn a_partition_image_says_how_the_disk_is_divided() {
+    fn a_partition_image_has_sizes_of_partitions() {
         let mut info = json!({
             "image_source": "a", "image_checksum": "ab".repeat(32), "image_type": "partition",
             "root_gb": "4", "swap_mb": 64, "preserve_ephemeral": "true",
@@ -682,7 +683,7 @@ mod tests {
             .insert("root_device".into(), json!({"foo": 1}));
         let said = write_image_step(&machine, PLACES).unwrap_err().to_string();
         assert!(
-            said.contains("properties has an unfit root_device"),
+            said.contains("properties has an invalid root_device"),
             "{said}"
         );
         let hints = json!({"serial": "x"});

@@ -1,9 +1,9 @@
-//! Drives the agent: orders to commands, answers to events.
+//! Drives the agent: orders to commands, replies to events.
 //!
-//! Pure. [`call`] says which request an order becomes, the shell sends it, and
-//! [`answer`] says what came back. Nothing here retries, waits or knows why a step
-//! is run: that is decided in `firmware/node`. The protocol is that of the Ironic
-//! Python Agent 13.0.0, whose traps are named where they are avoided.
+//! Pure. [`call`] converts an order into a request, the shell sends it, and [`answer`] converts
+//! the reply. Nothing here retries, waits or knows why a step runs: that is decided in
+//! `firmware/node`. The protocol is that of the Ironic Python Agent 13.0.0; comments name its
+//! pitfalls where the code avoids them.
 
 mod agent_text;
 mod answer;

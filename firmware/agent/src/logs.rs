@@ -1,8 +1,8 @@
-//! The agent's logs: how they are asked for, and what of them may be kept.
+//! The agent's logs: how they are requested, and which parts may be stored.
 //!
-//! The agent writes the address of every call into its log, and the token is in there; the
-//! journal is part of the bundle. What is secret is made unreadable here, letter by letter,
-//! so that no length in the archive changes. An archive within the archive is not opened.
+//! The agent logs the URL of every call, which contains the token; the journal is part of the
+//! bundle. Secrets are redacted here byte by byte, so that no length in the archive changes. An
+//! archive within the archive is not opened.
 
 use std::io::{Read as _, Write as _};
 
@@ -19,13 +19,13 @@ use crate::agent_text::sanitized;
 use crate::answer::{ANSWER_BYTES_MAX, refusal};
 use crate::call::{AgentHttpRequest, post};
 
-/// More than this of an agent's logs, unpacked, is not kept. Ours.
+/// Larger logs of an agent, unpacked, are not stored. Ours.
 pub const LOGS_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The agent's command that brings its logs.
+/// The agent's command that returns its logs.
 pub const COLLECT_LOGS: &str = "log.collect_system_logs";
 
-/// What is said before a secret, in addresses, settings and JSON.
+/// Names that precede a secret, in URLs, settings and JSON.
 const BEFORE_SECRETS: [&[u8]; 4] = [
     b"agent_token",
     b"agent-token",
@@ -33,22 +33,22 @@ const BEFORE_SECRETS: [&[u8]; 4] = [
     b"image_server_password",
 ];
 
-/// The request for the logs of an agent that listens at its address.
+/// The request for the logs of an agent whose callback URL is known.
 pub fn logs_call(agent: &AgentSession) -> AgentHttpRequest {
     post(agent, COLLECT_LOGS.to_owned(), Map::new(), true)
 }
 
-/// The archive (tar, gzipped) that may be kept, or why there is none.
+/// The archive (tar, gzipped) that may be stored, or why there is none.
 pub fn logs_bundle(status: u16, mut body: Vec<u8>, token: &str) -> Result<Vec<u8>, String> {
     redact_token(&mut body, token);
     let body = body.as_slice();
     if body.len() > ANSWER_BYTES_MAX {
-        return Err("they are longer than anybody reads".to_owned());
+        return Err("they exceed the size limit".to_owned());
     }
     if status != 200 {
         return Err(match refusal(status, body) {
             Err(error) => error.to_string(),
-            Ok(_) => "the agent works on a command; ask when that is done".to_owned(),
+            Ok(_) => "the agent works on a command; retry when that is done".to_owned(),
         });
     }
     let result: CommandResult =
@@ -62,7 +62,7 @@ pub fn logs_bundle(status: u16, mut body: Vec<u8>, token: &str) -> Result<Vec<u8
     };
     let packed = STANDARD
         .decode(packed.trim_ascii())
-        .map_err(|_| "they are no base64".to_owned())?;
+        .map_err(|_| "they are not base64".to_owned())?;
     let mut plain = Vec::new();
     GzDecoder::new(packed.as_slice())
         .take(LOGS_BYTES_MAX as u64 + 1)
@@ -78,7 +78,7 @@ pub fn logs_bundle(status: u16, mut body: Vec<u8>, token: &str) -> Result<Vec<u8
         .map_err(|error| error.to_string())
 }
 
-/// Puts stars in place of the token, wherever it stands in what an agent said.
+/// Replaces the token by stars, wherever it occurs in a text of an agent.
 pub fn redact_token(text: &mut [u8], token: &str) {
     if !token.is_empty() {
         for at in occurrences(text, token.as_bytes()) {
@@ -87,7 +87,7 @@ pub fn redact_token(text: &mut [u8], token: &str) {
     }
 }
 
-/// Puts stars in place of the token, and of what stands where secrets stand.
+/// Replaces the token, and the values after the names of secrets, by stars.
 fn redact(text: &mut [u8], token: &str) {
     redact_token(text, token);
     for before in BEFORE_SECRETS {
@@ -98,7 +98,7 @@ fn redact(text: &mut [u8], token: &str) {
             let is_secret =
                 |byte: &&mut u8| byte.is_ascii_alphanumeric() || b"-_.~%+/*$".contains(*byte);
             let secret = rest.iter_mut().skip(glue).take_while(is_secret);
-            // A word that only follows is no secret: something must join them.
+            // A word that only follows is not a secret: a separator must join the two.
             if glue > 0 {
                 secret.for_each(|byte| *byte = b'*');
             }
@@ -109,11 +109,11 @@ fn redact(text: &mut [u8], token: &str) {
 /// The most bytes between a name and its secret, such as `": "`. Ours.
 const GLUE_BYTES_MAX: usize = 8;
 
-/// Where this stands in there.
+/// The positions of `wanted` in the text.
 fn occurrences(text: &[u8], wanted: &[u8]) -> Vec<usize> {
     let mut places = Vec::new();
     let mut at = 0;
-    // The first byte is looked for alone: logs are long, and secrets in them few.
+    // The first byte is searched alone: logs are long and contain few secrets.
     while let Some(next) = text[at..].iter().position(|byte| *byte == wanted[0]) {
         at += next;
         if text[at..].starts_with(wanted) {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_are_asked_for_with_the_token_of_that_agent() {
+    fn logs_are_requested_with_the_token_of_that_agent() {
         let agent = AgentSession {
             token: TOKEN.to_owned(),
             ..AgentSession::legacy()
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_bundle_is_refused_with_a_reason() {
+    fn an_invalid_bundle_is_refused_with_a_reason() {
         let said = |status, body: &[u8]| logs_bundle(status, body.to_vec(), TOKEN).unwrap_err();
         let quoted = format!("{{\"faultstring\": \"boom {TOKEN}\"}}");
         assert!(said(500, quoted.as_bytes()).contains("boom ***"));

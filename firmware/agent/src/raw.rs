@@ -1,4 +1,4 @@
-//! Commands an operator gives an agent by hand, and their answers as they came.
+//! Commands that an operator sends to an agent directly, with unchanged replies.
 
 use serde_json::{Map, Value};
 use trivet_model::{AgentError, AgentEvent, Node};
@@ -7,22 +7,22 @@ use crate::agent_text::sanitized;
 use crate::answer::{ANSWER_BYTES_MAX, nonsense, refusal};
 use crate::call::{AgentCallError, AgentHttpRequest, post, session_with_url};
 
-/// What an agent said to a raw command.
+/// An agent's reply to a raw command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RawAgentReply {
-    /// It works on another one.
+    /// It works on another command.
     Busy,
-    /// This.
+    /// The command has a result.
     Completed {
-        /// Its word for how the command stands, such as `SUCCEEDED`.
+        /// The agent's name for the command's state, such as `SUCCEEDED`.
         status: String,
         /// The whole result.
         document: Value,
     },
 }
 
-/// The request for a command as the operator wrote it. The token goes with it and
-/// is masked when the call is printed.
+/// The request for a command as the operator wrote it. It contains the token, which is masked
+/// when the request is printed.
 pub fn raw_call(
     node: &Node,
     command: &str,
@@ -37,10 +37,10 @@ pub fn raw_call(
     ))
 }
 
-/// What came back, unread but for its status.
+/// The reply, unchanged; only its status is parsed.
 pub fn raw_answer(status: u16, body: &[u8]) -> Result<RawAgentReply, AgentError> {
     if body.len() > ANSWER_BYTES_MAX {
-        return Err(nonsense("an answer longer than anybody reads"));
+        return Err(nonsense("an answer that exceeds the size limit"));
     }
     if status != 200 {
         return match refusal(status, body)? {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_without_a_token_is_asked_without_one() {
+    fn an_agent_without_a_token_is_called_without_one() {
         let mut node = node();
         node.agent.as_mut().unwrap().token = String::new();
         let path = |wait| {

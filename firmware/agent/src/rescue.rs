@@ -1,19 +1,19 @@
-//! The rescue password: hashed before it is kept, handed over once.
+//! The rescue password: hashed before it is stored, sent once.
 
 use sha_crypt::{PasswordHasher as _, ShaCrypt};
 use trivet_model::Entropy;
 use trivet_model::secret::SecretText;
 
-/// Where the hash stands in `instance_info`, in Ironic's word.
+/// The key of the hash in `instance_info`, as in Ironic.
 pub(crate) const RESCUE_HASH: &str = "hashed_rescue_password";
 
 /// Longest rescue password. Ours: the hash takes time with the square of it.
 pub const RESCUE_PASSWORD_BYTES_MAX: usize = 255;
 
-/// Bytes of salt: they become sixteen letters, the most that crypt looks at.
+/// Bytes of salt: encoded they are sixteen characters, the most that crypt uses.
 const SALT_BYTES: usize = 12;
 
-/// The password as crypt keeps it (SHA-512), which the agent puts into its own
+/// The password in the format of crypt (SHA-512), which the agent writes into its own
 /// `/etc/shadow`; none where it is too long.
 pub fn rescue_hash(password: &str, entropy: &mut dyn Entropy) -> Option<SecretText> {
     if password.len() > RESCUE_PASSWORD_BYTES_MAX {

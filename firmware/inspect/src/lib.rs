@@ -1,18 +1,16 @@
 //! Inventory to properties.
 //!
-//! Pure. Reads the document an agent posts after looking through its machine and
-//! says what to keep of it: Ironic's scheduling properties, the hardware addresses,
-//! and the inventory as clients of the API will read it. Nothing is decided about
-//! the node or its ports; the log bundle in the document may hold live tokens and
-//! is always dropped.
+//! Pure. Reads the document that an agent posts after inspecting its machine and returns what
+//! to store: Ironic's scheduling properties, the hardware addresses, and the inventory as
+//! clients of the API read it. Nothing is decided about the node or its ports; the log bundle
+//! in the document may contain live tokens and is always dropped.
 
 use serde_json::{Value, json};
 use trivet_ipa::inventory::{InspectionDocument, IpaDisk, IpaInventory};
 use trivet_model::MacAddr;
 use trivet_model::node::JsonObject;
 
-/// What is kept of a document may be this long as JSON. Ours: it is part of the
-/// node's record on flash.
+/// Longest stored document as JSON. Ours: it is part of the node's record on flash.
 pub const KEPT_BYTES_MAX: usize = 48 * 1024;
 
 /// More interfaces than any machine has. Ours.
@@ -21,45 +19,45 @@ pub const INTERFACES_MAX: usize = 256;
 const GIB: u64 = 1024 * 1024 * 1024;
 const MIB: u64 = 1024 * 1024;
 
-/// What an inspection found.
+/// The result of an inspection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InspectionResult {
     /// `cpu_arch`, `cpus`, `memory_mb`, `local_gb` and `capabilities`, as far as known.
     pub properties: JsonObject,
     /// Hardware addresses in the order the agent listed them, each once.
     pub macs: Vec<MacAddr>,
-    /// The one the machine booted from.
+    /// The interface that the machine booted from.
     pub pxe_mac: Option<MacAddr>,
-    /// The BMC's address as the machine sees it, unless it has none.
+    /// The BMC's address as the machine reads it, unless it has none.
     pub bmc_address: Option<String>,
-    /// What the machine calls itself.
+    /// The machine's host name.
     pub hostname: Option<String>,
-    /// What to keep: `{"inventory": .., "plugin_data": ..}`, as the API serves it.
+    /// The document to store: `{"inventory": .., "plugin_data": ..}`, as the API serves it.
     pub stored: Value,
     /// Parts that were left out to stay within [`KEPT_BYTES_MAX`].
     pub left_out: Vec<String>,
-    /// Which of the agent's collectors failed, in its words.
+    /// The collectors of the agent that failed, in its own text.
     pub complaint: Option<String>,
 }
 
 /// Why a document cannot be used.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InspectError {
-    /// No inventory.
-    #[error("the inspection data has no inventory; is this posted by an agent?")]
+    /// The document has no inventory.
+    #[error("the inspection data has no inventory; only an agent may post it")]
     NoInventory,
-    /// No interface with an address.
+    /// No interface has a hardware address.
     #[error("the inventory lists no interface with a MAC address; check the ramdisk's drivers")]
     NoInterfaces,
-    /// Absurdly many interfaces.
+    /// More than [`INTERFACES_MAX`] interfaces.
     #[error("the inventory lists more than {INTERFACES_MAX} interfaces")]
     TooManyInterfaces,
-    /// Even alone the inventory is too long.
-    #[error("the inventory is longer than {KEPT_BYTES_MAX} bytes and cannot be kept")]
+    /// The inventory alone is longer than [`KEPT_BYTES_MAX`].
+    #[error("the inventory is longer than {KEPT_BYTES_MAX} bytes and cannot be stored")]
     TooLong,
 }
 
-/// Reads the document an agent posted.
+/// Parses the document that an agent posted.
 pub fn read(document: &Value) -> Result<InspectionResult, InspectError> {
     let raw = document.get("inventory").filter(|value| value.is_object());
     let raw = raw.ok_or(InspectError::NoInventory)?;
@@ -75,7 +73,7 @@ pub fn read(document: &Value) -> Result<InspectionResult, InspectError> {
         macs,
         pxe_mac: pxe.and_then(boot_mac).filter(|&mac| is_station(mac)),
         bmc_address: inventory.bmc_address.clone().filter(|address| {
-            // What an IPMI device without a configured LAN channel says.
+            // The address of an IPMI device without a configured LAN channel.
             address != "0.0.0.0" && !address.is_empty()
         }),
         hostname: inventory.hostname.clone(),
@@ -85,7 +83,8 @@ pub fn read(document: &Value) -> Result<InspectionResult, InspectError> {
     })
 }
 
-/// Puts capabilities (`a:1,b:2`) over older ones: new values win, the rest stays.
+/// Merges capabilities (`a:1,b:2`) into older ones: new values replace old ones, the rest
+/// stays.
 pub fn merged_capabilities(older: &str, newer: &str) -> String {
     let mut merged: Vec<(&str, &str)> = Vec::new();
     for pair in older.split(',').chain(newer.split(',')) {
@@ -104,7 +103,7 @@ pub fn merged_capabilities(older: &str, newer: &str) -> String {
     pairs.join(",")
 }
 
-/// Neither zero nor a group (IEEE 802, first bit).
+/// Whether an address is neither zero nor a group address (IEEE 802, first bit).
 fn is_station(mac: MacAddr) -> bool {
     mac.0 != [0; 6] && mac.0[0] & 1 == 0
 }
@@ -149,13 +148,13 @@ fn properties(inventory: &IpaInventory, root_disk: Option<&IpaDisk>) -> JsonObje
             .filter(|&count| count > 0)
             .map(Value::from),
     );
-    // What sits in the slots, else what the kernel was left with.
+    // The installed memory, else the memory that the kernel reports.
     let memory = &inventory.memory;
     let memory_mb = memory.physical_mb.or(memory.total.map(|bytes| bytes / MIB));
     put("memory_mb", memory_mb.filter(|&mb| mb > 0).map(Value::from));
     let largest = || inventory.disks.iter().filter_map(|disk| disk.size).max();
     let disk_bytes = root_disk.and_then(|disk| disk.size).or_else(largest);
-    // Ironic leaves one GiB for partition tables and the config drive.
+    // Ironic reserves one GiB for partition tables and the config drive.
     let local_gb = disk_bytes.map(|bytes| (bytes / GIB).saturating_sub(1));
     put("local_gb", local_gb.filter(|&gb| gb > 0).map(Value::from));
     let mode = inventory.boot.current_boot_mode.as_deref();
@@ -167,7 +166,7 @@ fn properties(inventory: &IpaInventory, root_disk: Option<&IpaDisk>) -> JsonObje
     found
 }
 
-/// The loader's `BOOTIF`: hardware type and address with hyphens, or the address alone.
+/// The boot loader's `BOOTIF`: hardware type and address with hyphens, or the address alone.
 fn boot_mac(text: &str) -> Option<MacAddr> {
     let bare = if text.len() == 20 {
         text.get(3..)?
@@ -177,8 +176,8 @@ fn boot_mac(text: &str) -> Option<MacAddr> {
     bare.parse().ok()
 }
 
-/// The inventory and, as far as it fits, what the other collectors brought. The
-/// longest part goes first when it does not fit.
+/// The inventory and, as far as they fit, the data of the other collectors. The longest part is
+/// dropped first.
 fn stored_document(
     document: &Value,
     inventory: &Value,
@@ -205,8 +204,8 @@ fn stored_document(
     }
 }
 
-/// An inventory that is too long, such as that of a shelf of disks, without what is needed
-/// least: what is empty, the processor's flags, in the end the last disks.
+/// Shortens an inventory that is too long, such as that of a disk shelf: drops empty fields,
+/// the processor's flags, and finally the last disks.
 fn shortened(
     mut inventory: Value,
     bytes: impl Fn(&Value) -> usize,
@@ -239,7 +238,7 @@ fn shortened(
     Ok((inventory, left_out))
 }
 
-/// The addresses in a document that may be unfit otherwise: whose it is.
+/// The hardware addresses in a document that may be invalid otherwise, to find its node.
 pub fn addresses(document: &Value) -> Vec<MacAddr> {
     let interfaces = document["inventory"]["interfaces"].as_array();
     let interfaces = interfaces.into_iter().flatten().take(INTERFACES_MAX);
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_boot_interfaces_are_no_address() {
+    fn invalid_boot_interfaces_are_ignored() {
         for text in ["", "01", "01-52-54-00-aa", "\u{e9}1-52-54-00-aa-bb-0"] {
             assert_eq!(boot_mac(text), None, "{text}");
         }
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_inventory() {
+    fn refuses_a_document_without_an_inventory() {
         for odd in [json!(null), json!([]), json!({}), json!({"inventory": []})] {
             assert_eq!(read(&odd), Err(InspectError::NoInventory), "{odd}");
         }
@@ -453,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_is_refused_still_says_whose_it_is() {
+    fn a_document_that_is_refused_still_has_its_addresses() {
         let many = vec![json!({"mac_address": "52:54:00:aa:bb:01"}); INTERFACES_MAX + 1];
         let document = json!({"inventory": {"interfaces": many}});
         assert_eq!(read(&document), Err(InspectError::TooManyInterfaces));

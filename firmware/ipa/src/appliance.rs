@@ -5,18 +5,18 @@ use trivet_model::node::JsonObject;
 
 use crate::lenient;
 
-/// What `GET /` of the appliance answers. The agent reads only the newest version.
+/// The appliance's reply to `GET /`. The agent reads only the newest version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VersionDocument {
     /// Name of the service.
     #[serde(default)]
     pub name: String,
-    /// What it is.
+    /// Description of the service.
     #[serde(default)]
     pub description: String,
-    /// The API as it stands.
+    /// The present version of the API.
     pub default_version: ApiVersion,
-    /// The same again, in a list.
+    /// The same version, in a list.
     #[serde(default)]
     pub versions: Vec<ApiVersion>,
 }
@@ -35,7 +35,7 @@ pub struct ApiVersion {
     pub min_version: String,
     /// Newest microversion.
     pub version: String,
-    /// Where it is.
+    /// Links to it.
     #[serde(default)]
     pub links: Vec<ApiLink>,
 }
@@ -43,35 +43,35 @@ pub struct ApiVersion {
 /// A link of a document.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ApiLink {
-    /// Address.
+    /// URL.
     pub href: String,
-    /// What it is to the document.
+    /// Relation to the document, such as `self`.
     pub rel: String,
 }
 
-/// The answer to a lookup that found its node.
+/// The reply to a lookup that found its node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LookupAnswer {
     /// The node.
     pub node: LookupNode,
-    /// How the agent shall behave.
+    /// Settings for the agent.
     #[serde(default)]
     pub config: LookupConfig,
-    /// Where very old servers put the timeout.
+    /// The timeout, at its position in very old servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::number")]
     pub heartbeat_timeout: Option<u64>,
 }
 
 impl LookupAnswer {
-    /// Seconds between heartbeats at most, from its new or its old place.
+    /// The heartbeat timeout in seconds, from its new or its old position.
     pub fn heartbeat_timeout_s(&self) -> Option<u64> {
         self.config.heartbeat_timeout.or(self.heartbeat_timeout)
     }
 }
 
-/// The node as the agent keeps it. The agent indexes all four, so all are sent
-/// even when empty.
+/// The node as the agent stores it. The agent indexes all four fields, so all are sent even
+/// when empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LookupNode {
     /// UUID.
@@ -79,7 +79,7 @@ pub struct LookupNode {
     /// `root_device`, `capabilities` ...
     #[serde(default, deserialize_with = "lenient::or_default")]
     pub properties: JsonObject,
-    /// `root_device`, `capabilities` ... of the instance; these win.
+    /// `root_device`, `capabilities` ... of the instance; these take precedence.
     #[serde(default, deserialize_with = "lenient::or_default")]
     pub instance_info: JsonObject,
     /// `agent_*`: how to erase.
@@ -87,15 +87,15 @@ pub struct LookupNode {
     pub driver_internal_info: JsonObject,
 }
 
-/// How the agent shall behave. What is none is left out, and the agent keeps its
-/// own default.
+/// Settings for the agent. A field that is none is not sent, and the agent uses its own
+/// default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LookupConfig {
-    /// Seconds; the agent beats after 0.3 to 0.6 of it. The agent requires it.
+    /// Seconds; the agent sends a heartbeat after 0.3 to 0.6 of it. The agent requires it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::number")]
     pub heartbeat_timeout: Option<u64>,
-    /// The secret, or the mask.
+    /// The token, or its mask.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::option")]
     pub agent_token: Option<String>,
@@ -103,7 +103,7 @@ pub struct LookupConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::option")]
     pub agent_token_required: Option<bool>,
-    /// Whether MD5 checksums are good enough.
+    /// Whether MD5 checksums are accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::option")]
     pub agent_md5_checksum_enable: Option<bool>,
@@ -120,10 +120,10 @@ pub struct LookupConfig {
 /// The body of a heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeartbeatBody {
-    /// Where the agent listens, without a last slash.
+    /// The URL at which the agent listens, without a slash at the end.
     #[serde(default)]
     pub callback_url: String,
-    /// The secret; null when the agent has none.
+    /// The token; null when the agent has none.
     #[serde(default)]
     pub agent_token: Option<String>,
     /// The agent's version.
@@ -135,7 +135,7 @@ pub struct HeartbeatBody {
     /// `start`, `end` or `error`; the stock agent does not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_status: Option<String>,
-    /// Words with it.
+    /// A message that belongs to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_status_message: Option<String>,
 }
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_answer_without_a_uuid_is_no_answer() {
+    fn a_lookup_reply_without_a_uuid_is_refused() {
         assert!(serde_json::from_value::<LookupAnswer>(json!({"node": {}})).is_err());
         assert!(serde_json::from_value::<LookupAnswer>(json!({"config": {}})).is_err());
     }

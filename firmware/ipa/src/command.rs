@@ -12,11 +12,11 @@ use crate::lenient;
 pub struct CommandRequest {
     /// `<extension>.<command>`.
     pub name: String,
-    /// Exactly those the command knows: the agent never recovers from another.
+    /// Only parameters that the command has: the agent never recovers from another one.
     pub params: Map<String, Value>,
 }
 
-/// What became of a command.
+/// The state and result of a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CommandResult {
     /// Its UUID.
@@ -24,17 +24,17 @@ pub struct CommandResult {
     pub id: String,
     /// Its name without the extension.
     pub command_name: String,
-    /// How far it is.
+    /// Its state.
     pub command_status: CommandStatus,
-    /// Why it failed.
+    /// The error, if it failed.
     #[serde(default)]
     pub command_error: Option<CommandError>,
-    /// What it brought; null without.
+    /// Its result; null if there is none.
     #[serde(default)]
     pub command_result: Value,
 }
 
-/// How far a command is.
+/// The state of a command.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum CommandStatus {
     /// Under way.
@@ -43,15 +43,15 @@ pub enum CommandStatus {
     Succeeded,
     /// Failed; see the error.
     Failed,
-    /// The hardware managers are not those the caller means. The agent says
+    /// The hardware managers have other versions than the caller expects. The agent sends
     /// `CLEAN_VERSION_MISMATCH` for steps of all kinds.
     VersionMismatch,
-    /// A word of a newer agent.
+    /// A status of a newer agent.
     Other(String),
 }
 
 impl CommandStatus {
-    /// The word on the wire.
+    /// The name of the status on the wire.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Running => "RUNNING",
@@ -87,22 +87,22 @@ impl<'de> Deserialize<'de> for CommandStatus {
     }
 }
 
-/// Why a command failed: an object as a rule, a plain text in odd cases.
+/// Why a command failed: usually an object, sometimes a string.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct CommandError {
     /// The agent's class of error, such as `ImageChecksumError`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// An HTTP status that fits.
+    /// A matching HTTP status.
     pub code: u16,
-    /// What kind of failure, in words.
+    /// The kind of failure, as text.
     pub message: String,
-    /// What exactly.
+    /// Details of the failure.
     pub details: String,
 }
 
 impl CommandError {
-    /// The most telling words: details, else message, else the kind.
+    /// The most specific text: details, else message, else the kind.
     pub fn description(&self) -> &str {
         let words = [&self.details, &self.message, &self.kind];
         let telling = words.into_iter().find(|word| !word.trim().is_empty());
@@ -154,14 +154,14 @@ impl CommandError {
     }
 }
 
-/// All commands of the agent's life, oldest first.
+/// All commands since the agent started, oldest first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CommandList {
     /// Their results.
     pub commands: Vec<CommandResult>,
 }
 
-/// The agent's answer to a request it refuses.
+/// The agent's reply to a request that it refuses.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct AgentFault {
     /// `Client` or `Server`.
@@ -171,12 +171,12 @@ pub struct AgentFault {
     pub faultstring: String,
 }
 
-/// A step as it travels.
+/// A step as it is transmitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IpaStep {
     /// Name.
     pub step: String,
-    /// Ironic's interface word.
+    /// Ironic's name of the interface.
     #[serde(default, deserialize_with = "lenient::option")]
     pub interface: Option<String>,
     /// Higher runs earlier.
@@ -185,7 +185,7 @@ pub struct IpaStep {
     /// Reboot after it.
     #[serde(default, deserialize_with = "lenient::flag")]
     pub reboot_requested: bool,
-    /// May be stopped; deploy steps do not say.
+    /// May be aborted; deploy steps do not have this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::option")]
     pub abortable: Option<bool>,
@@ -193,17 +193,17 @@ pub struct IpaStep {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::option")]
     pub args: Option<Map<String, Value>>,
-    /// Which arguments it knows, when it is described.
+    /// Description of its arguments, in a list of steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::option")]
     pub argsinfo: Option<Value>,
-    /// Our own: the place of the step in its job. An agent gives back what it was given.
+    /// Our own field: the index of the step in its job. An agent returns it unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::option")]
     pub trivet_at: Option<u32>,
 }
 
-/// Steps by hardware manager, as `get_<kind>_steps` brings them.
+/// Steps by hardware manager, as `get_<kind>_steps` returns them.
 pub type StepsByManager = BTreeMap<String, Vec<IpaStep>>;
 
 #[cfg(test)]
@@ -212,7 +212,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_priority_or_flag_that_cannot_be_read_is_no_step() {
+    fn a_priority_or_flag_that_cannot_be_parsed_is_refused() {
         let read = |step: Value| serde_json::from_value::<IpaStep>(step).ok();
         for (priority, want) in [
             (json!(99), Some(99)),

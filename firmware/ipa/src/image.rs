@@ -1,4 +1,4 @@
-//! What the agent is told of an image.
+//! The information on an image for the agent.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ pub struct ImageInfo {
     /// Names the agent's temporary file: must be safe as a file name.
     #[serde(default, deserialize_with = "lenient::option")]
     pub id: Option<String>,
-    /// Where it is, tried in order.
+    /// URLs of the image, tried in order.
     #[serde(default, deserialize_with = "lenient::list")]
     pub urls: Vec<String>,
     /// Name of the digest, such as `sha256`.
@@ -21,7 +21,7 @@ pub struct ImageInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::option")]
     pub os_hash_value: Option<String>,
-    /// The older form: a digest whose length tells which.
+    /// The older form: a digest whose length determines the algorithm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::option")]
     pub checksum: Option<String>,
@@ -40,27 +40,27 @@ pub struct ImageInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::option")]
     pub node_uuid: Option<String>,
-    /// What else a partition image needs.
+    /// Further fields of a partition image.
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
     pub partitions: Option<PartitionSizes>,
 }
 
-/// The partitions that are made for a partition image. Our own agent makes none.
+/// The partitions that the agent creates for a partition image. Our own agent creates none.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct PartitionSizes {
     /// Size of the root partition.
     pub root_mb: u64,
     /// Size of the swap partition; zero is none.
     pub swap_mb: u64,
-    /// Size of the partition for what need not last; zero is none.
+    /// Size of the ephemeral partition; zero is none.
     pub ephemeral_mb: u64,
     /// Its file system; none is the agent's choice.
     pub ephemeral_format: Option<String>,
-    /// What is on it stays.
+    /// The content of the ephemeral partition is preserved.
     pub preserve_ephemeral: bool,
 }
 
-/// Whether a text may name a file in one directory: no path, no hidden name.
+/// Whether a string is a file name in one directory: not a path, not a hidden name.
 pub fn is_file_name(text: &str) -> bool {
     let safe = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte);
     !text.is_empty() && text.len() <= 255 && !text.starts_with('.') && text.bytes().all(safe)

@@ -1,8 +1,8 @@
-//! What an agent finds in its machine.
+//! The results of an agent's inspection.
 //!
-//! Every field may be missing: virtual machines lack half of them and the agent
-//! sends null or an empty text for what it does not know. Types are those clients
-//! of the API decode (whole numbers for sizes and counts, text for frequencies).
+//! Every field may be missing: virtual machines lack half of them, and the agent sends null or
+//! an empty string for unknown values. Types are those that clients of the API decode (whole
+//! numbers for sizes and counts, strings for frequencies).
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use trivet_model::node::JsonObject;
 
 use crate::lenient;
 
-/// The body of an inspection: the inventory and what other collectors brought.
+/// The body of an inspection: the inventory and the data of other collectors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InspectionDocument {
     /// The machine.
@@ -23,17 +23,17 @@ pub struct InspectionDocument {
     /// `BOOTIF`, such as `01-52-54-00-aa-bb-01`.
     #[serde(default, deserialize_with = "lenient::option")]
     pub boot_interface: Option<String>,
-    /// Which collectors and hardware managers ran.
+    /// The collectors and hardware managers that ran.
     #[serde(default)]
     pub configuration: Value,
-    /// A base64 bundle that may hold live tokens: never kept.
+    /// A base64 bundle that may contain live tokens: never stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::option")]
     pub logs: Option<String>,
     /// Which collectors failed.
     #[serde(default, deserialize_with = "lenient::text")]
     pub error: Option<String>,
-    /// What further collectors brought: `lldp_raw`, `pci_devices` ...
+    /// The data of further collectors: `lldp_raw`, `pci_devices` ...
     #[serde(flatten)]
     pub collected: JsonObject,
 }
@@ -63,13 +63,13 @@ pub struct IpaInventory {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "lenient::option")]
     pub bmc_mac: Option<String>,
-    /// Who made it.
+    /// Vendor, product and serial number.
     #[serde(default, deserialize_with = "lenient::or_default")]
     pub system_vendor: IpaSystemVendor,
-    /// How it booted.
+    /// Boot mode and boot interface.
     #[serde(default, deserialize_with = "lenient::or_default")]
     pub boot: IpaBoot,
-    /// From DHCP.
+    /// The host name from DHCP.
     #[serde(default, deserialize_with = "lenient::option")]
     pub hostname: Option<String>,
 }
@@ -92,7 +92,7 @@ pub struct IpaInterface {
     /// The link is up.
     #[serde(default, deserialize_with = "lenient::option")]
     pub has_carrier: Option<bool>,
-    /// The older place of LLDP data.
+    /// LLDP data where older agents have them.
     #[serde(default)]
     pub lldp: Value,
     /// PCI vendor, in hexadecimal.
@@ -101,16 +101,16 @@ pub struct IpaInterface {
     /// PCI product, in hexadecimal.
     #[serde(default, deserialize_with = "lenient::option")]
     pub product: Option<String>,
-    /// For InfiniBand.
+    /// The client identifier, for InfiniBand.
     #[serde(default, deserialize_with = "lenient::option")]
     pub client_id: Option<String>,
-    /// The firmware's name.
+    /// The name that the firmware gives it.
     #[serde(default, deserialize_with = "lenient::option")]
     pub biosdevname: Option<String>,
-    /// Speed.
+    /// Speed in Mbit/s.
     #[serde(default, deserialize_with = "lenient::number")]
     pub speed_mbps: Option<u64>,
-    /// Where it sits.
+    /// Its PCI address.
     #[serde(default, deserialize_with = "lenient::option")]
     pub pci_address: Option<String>,
     /// The kernel's driver.
@@ -121,7 +121,7 @@ pub struct IpaInterface {
 /// Processors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IpaCpu {
-    /// What is printed on it.
+    /// Model name.
     #[serde(default, deserialize_with = "lenient::option")]
     pub model_name: Option<String>,
     /// MHz as text, perhaps empty.
@@ -133,7 +133,7 @@ pub struct IpaCpu {
     /// Such as `x86_64`.
     #[serde(default, deserialize_with = "lenient::option")]
     pub architecture: Option<String>,
-    /// What it can do.
+    /// Flags of the processor.
     #[serde(default, deserialize_with = "lenient::list")]
     pub flags: Vec<String>,
     /// Sockets; zero when unknown.
@@ -153,7 +153,7 @@ pub struct IpaDisk {
     /// Bytes.
     #[serde(default, deserialize_with = "lenient::number")]
     pub size: Option<u64>,
-    /// It spins.
+    /// Whether it is a rotating disk.
     #[serde(default, deserialize_with = "lenient::option")]
     pub rotational: Option<bool>,
     /// World wide name.
@@ -162,7 +162,7 @@ pub struct IpaDisk {
     /// Serial number.
     #[serde(default, deserialize_with = "lenient::option")]
     pub serial: Option<String>,
-    /// Maker.
+    /// Vendor.
     #[serde(default, deserialize_with = "lenient::option")]
     pub vendor: Option<String>,
     /// World wide name with the vendor's extension.
@@ -174,7 +174,7 @@ pub struct IpaDisk {
     /// Host, channel, target, lun.
     #[serde(default, deserialize_with = "lenient::option")]
     pub hctl: Option<String>,
-    /// Stable name by place.
+    /// Stable device name by path.
     #[serde(default, deserialize_with = "lenient::option")]
     pub by_path: Option<String>,
     /// Bytes of a logical sector.
@@ -191,15 +191,15 @@ pub struct IpaDisk {
 /// Memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IpaMemory {
-    /// Bytes the kernel has.
+    /// Bytes available to the kernel.
     #[serde(default, deserialize_with = "lenient::number")]
     pub total: Option<u64>,
-    /// MiB in the slots.
+    /// MiB of the installed modules.
     #[serde(default, deserialize_with = "lenient::number")]
     pub physical_mb: Option<u64>,
 }
 
-/// Who made the machine.
+/// Vendor, product, serial number and firmware of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IpaSystemVendor {
     /// Product.
@@ -208,7 +208,7 @@ pub struct IpaSystemVendor {
     /// Serial number.
     #[serde(default, deserialize_with = "lenient::or_default")]
     pub serial_number: String,
-    /// Maker.
+    /// Vendor.
     #[serde(default, deserialize_with = "lenient::or_default")]
     pub manufacturer: String,
     /// Its firmware.
@@ -219,13 +219,13 @@ pub struct IpaSystemVendor {
 /// The machine's firmware.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IpaFirmware {
-    /// Maker.
+    /// Vendor.
     #[serde(default, deserialize_with = "lenient::or_default")]
     pub vendor: String,
     /// Version.
     #[serde(default, deserialize_with = "lenient::or_default")]
     pub version: String,
-    /// When it was built.
+    /// Build date.
     #[serde(default, deserialize_with = "lenient::or_default")]
     pub build_date: String,
 }
@@ -236,7 +236,7 @@ pub struct IpaBoot {
     /// `uefi` or `bios`.
     #[serde(default, deserialize_with = "lenient::option")]
     pub current_boot_mode: Option<String>,
-    /// `BOOTIF` as the loader passed it.
+    /// `BOOTIF` as the boot loader passed it.
     #[serde(default, deserialize_with = "lenient::option")]
     pub pxe_interface: Option<String>,
 }

@@ -1,10 +1,10 @@
-//! Reading fields that may be missing, null or of the wrong type.
+//! Deserializes fields that may be missing, null or of the wrong type.
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// The value if it has the right type, else nothing. Never an error on JSON.
+/// The value if it has the right type, else none. Never an error on valid JSON.
 pub(crate) fn option<'de, D, T>(input: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -36,7 +36,7 @@ where
     Ok(read.filter_map(Result::ok).collect())
 }
 
-/// A whole number that may have been written as a float or as text.
+/// A whole number that may be encoded as a float or as a string.
 pub(crate) fn number<'de, D>(input: D) -> Result<Option<u64>, D::Error>
 where
     D: Deserializer<'de>,
@@ -48,8 +48,8 @@ where
     })
 }
 
-/// A whole number, which may be below zero, as a number or as text; zero where there is none.
-/// Anything else is an error: whoever guesses here leaves out what has to be done.
+/// A whole number, which may be negative, as a number or a string; zero where it is missing.
+/// Anything else is an error: a wrong guess would skip a step that must run.
 pub(crate) fn whole_number<'de, D>(input: D) -> Result<i64, D::Error>
 where
     D: Deserializer<'de>,
@@ -65,10 +65,10 @@ where
         Value::String(text) => text.trim().parse().ok(),
         _ => None,
     };
-    number.ok_or_else(|| D::Error::custom(format_args!("{value} is no whole number")))
+    number.ok_or_else(|| D::Error::custom(format_args!("{value} is not a whole number")))
 }
 
-/// Yes or no; no where nothing is said. Anything else is an error.
+/// A boolean; false where it is missing. Anything else is an error.
 pub(crate) fn flag<'de, D>(input: D) -> Result<bool, D::Error>
 where
     D: Deserializer<'de>,
@@ -89,7 +89,7 @@ fn whole(float: f64) -> Option<u64> {
     (0.0..EXACT_MAX).contains(&float).then_some(float as u64)
 }
 
-/// A text, or the JSON of what stands in its place; null is nothing.
+/// A string, or the JSON of another value; null is none.
 pub(crate) fn text<'de, D>(input: D) -> Result<Option<String>, D::Error>
 where
     D: Deserializer<'de>,

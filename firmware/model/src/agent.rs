@@ -1,4 +1,4 @@
-//! Orders to the agent and what comes back, free of its wire format.
+//! Orders to the agent and its replies, independent of the wire format.
 
 use std::collections::BTreeMap;
 
@@ -22,49 +22,49 @@ words! {
     }
 }
 
-/// One step of a job, as the agent describes it and as it is asked to run it.
+/// One step of a job, as the agent describes it and as it is sent to run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobStep {
     /// Name, such as `erase_devices`.
     pub step: String,
-    /// Ironic's interface word, such as `deploy` or `raid`.
+    /// Ironic's name of the interface, such as `deploy` or `raid`.
     pub interface: String,
     /// Higher runs earlier; zero runs only on request.
     pub priority: i64,
     /// Keyword arguments, an object.
     pub args: Value,
-    /// The agent wants a reboot after it.
+    /// The agent requests a reboot after it.
     pub reboot_requested: bool,
-    /// The operator may stop it.
+    /// The operator may abort it.
     pub abortable: bool,
 }
 
-/// What we want from an agent.
+/// An order to an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentOrder {
-    /// Which steps do you have?
+    /// List the steps.
     GetSteps(StepKind),
     /// Run this step.
     Execute {
-        /// Of which kind.
+        /// The kind of the step.
         kind: StepKind,
         /// The step with its arguments.
         step: JobStep,
-        /// Its place in the job: the agent gives it back, so that an answer about an
-        /// earlier step of the same name is not taken for one about this.
+        /// Its index in the job: the agent returns it, so that a reply about an earlier step of
+        /// the same name is not mistaken for one about this.
         at: u32,
-        /// Versions of the hardware managers, as `GetSteps` told them.
+        /// Versions of the hardware managers, from the reply to `GetSteps`.
         versions: BTreeMap<String, String>,
     },
-    /// What became of your last command?
+    /// List the commands, to read the state of the last one.
     ListCommands,
-    /// Set the rescue password that stands hashed in `instance_info`, and stop serving.
+    /// Set the rescue password whose hash is in `instance_info`, and stop the agent.
     FinishRescue,
-    /// Where does what you wrote begin?
+    /// Return the partitions that were written.
     FindPartitions,
-    /// Make what you wrote start when the machine does.
+    /// Install a boot loader for the written image.
     InstallBootloader {
-        /// As the agent found them.
+        /// The partitions that the agent reported.
         partitions: BootPartitions,
         /// `uefi` or `bios`.
         boot_mode: &'static str,
@@ -73,35 +73,35 @@ pub enum AgentOrder {
     Sync,
     /// Shut the machine down.
     PowerOff,
-    /// Stop serving and heartbeating, and take the network interfaces down, until the machine
+    /// Stop the API and the heartbeats, and take the network interfaces down, until the machine
     /// restarts.
     Lockdown,
 }
 
-/// Identifiers of the parts of a written disk that starting it is about.
+/// Identifiers of the partitions of a written disk that booting needs.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct BootPartitions {
-    /// Of the root file system; of the whole disk where the image is one.
+    /// The root file system; the whole disk for a whole-disk image.
     pub root: Option<String>,
-    /// Of the EFI system partition.
+    /// The EFI system partition.
     pub efi: Option<String>,
-    /// Of the partition that POWER machines start from.
+    /// The PReP partition, from which POWER machines boot.
     pub prep: Option<String>,
 }
 
-/// What an agent's answer means.
+/// The meaning of an agent's reply.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentEvent {
-    /// Its steps, in the order it gave them.
+    /// Its steps, in the order of the agent.
     StepsListed {
         /// All steps, of priority zero too.
         steps: Vec<JobStep>,
         /// Versions of its hardware managers.
         versions: BTreeMap<String, String>,
-        /// The same steps for people, by interface and with what their arguments mean.
+        /// The same steps for people, by interface and with descriptions of their arguments.
         listed: Value,
     },
-    /// It has taken the command and works on it.
+    /// It has accepted the command and works on it.
     Accepted,
     /// A synchronous command is done.
     Finished,
@@ -115,39 +115,39 @@ pub enum AgentEvent {
         step: String,
         /// Its interface.
         interface: String,
-        /// Its place in the job, if the agent gave it back.
+        /// Its index in the job, if the agent returned it.
         at: Option<u32>,
-        /// It asked for a reboot.
+        /// It requests a reboot.
         reboot_requested: bool,
-        /// What it brought; null without.
+        /// Its result; null if there is none.
         result: Value,
     },
     /// Its last step failed.
     StepFailed {
-        /// Name of the step, if the agent said.
+        /// Name of the step, if the agent sent it.
         step: Option<String>,
-        /// The agent's own words.
+        /// The agent's own text.
         message: String,
     },
-    /// It has written these.
+    /// The partitions it has written.
     PartitionsFound(BootPartitions),
-    /// Its last command made the disk start, or could not.
+    /// The boot loader was installed, or the error.
     BootloaderDone(Result<(), String>),
-    /// Its hardware managers are not those whose steps we read.
+    /// Its hardware managers have other versions than when the steps were read.
     VersionMismatch,
-    /// It is busy with another command: ask again at the next heartbeat.
+    /// It is busy with another command: repeat at the next heartbeat.
     Busy,
 }
 
-/// Why a call to an agent brought no answer that we can use.
+/// Why a call to an agent failed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum AgentError {
-    /// No connection, or no answer in time.
+    /// No connection, or no reply in time.
     #[error("the agent at {url} cannot be reached: {said}")]
     Unreachable {
-        /// Where we called.
+        /// The URL that was called.
         url: String,
-        /// What the connection said.
+        /// The error of the connection.
         said: String,
     },
     /// The agent does not know our token: it has restarted.
@@ -156,16 +156,16 @@ pub enum AgentError {
     /// The agent refused the command.
     #[error("the agent refused the command: {said}")]
     Refused {
-        /// Its own words.
+        /// The agent's own text.
         said: String,
     },
-    /// The answer is not what the protocol says.
+    /// The reply violates the protocol.
     #[error(
-        "the agent sent nonsense: {said}; is it a stock Ironic Python Agent, and does nothing else \
-         listen at its address?"
+        "the agent sent an invalid reply: {said}; check that it is a stock Ironic Python Agent and \
+         that no other program listens at its address"
     )]
     Nonsense {
-        /// What was wrong with it.
+        /// The error in the reply.
         said: String,
     },
 }

@@ -1,10 +1,9 @@
-//! Errands: what is asked of a BMC beside power, and what it brings, whatever protocol
-//! the BMC speaks.
+//! BMC requests other than power, and their replies, for every BMC protocol.
 //!
-//! [`Errand`] is the question and [`Findings`] the answer. Findings become JSON in one
-//! place, [`Findings::value`], so that the keys are the same for every protocol: what a
-//! protocol cannot tell is `null` or left empty, and what it cannot do is refused with
-//! [`crate::PowerError::Unsupported`]. Keys are only ever added.
+//! [`BmcRequest`] is the request and [`BmcReply`] the reply. Replies become JSON in one place,
+//! [`BmcReply::value`], so that the keys are the same for every protocol: a value that a
+//! protocol does not have is `null` or empty, and a request that it does not support is refused
+//! with [`crate::PowerError::Unsupported`]. Keys are only ever added.
 
 mod reply;
 #[cfg(test)]
@@ -24,29 +23,29 @@ pub use reply::{
     SensorState, SensorThresholds, VirtualMediaDrive,
 };
 
-/// How long an errand may take. Ours: an event log read record by record from a slow BMC
-/// takes minutes.
+/// How long a BMC request may take. Ours: an event log that is read record by record from a
+/// slow BMC takes minutes.
 pub const BMC_REQUEST_MS_MAX: u64 = 300_000;
 
-/// Most bytes that are written into a boot mailbox. Ours: sixteen blocks of IPMI's.
+/// Most bytes that are written into a boot mailbox. Ours: sixteen blocks in IPMI.
 pub const MAILBOX_BYTES_MAX: usize = 256;
 
-/// Most bytes that are written into an inventory device at once. Ours; a larger one is
-/// written part by part.
+/// Most bytes that are written into an inventory device at once. Ours; a larger one is written
+/// in parts.
 pub const INVENTORY_BYTES_MAX: usize = 3 * 1024;
 
 words! {
-    /// How a machine's firmware boots.
+    /// The boot mode of a machine's firmware.
     BootMode {
-        /// By UEFI.
+        /// UEFI.
         Uefi = "uefi",
-        /// By the older BIOS.
+        /// Legacy BIOS.
         Bios = "bios",
     }
 }
 
 words! {
-    /// A drive that is not there, in Ironic's words.
+    /// A virtual media device, as Ironic names it.
     MediaDevice {
         /// A CD or DVD.
         Cdrom = "cdrom",
@@ -57,82 +56,82 @@ words! {
     }
 }
 
-/// What the light that marks a machine is to do.
+/// What the identification indicator (chassis LED) of a machine is to do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum BmcIndicatorCommand {
-    /// Be dark.
+    /// Switch off.
     Off,
-    /// Be lit, or blink: whatever the machine does to be found.
+    /// Switch on or blink: what the machine does for identification.
     On,
-    /// The same, and go off by itself. A BMC without such a timer refuses.
+    /// The same for a limited time. A BMC without such a timer refuses.
     For {
-        /// So many seconds.
+        /// That time in seconds.
         seconds: u8,
     },
 }
 
-/// Something to ask of a BMC.
+/// A request to a BMC.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum BmcRequest {
     /// Read all sensors.
     Sensors,
     /// Read the event log.
     Events,
-    /// Empty the event log.
+    /// Clear the event log.
     ClearEvents,
-    /// Read what the machine's makers wrote into it: part and serial numbers.
+    /// Read the FRU inventory: part and serial numbers.
     Inventory,
-    /// Write into an inventory device, byte by byte.
+    /// Write bytes into a FRU inventory device.
     WriteInventory {
-        /// Its number; zero is the machine's own.
+        /// The device number; zero is the machine's own.
         device: u8,
-        /// Where to begin.
+        /// The offset of the first byte.
         offset: u16,
         /// At most [`INVENTORY_BYTES_MAX`].
         bytes: Vec<u8>,
     },
-    /// Read who the BMC is.
+    /// Read manufacturer, model and firmware version of the BMC.
     Identity,
-    /// Read where in the network the BMC is.
+    /// Read the network settings of the BMC.
     Network,
     /// List the BMC's users.
     Users,
-    /// Read what the light that marks the machine does.
+    /// Read the state of the identification indicator.
     Indicator,
-    /// Switch that light.
+    /// Switch the identification indicator.
     SetIndicator(BmcIndicatorCommand),
     /// Read the boot mailbox.
     Mailbox,
-    /// Write the boot mailbox from its beginning on.
+    /// Write the boot mailbox from its first byte.
     WriteMailbox(HiddenBytes),
-    /// Read how the firmware boots.
+    /// Read the boot mode.
     BootMode,
-    /// Choose how the firmware boots, from the next boot on.
+    /// Set the boot mode, from the next boot on.
     SetBootMode(BootMode),
     /// Read whether Secure Boot is on.
     SecureBoot,
     /// Switch Secure Boot, from the next boot on.
     SetSecureBoot(bool),
-    /// List virtual drives and what is in them.
+    /// List virtual media devices and their images.
     Media,
-    /// Put an image into a virtual drive.
+    /// Insert an image into a virtual media device.
     InsertMedia {
-        /// Which.
+        /// The device.
         device: MediaDevice,
-        /// Where the BMC fetches it; a login may be part of it.
+        /// The URL from which the BMC fetches it; it may contain credentials.
         url: SecretText,
     },
-    /// Take images out of virtual drives.
+    /// Eject images from virtual media devices.
     EjectMedia {
-        /// Which; empty means all.
+        /// The devices; empty means all.
         devices: Vec<MediaDevice>,
     },
-    /// Read what the machine is made of.
+    /// Read the machine's hardware summary.
     System,
 }
 
 impl BmcRequest {
-    /// What it asks for, in a word or two. Nothing of it is secret.
+    /// A short name of the request for notes, without secrets.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Sensors => "read sensors",
@@ -178,25 +177,25 @@ impl BmcRequest {
         )
     }
 
-    /// Whether doing it twice could do more than doing it once, so that it must not be
-    /// said again where nobody knows whether it was heard: a log that is cleared again
-    /// loses what came between.
+    /// Whether a repetition could have another effect, so that the request must not be sent
+    /// again when it is unknown whether the BMC received it: a log that is cleared again loses
+    /// the events in between.
     pub const fn at_most_once(&self) -> bool {
         matches!(self, Self::ClearEvents | Self::InsertMedia { .. })
     }
 }
 
-/// Bytes that may be secret: printing them shows how many they are.
+/// Bytes that may be secret: printing shows only their number.
 #[derive(Clone, Eq, PartialEq)]
 pub struct HiddenBytes(Box<[u8]>);
 
 impl HiddenBytes {
-    /// Hides some bytes.
+    /// Wraps these bytes.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
         Self(bytes.into().into_boxed_slice())
     }
 
-    /// The bytes, for whoever must use them.
+    /// The bytes, for the code that must use them.
     pub fn reveal(&self) -> &[u8] {
         &self.0
     }

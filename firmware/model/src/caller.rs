@@ -1,20 +1,20 @@
-//! Who asks for a change, by what name, and from where.
+//! The caller of an API request: its identity and address.
 
 use core::fmt;
 use core::net::IpAddr;
 
-/// Longest name of a caller that is kept. Ours.
+/// Longest stored name of a caller, in characters. Ours.
 const NAME_CHARS_MAX: usize = 64;
 
-/// Longest description of a request that is kept. Ours: method and path.
+/// Longest stored request line, in characters. Ours: method and path.
 const REQUEST_LINE_CHARS_MAX: usize = 200;
 
-/// Who asks.
+/// The identity of a caller.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum CallerIdentity {
-    /// Somebody; the box was told to ask nobody for credentials.
+    /// Not authenticated; the settings disable authentication.
     Anyone,
-    /// An agent. What it may do is decided by its token, not here.
+    /// An agent. Its permissions are decided by its token, not here.
     Agent,
     /// A user with a password.
     User(String),
@@ -33,7 +33,7 @@ impl CallerIdentity {
         Self::Token(printable(name, NAME_CHARS_MAX))
     }
 
-    /// The name, of those who have one.
+    /// The name, if it has one.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::User(name) | Self::Token(name) => Some(name),
@@ -53,23 +53,23 @@ impl fmt::Display for CallerIdentity {
     }
 }
 
-/// Who asks for a change, and how to find the request again.
+/// The caller of a request, and how to find the request in the log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ApiCaller {
-    /// Who.
+    /// Its identity.
     pub identity: CallerIdentity,
-    /// From where.
+    /// Its address.
     pub from: IpAddr,
-    /// What the request is called, such as `req-<uuid>`.
+    /// The identifier of the request, such as `req-<uuid>`.
     pub request: String,
-    /// What the caller itself calls it, if it said so.
+    /// The caller's own identifier of the request, if it sent one.
     pub global_request: Option<String>,
     /// Method and path.
     pub request_line: String,
 }
 
 impl ApiCaller {
-    /// An agent: nobody notes what agents ask for.
+    /// An agent: requests of agents are not noted.
     pub fn agent(from: IpAddr) -> Self {
         Self {
             identity: CallerIdentity::Agent,
@@ -80,7 +80,7 @@ impl ApiCaller {
         }
     }
 
-    /// The same caller with what it asks for, cut and made safe to print.
+    /// The same caller with its request line, truncated and safe to print.
     #[must_use]
     pub fn with_request_line(mut self, method: &str, path: &str) -> Self {
         self.request_line = printable(&format!("{method} {path}"), REQUEST_LINE_CHARS_MAX);
@@ -105,7 +105,7 @@ impl fmt::Display for ApiCaller {
     }
 }
 
-/// At most so many characters, and none that speaks to a terminal or begins a line.
+/// At most this many characters, without control characters and line breaks.
 pub fn printable(text: &str, chars_max: usize) -> String {
     let mut shown: String = text
         .chars()
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_says_who_where_and_what() {
+    fn a_caller_is_printed_with_name_address_and_request() {
         let caller = ApiCaller {
             identity: CallerIdentity::token("ci"),
             request: "req-1".to_owned(),

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// A digest an image is checked against.
+/// A digest that an image is verified against.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Digest {
     /// SHA-256.
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_other_lengths_and_letters() {
+    fn refuses_other_lengths_and_characters() {
         for text in [
             String::new(),
             "0f".repeat(16),

@@ -1,7 +1,7 @@
 //! Randomness as an argument.
 
-/// Where random bytes come from. The shell passes the operating system's, the
-/// simulator passes [`Seeded`].
+/// A source of random bytes. The shell passes the operating system's, the simulator passes
+/// [`SeededRandom`].
 pub trait Entropy {
     /// Fills `out` with random bytes.
     fn fill(&mut self, out: &mut [u8]);
@@ -14,13 +14,13 @@ pub trait Entropy {
     }
 }
 
-/// A replayable source (SplitMix64). For tests and the rehearsal only: its
-/// output can be predicted, so no secret may come from it in the product.
+/// A replayable source (SplitMix64). For tests and the simulator only: its output can be
+/// predicted, so no secret may come from it in the product.
 #[derive(Clone, Debug)]
 pub struct SeededRandom(u64);
 
 impl SeededRandom {
-    /// A source that always gives the same bytes for the same seed.
+    /// A source that always returns the same bytes for the same seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }

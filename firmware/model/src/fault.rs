@@ -1,122 +1,122 @@
-//! What is wrong with the box or its networks, as long as it is wrong.
+//! Faults of the box or its networks, as long as they exist.
 //!
-//! A note says that something happened; a fault stands until its cause is gone.
-//! One cause is one fault, however often it shows.
+//! A note reports an event; a fault stays until its cause has ended. One cause is one fault,
+//! however often it occurs.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::{MacAddr, UnixMs};
 
-/// How many faults stand at the same time. Ours.
+/// The most faults at the same time. Ours.
 pub const FAULTS_MAX: usize = 256;
 
-/// How many of them are of one kind. Ours: whoever can cause one kind by sending frames must
+/// The most faults of one kind. Ours: a machine that can cause one kind by sending frames must
 /// not hide the others.
 pub const FAULTS_OF_KIND_MAX: usize = 32;
 
-/// What to do where there is no agent to boot.
+/// What to do where no agent is configured.
 pub const AGENT_REMEDY: &str = "Build both with `trivet-image ramdisk --agent ipa --output \
     DIRECTORY`, set boot.kernel and boot.ramdisk, and start the box again";
 
-/// One cause.
+/// A fault, identified by its cause.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum BoxFault {
-    /// Another DHCP server answers where the box does.
+    /// Another DHCP server answers on a link that the box serves.
     ForeignServer {
         /// The interface.
         link: String,
-        /// As it names itself.
+        /// The server identifier that it sends.
         address: Ipv4Addr,
         /// Its hardware address, if it is known.
         mac: Option<MacAddr>,
     },
-    /// No address is left.
+    /// All addresses of a range are leased.
     PoolExhausted {
-        /// First of the range.
+        /// First address of the range.
         first: Ipv4Addr,
-        /// Last of the range.
+        /// Last address of the range.
         last: Ipv4Addr,
     },
-    /// Somebody uses an address that is ours to give.
+    /// A machine without a lease uses an address of ours.
     AddressTaken {
-        /// Which.
+        /// The address.
         address: Ipv4Addr,
-        /// Who.
+        /// The hardware address of that machine.
         by: MacAddr,
     },
-    /// A file that machines are sent to is not there.
+    /// A boot file that DHCP replies name is missing.
     LoaderMissing {
-        /// Where it should be.
+        /// The path of the missing file.
         path: String,
-        /// Who needs it.
+        /// The firmware that needs it.
         firmware: &'static str,
     },
     /// The settings name no kernel and ramdisk of the agent.
     AgentMissing,
     /// A file of the agent that the settings name cannot be read.
     AgentFileMissing {
-        /// Where it should be.
+        /// The path in the settings.
         path: String,
-        /// What the system said.
+        /// The error of the operating system.
         why: String,
     },
-    /// Nodes are told an address of the box that they cannot reach.
+    /// The URL that the box sends to nodes is a loopback address.
     LoopbackAddress {
         /// The setting.
         key: &'static str,
-        /// What nodes are told.
+        /// The URL that is sent to nodes.
         url: String,
     },
     /// Programs send their tokens in plain HTTP over a network.
     PlainTokens {
-        /// Where to.
+        /// The address they are sent to.
         address: SocketAddr,
     },
     /// An interface of the settings cannot be used; the box waits for it.
     InterfaceMissing {
         /// Its name.
         name: String,
-        /// What it lacks.
+        /// The reason, as the end of a sentence about the interface.
         why: &'static str,
     },
     /// A BMC cannot be read.
     BmcFailed {
-        /// Of which node.
+        /// The name of the node.
         node: String,
-        /// The whole sentence.
+        /// The whole error message.
         why: String,
     },
-    /// Two nodes name one BMC.
+    /// Two nodes name the same BMC.
     BmcShared {
-        /// The one that is left alone.
+        /// The node that may not use it.
         node: String,
-        /// The one that has it.
+        /// The node that uses it.
         other: String,
-        /// Where the BMC is.
+        /// The address of the BMC.
         address: String,
     },
-    /// Two addresses asked for the agent token of one node.
+    /// Two addresses requested the agent token of one node.
     AgentContested {
-        /// Of which node.
+        /// The name of the node.
         node: String,
         /// The address that received the token.
         first: IpAddr,
-        /// The address that asked after it.
+        /// The address that requested it later.
         second: IpAddr,
     },
-    /// An image is not to be had.
+    /// An image is not available.
     ImageFailed {
         /// The name of the catalogue entry, or of the file where a node names it by URL.
         image: String,
         /// The digest of its bytes in hexadecimal digits; none until it is known.
         digest: Option<String>,
-        /// The whole sentence.
+        /// The whole error message.
         why: String,
     },
 }
 
-/// Since when a fault stands.
+/// When a fault occurred.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FaultTimes {
     /// When it was first seen.
@@ -141,7 +141,7 @@ impl fmt::Display for BoxFault {
             ),
             Self::AddressTaken { address, by } => write!(
                 out,
-                "{by} uses {address}, which is this box's to give; give that machine another \
+                "{by} uses {address}, which this box leases; give that machine another \
                  address or take it out of the range"
             ),
             Self::AgentMissing => write!(
@@ -155,14 +155,14 @@ impl fmt::Display for BoxFault {
             ),
             Self::LoopbackAddress { key, url } => write!(
                 out,
-                "nodes are told {url}, which they cannot reach; listen on the address of the \
+                "nodes receive {url}, which they cannot reach; listen on the address of the \
                  provisioning network or on 0.0.0.0, or set {key}"
             ),
             Self::PlainTokens { address } => write!(
                 out,
                 "tokens (api.tokens) that programs send to {address} travel in plain HTTP, where \
                  others can read them; let programs use 127.0.0.1 or an SSH tunnel, set api.tls = \
-                 true, or set api.allow_plain_http = true where nobody else is on the network"
+                 true, or set api.allow_plain_http = true where no other machine is on the network"
             ),
             Self::InterfaceMissing { name, why } => write!(
                 out,
@@ -184,9 +184,9 @@ impl fmt::Display for BoxFault {
                 second,
             } => write!(
                 out,
-                "node {node}: the agent at {first} received the node's token, and {second} asked \
-                 for it as well; one of them is not this machine, so its job was stopped; find \
-                 out which machine has which address"
+                "node {node}: the agent at {first} received the node's token, and {second} \
+                 requested it as well; one of them is not this machine, so its job was stopped; \
+                 find out which machine has which address"
             ),
             Self::ImageFailed { why, .. } => out.write_str(why),
             Self::LoaderMissing { path, firmware } => write!(
@@ -198,7 +198,7 @@ impl fmt::Display for BoxFault {
     }
 }
 
-/// Another server, for people.
+/// Another server, formatted for people.
 pub(crate) struct ForeignServerText(pub(crate) Ipv4Addr, pub(crate) Option<MacAddr>);
 
 impl fmt::Display for ForeignServerText {

@@ -1,4 +1,4 @@
-//! Who is meant: identities of nodes, ports and resources, hardware addresses.
+//! Identities of nodes, ports and resources, and hardware addresses.
 
 use core::fmt;
 use core::str::FromStr;
@@ -23,7 +23,7 @@ macro_rules! identity {
                 Self(uuid::Builder::from_random_bytes(bytes).into_uuid())
             }
 
-            /// The 16 bytes of the identity, as kept in the store's keys.
+            /// The 16 bytes of the identity, as in the store's keys.
             pub fn bytes(self) -> [u8; 16] {
                 self.0.into_bytes()
             }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_texts_that_are_no_mac() {
+    fn refuses_texts_that_are_not_a_mac() {
         for text in [
             "",
             "52:54:00:aa:bb",

@@ -1,16 +1,16 @@
-//! What becomes of an image in the cache.
+//! The state of an image in the cache.
 
 use core::fmt;
 
 use crate::Digest;
 
-/// The largest image. Ours: a chunk list has no more chunks.
+/// The largest image, in bytes. Ours: a chunk list has no more chunks.
 pub const IMAGE_BYTES_MAX: u64 = 1 << 44;
 
-/// What the bytes of an image are.
+/// The format of an image.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum ImageFormat {
-    /// A disk, byte for byte.
+    /// A disk image without any encoding.
     #[default]
     Raw,
     /// A disk compressed with zstd.
@@ -19,9 +19,9 @@ pub enum ImageFormat {
     Gzip,
     /// A disk compressed with xz.
     Xz,
-    /// A disk as QEMU keeps it.
+    /// A disk image in QEMU's format.
     Qcow2,
-    /// A disc that boots as it is.
+    /// An ISO 9660 image that boots unchanged.
     Iso,
     /// A Linux kernel.
     Kernel,
@@ -30,7 +30,7 @@ pub enum ImageFormat {
 }
 
 impl ImageFormat {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 8] = [
         Self::Raw,
         Self::Zstd,
@@ -42,7 +42,7 @@ impl ImageFormat {
         Self::Ramdisk,
     ];
 
-    /// What people and records call it.
+    /// The name in messages and records.
     pub fn name(self) -> &'static str {
         match self {
             Self::Raw => "raw",
@@ -61,8 +61,8 @@ impl ImageFormat {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// What the end of a file's name, or of a URL's path, promises; raw where it
-    /// promises nothing.
+    /// The format by the suffix of a file name or of a URL's path; raw where the suffix is
+    /// unknown.
     pub fn of_file_name(name: &str) -> Self {
         let path = name.split(['?', '#']).next().unwrap_or_default();
         let name = path.rsplit('/').next().unwrap_or_default();
@@ -78,7 +78,7 @@ impl ImageFormat {
         ];
         let found = ends.into_iter().find(|(end, _)| name.ends_with(end));
         let found = found.map_or(Self::Raw, |(_, format)| format);
-        // A kernel takes its ramdisk out of the packing itself.
+        // A kernel unpacks its ramdisk itself.
         let boots = ["initrd", "initramfs", "ramdisk"];
         if found.is_packed() && boots.iter().any(|word| name.contains(word)) {
             return Self::Ramdisk;
@@ -86,7 +86,7 @@ impl ImageFormat {
         found
     }
 
-    /// Nodes get another file than this one: the disk that is in it.
+    /// Whether nodes receive another file than this one: the disk image unpacked from it.
     pub fn is_packed(self) -> bool {
         matches!(self, Self::Zstd | Self::Gzip | Self::Xz | Self::Qcow2)
     }
@@ -98,37 +98,37 @@ impl fmt::Display for ImageFormat {
     }
 }
 
-/// The disk that was in a packed image.
+/// The disk image that was unpacked from a packed image.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct UnpackedImage {
-    /// What it hashes to.
+    /// Its digest.
     pub digest: Digest,
-    /// Bytes.
+    /// Its size in bytes.
     pub size: u64,
 }
 
-/// How it stands with an image.
+/// The state of an image.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ImageState {
-    /// It comes from its source, or is checked.
+    /// It is being fetched from its source, or verified.
     Fetching,
-    /// It is here, and the disk in it is being taken out.
+    /// It is in the cache, and its disk image is being unpacked.
     Unpacking,
-    /// So many of its chunks have changed on the disk; they are fetched again.
+    /// This many of its chunks have changed on the disk; they are fetched again.
     Corrupt(u64),
-    /// All of it is here and right.
+    /// All of it is in the cache and verified.
     Complete,
-    /// It made room for another.
+    /// It was evicted to free space for another.
     Evicted,
-    /// It is not to be had now: the whole sentence.
+    /// It is not available now: the whole error message.
     Failed(String),
-    /// What the source has is not this image, or not of this format: the whole sentence. A
-    /// retry without a change by the operator gives the same result.
+    /// The source has another image, or one of another format: the whole error message. A retry
+    /// without a change by the operator gives the same result.
     Wrong(String),
 }
 
 impl ImageState {
-    /// Why the image cannot be used, if it cannot.
+    /// Why the image cannot be used, if so.
     pub fn failure(&self) -> Option<&str> {
         match self {
             Self::Failed(why) | Self::Wrong(why) => Some(why),
@@ -150,24 +150,24 @@ impl fmt::Display for ImageState {
     }
 }
 
-/// News of an image, from the cache.
+/// The status of an image, from the cache.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ImageStatus {
-    /// What it is called in the cache.
+    /// Its key in the cache.
     pub key: String,
-    /// What people call it.
+    /// Its name in messages.
     pub name: String,
-    /// What it must hash to.
+    /// The expected digest.
     pub digest: Digest,
-    /// What its bytes are expected to be.
+    /// The expected format.
     pub format: ImageFormat,
-    /// Its bytes, once that is known.
+    /// Its size in bytes, once that is known.
     pub size: Option<u64>,
-    /// Bytes that are here.
+    /// Bytes that are in the cache.
     pub present_bytes: u64,
-    /// How it stands.
+    /// Its state.
     pub state: ImageState,
-    /// Of a packed image: the disk in it, once that is in the cache.
+    /// For a packed image: its disk image, once that is in the cache.
     pub raw: Option<UnpackedImage>,
 }
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_name_promises_a_format() {
+    fn the_suffix_of_a_name_selects_a_format() {
         let of = ImageFormat::of_file_name;
         assert_eq!(of("debian.QCOW2"), ImageFormat::Qcow2);
         assert_eq!(of("disk.raw.zst"), ImageFormat::Zstd);

@@ -1,6 +1,7 @@
-//! Nodes and ports with their indexes: by creation, and by the fields that lists filter
-//! and sort by. Records enter and leave here only, so the indexes are always those of the
-//! records. A walk along an index costs what it takes, not what there is.
+//! Nodes and ports with their indexes: by creation, and by the fields that lists filter and
+//! sort by. Records are added and removed here only, so that the indexes always match the
+//! records. The cost of a walk along an index depends on the entries it takes, not on the
+//! number of records.
 
 use core::fmt;
 use core::ops::{Bound, Deref};
@@ -29,11 +30,11 @@ words! {
         ProvisionState = "provision_state",
         /// Maintenance.
         Maintenance = "maintenance",
-        /// Class for schedulers.
+        /// Resource class for schedulers.
         ResourceClass = "resource_class",
         /// The instance on it.
         InstanceUuid = "instance_uuid",
-        /// Ironic's fault word.
+        /// Ironic's name of the fault.
         Fault = "fault",
         /// Its chassis.
         ChassisUuid = "chassis_uuid",
@@ -55,8 +56,8 @@ words! {
 }
 
 impl NodeKey {
-    /// Whether every node is in this index, so that it gives the order of a whole list.
-    /// The others hold the nodes that have a value, which are few: an index of nodes
+    /// Whether every node is in this index, so that it defines the order of a whole list. The
+    /// others contain only the nodes that have a value, which are few: an entry for nodes
     /// without one would cost memory for each node.
     pub const fn sorts(self) -> bool {
         matches!(
@@ -71,12 +72,12 @@ impl NodeKey {
         )
     }
 
-    /// Whether hardly any two nodes have the same value.
+    /// Whether the values of nodes are mostly different.
     const fn is_unique(self) -> bool {
         matches!(self, Self::Name | Self::InstanceUuid | Self::InstanceName)
     }
 
-    /// The node's value, as text.
+    /// The node's value, as a string.
     pub fn value(self, node: &Node) -> Option<&str> {
         match self {
             Self::Created => None,
@@ -101,7 +102,7 @@ impl NodeKey {
         }
     }
 
-    /// The node's place in this index, if it has one.
+    /// The node's position in this index, if it has one.
     fn position(self, node: &Node) -> Option<IndexPosition<'_>> {
         let value = self.value(node);
         let serial = node.serial;
@@ -109,10 +110,10 @@ impl NodeKey {
     }
 }
 
-/// Which records of an index.
+/// A selection of records of an index.
 #[derive(Clone, Copy, Debug)]
 pub enum IndexRange<'s> {
-    /// All.
+    /// All records.
     All,
     /// Those with a value, in the order of the values.
     WithValue,
@@ -135,7 +136,7 @@ struct IndexEntry {
     id: Uuid,
 }
 
-/// Where a record stands among others.
+/// The position of a record among others.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct IndexPosition<'p> {
     value: Option<&'p str>,
@@ -153,12 +154,12 @@ impl IndexPosition<'_> {
 }
 
 impl IndexEntry {
-    /// Before all with this value.
+    /// Before all records with this value.
     fn first(value: Option<&str>) -> Self {
         IndexPosition { value, serial: 0 }.entry(Uuid::nil())
     }
 
-    /// Behind all with this value.
+    /// After all records with this value.
     fn last(value: Option<&str>) -> Self {
         let serial = u64::MAX;
         IndexPosition { value, serial }.entry(Uuid::max())
@@ -166,8 +167,8 @@ impl IndexEntry {
 }
 
 impl FieldIndex {
-    /// The index of all these records, which come in the order of their creation; `share`
-    /// where some have the same value.
+    /// The index of all these records, which are in the order of their creation; `share` where
+    /// some have the same value.
     fn restored(mut records: Vec<(IndexPosition<'_>, Uuid)>, share: bool) -> Self {
         records.sort_by(|(one, _), (other, _)| one.value.cmp(&other.value));
         let mut before: Option<Arc<str>> = None;
@@ -186,8 +187,8 @@ impl FieldIndex {
         }
     }
 
-    /// Moves a record from its old place to its new one; `share` where others have its
-    /// value too.
+    /// Moves a record from its old position to its new one; `share` where others have its value
+    /// too.
     fn replace(
         &mut self,
         id: Uuid,
@@ -212,7 +213,8 @@ impl FieldIndex {
         }
     }
 
-    /// This text as another entry has it already: equal texts are in memory once.
+    /// Returns the copy of this string that another entry has already: equal strings are in
+    /// memory once.
     fn shared(&mut self, text: &str) -> Arc<str> {
         if let Some(latest) = &self.latest
             && **latest == *text
@@ -232,7 +234,7 @@ impl FieldIndex {
         shared
     }
 
-    /// Identities in order, or against it; from behind an entry, if there is one.
+    /// Identities in ascending or descending order, after an entry, if there is one.
     fn walk(
         &self,
         span: IndexRange<'_>,
@@ -265,20 +267,20 @@ impl FieldIndex {
 
 type KeyBounds<K> = (Bound<K>, Bound<K>);
 
-/// The map of these, made in one go and with little memory.
+/// Builds this map in one pass and with little memory.
 pub fn restored_map<K: Clone + Ord, V: Clone>(records: BTreeMap<K, V>) -> OrdMap<K, V> {
     every_second_first(records.into_iter()).collect()
 }
 
-/// Sorted items in the order in which a tree takes them best: first every second one, then
-/// those between. Inserting at the end is fast and leaves all leaves of the tree half full;
-/// those between fill them.
+/// Sorted items in the best order for inserting into a tree: first every second one, then those
+/// between. Inserting at the end is fast and leaves all leaves of the tree half full; those
+/// between fill them.
 fn every_second_first<T>(sorted: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
     let (first, between): (Vec<_>, Vec<_>) = sorted.enumerate().partition(|(at, _)| at % 2 == 0);
     first.into_iter().chain(between).map(|(_, item)| item)
 }
 
-/// A map in the order of its keys, or against it, from behind a key.
+/// The entries of a map in ascending or descending order, after a key.
 fn ordered<K: Ord, V>(
     map: &OrdMap<K, V>,
     after: Option<K>,
@@ -314,8 +316,8 @@ impl Deref for NodeIndex {
 }
 
 impl NodeIndex {
-    /// All nodes of a box that starts. Each index is made in one go, which takes a part of
-    /// the time of inserting node by node.
+    /// All nodes at the start of the box. Each index is built in one pass, which is faster than
+    /// inserting the nodes one by one.
     pub fn restored(views: impl IntoIterator<Item = NodeView>) -> Self {
         let views = views.into_iter().map(|view| (view.node.id, Arc::new(view)));
         let views: BTreeMap<NodeId, Arc<NodeView>> = views.collect();
@@ -333,7 +335,7 @@ impl NodeIndex {
         }
     }
 
-    /// Keeps a node; gives back the one it replaces.
+    /// Stores a node; returns the one it replaces.
     pub fn insert(&mut self, id: NodeId, view: Arc<NodeView>) -> Option<Arc<NodeView>> {
         let node = Arc::clone(&view.node);
         let old = self.records.insert(id, view);
@@ -341,14 +343,14 @@ impl NodeIndex {
         old
     }
 
-    /// Forgets a node.
+    /// Removes a node.
     pub fn remove(&mut self, id: &NodeId) -> Option<Arc<NodeView>> {
         let old = self.records.remove(id)?;
         self.reindex(*id, Some(&old.node), None);
         Some(old)
     }
 
-    /// Changes a node in its place, if it is there.
+    /// Changes a node in place, if it exists.
     pub fn change(&mut self, id: NodeId, change: impl FnOnce(&mut NodeView)) {
         let Some(view) = self.records.get_mut(&id) else {
             return;
@@ -369,7 +371,8 @@ impl NodeIndex {
         }
     }
 
-    /// Nodes along an index, or against it; from behind the place of a node, if there is one.
+    /// Nodes in the order of an index, or reversed; after the position of a node, if there is
+    /// one.
     pub fn walk(
         &self,
         key: NodeKey,
@@ -415,7 +418,7 @@ impl Deref for PortIndex {
 }
 
 impl PortIndex {
-    /// All ports of a box that starts.
+    /// All ports at the start of the box.
     pub fn restored(ports: impl IntoIterator<Item = Arc<Port>>) -> Self {
         let ports = ports.into_iter().map(|port| (port.id, port));
         let ports: BTreeMap<PortId, Arc<Port>> = ports.collect();
@@ -428,7 +431,7 @@ impl PortIndex {
         }
     }
 
-    /// Keeps a port; gives back the one it replaces.
+    /// Stores a port; returns the one it replaces.
     pub fn insert(&mut self, id: PortId, port: Arc<Port>) -> Option<Arc<Port>> {
         let new = Self::position(&port);
         let old = self.records.insert(id, port);
@@ -437,7 +440,7 @@ impl PortIndex {
         old
     }
 
-    /// Forgets a port.
+    /// Removes a port.
     pub fn remove(&mut self, id: &PortId) -> Option<Arc<Port>> {
         let old = self.records.remove(id)?;
         let place = Some(Self::position(&old));
@@ -452,7 +455,7 @@ impl PortIndex {
         }
     }
 
-    /// Ports in order of creation, or against it; from behind a port, if there is one.
+    /// Ports in order of creation, or reversed; after a port, if there is one.
     pub fn by_creation(
         &self,
         after: Option<&Port>,

@@ -1,8 +1,7 @@
-//! Words every room shares: identities, time, states, records, orders, notes.
+//! Types that every crate shares: identities, time, states, records, orders, notes.
 //!
-//! This crate knows nobody. It holds plain values and no decisions: a room that
-//! needs to tell another something does so in one of these types, carried by
-//! `firmware/rack`.
+//! This crate depends on no other crate of the workspace. It holds plain values and no
+//! decisions: crates exchange data as these types, and `firmware/rack` passes them on.
 
 pub mod agent;
 pub mod bmc_request;

@@ -1,30 +1,30 @@
-//! The networks the box is plugged into, and who else serves them.
+//! The networks of the box, and other DHCP servers there.
 
 use core::fmt;
 use core::net::Ipv4Addr;
 
 use crate::{MacAddr, UnixMs};
 
-/// One place where DHCP is heard, by its number in the settings: an interface, or
-/// an address that relays send to.
+/// One link where DHCP is received, by its number in the settings: an interface, or an address
+/// that relays send to.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct LinkId(pub u16);
 
-/// What the box does on a link.
+/// The mode of the box on a link.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LinkMode {
-    /// It hears and never says a word.
+    /// It receives and never sends.
     Listen,
-    /// It tells machines what to boot; another server gives addresses.
+    /// It sends only boot information; another server leases addresses.
     Proxy,
-    /// It serves nodes it knows and nobody else.
+    /// It serves known nodes only.
     Reservations,
-    /// It serves everybody.
+    /// It serves all machines.
     Server,
 }
 
 impl LinkMode {
-    /// As the settings spell it.
+    /// The spelling in the settings.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Listen => "listen",
@@ -49,21 +49,21 @@ pub const FOREIGN_SERVERS_MAX: usize = 16;
 pub struct LinkView {
     /// The interface, or the address for relays.
     pub name: String,
-    /// What the box does there.
+    /// The mode of the box there.
     pub mode: LinkMode,
-    /// Other DHCP servers that were heard, by address.
+    /// Other DHCP servers that were seen, by address.
     pub foreign: Vec<ForeignServer>,
 }
 
-/// A DHCP server that is not us.
+/// Another DHCP server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ForeignServer {
-    /// As it names itself (option 54).
+    /// Its server identifier (option 54).
     pub address: Ipv4Addr,
-    /// Its hardware address, as soon as one of its own frames was heard.
+    /// Its hardware address, known after one of its own frames was received.
     pub mac: Option<MacAddr>,
-    /// It gives no addresses, only what to boot.
+    /// It leases no addresses and sends only boot information.
     pub proxy: bool,
-    /// When it was heard last.
+    /// When its last message was received.
     pub seen_at: UnixMs,
 }

@@ -1,7 +1,7 @@
-//! The records: what we know of a node, a port, a lease.
+//! The records of nodes, ports and leases.
 //!
-//! These are the types in memory. What stands on flash are frozen versions of
-//! them in `firmware/store`.
+//! These are the types in memory. Flash holds frozen versions of them, defined in
+//! `firmware/store`.
 
 use std::collections::BTreeMap;
 
@@ -19,74 +19,74 @@ use crate::{
 /// A free-form JSON object of Ironic's, such as `driver_info`.
 pub type JsonObject = Map<String, Value>;
 
-/// A node, in Ironic's words.
+/// A node, with Ironic's field names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Node {
     /// UUID.
     pub id: NodeId,
     /// Counts changes of this record; a write based on an older one is refused.
     pub revision: u64,
-    /// Place in the order of creation.
+    /// Position in the order of creation.
     pub serial: u64,
     /// Unique name.
     pub name: Option<String>,
     /// Hardware type, such as `ipmi`.
     pub driver: String,
-    /// How to reach its BMC. Holds secrets.
+    /// How to reach its BMC. Contains secrets.
     pub driver_info: JsonObject,
-    /// What it is: `cpu_arch`, `memory_mb`, `capabilities` ...
+    /// Its hardware: `cpu_arch`, `memory_mb`, `capabilities` ...
     pub properties: JsonObject,
-    /// What is deployed on it: `image_source` ...
+    /// Its instance: `image_source` ...
     pub instance_info: JsonObject,
-    /// The operator's own.
+    /// Free for the operator.
     pub extra: JsonObject,
-    /// Our own, shown to clients.
+    /// Values set by the box, shown to clients.
     pub driver_internal_info: JsonObject,
-    /// Where it is in its life.
+    /// Its provision state.
     pub provision_state: ProvisionState,
-    /// Where it is going.
+    /// The state that the present job leads to.
     pub target_provision_state: Option<ProvisionState>,
     /// When `provision_state` last changed.
     pub provision_updated_at: Option<UnixMs>,
-    /// What the BMC last said.
+    /// The power state that the BMC last reported.
     pub power_state: Option<PowerState>,
-    /// What the operator last asked for, while it is under way.
+    /// The power state that the operator last requested, while that is under way.
     pub target_power_state: Option<PowerState>,
     /// Why the last action failed.
     pub last_error: Option<String>,
-    /// Hands off.
+    /// Maintenance mode: no automatic actions.
     pub maintenance: bool,
-    /// Why.
+    /// The reason for it.
     pub maintenance_reason: Option<String>,
-    /// Ironic's fault word, such as `clean failure`.
+    /// Ironic's name of the fault, such as `clean failure`.
     pub fault: Option<String>,
     /// The instance's UUID.
     pub instance_uuid: Option<String>,
-    /// Class for schedulers.
+    /// Resource class for schedulers.
     pub resource_class: Option<String>,
     /// Whether `provide` and `deleted` clean; none means yes.
     pub automated_clean: Option<bool>,
-    /// When the record was made.
+    /// When the record was created.
     pub created_at: UnixMs,
     /// When it last changed.
     pub updated_at: Option<UnixMs>,
-    /// While an inspection runs.
+    /// When the running inspection started.
     pub inspection_started_at: Option<UnixMs>,
-    /// After it.
+    /// When the last inspection ended.
     pub inspection_finished_at: Option<UnixMs>,
-    /// What the agent found, as JSON; none until inspected.
+    /// The inspection data, as JSON; none until inspected.
     pub inventory: Option<Value>,
-    /// Fields of Ironic's that we keep and serve without acting on them:
-    /// `description`, `owner`, `lessee`, `boot_interface` ...
+    /// Fields of Ironic that are stored and served without any effect: `description`, `owner`,
+    /// `lessee`, `boot_interface` ...
     pub kept: JsonObject,
-    /// The work under way.
+    /// The job under way.
     pub job: Option<Job>,
     /// The agent of the present boot.
     pub agent: Option<AgentSession>,
 }
 
 impl Node {
-    /// A fresh node in `enroll`.
+    /// A new node in `enroll`.
     pub fn new(id: NodeId, driver: &str, created_at: UnixMs) -> Self {
         Self {
             id,
@@ -122,7 +122,7 @@ impl Node {
         }
     }
 
-    /// Whether the operator lets agents from before tokens in for this node.
+    /// Whether the operator accepts agents from before tokens for this node.
     pub fn allows_legacy_agent(&self) -> bool {
         match self.driver_info.get("agent_legacy_api") {
             Some(Value::Bool(allowed)) => *allowed,
@@ -155,12 +155,12 @@ impl Node {
         self.maintenance && self.fault.as_deref() == Some(POWER_FAILURE)
     }
 
-    /// The name, or the UUID where there is none: how notes call the node.
+    /// The name, or the UUID where there is none: the node's name in notes.
     pub fn label(&self) -> String {
         self.name.clone().unwrap_or_else(|| self.id.to_string())
     }
 
-    /// Name and UUID, as errors of other nodes name this one; the UUID alone without a name.
+    /// Name and UUID, for errors of other nodes; the UUID alone without a name.
     pub fn name_and_uuid(&self) -> String {
         match &self.name {
             Some(name) => format!("{name} ({})", self.id),
@@ -169,10 +169,10 @@ impl Node {
     }
 }
 
-/// Where `driver_internal_info` has the address that received the agent's token.
+/// The key in `driver_internal_info` of the address that received the agent's token.
 pub const AGENT_ADDRESS: &str = "agent_address";
 
-/// Where `driver_internal_info` says how the agent was authenticated.
+/// The key in `driver_internal_info` of how the agent was authenticated.
 pub const AGENT_AUTHENTICATION: &str = "agent_authentication";
 
 /// The agent called from the address that the box leased to the node.
@@ -181,15 +181,15 @@ pub const AUTHENTICATED_BY_LEASE: &str = "lease";
 /// The agent called from an address that the box did not lease to the node.
 pub const AUTHENTICATED_WEAKLY: &str = "weak";
 
-/// The agent of one boot: its secret and where it listens.
+/// The agent of one boot: its token and its URL.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct AgentSession {
-    /// The token handed out at the first lookup.
+    /// The token issued at the first lookup.
     pub token: String,
-    /// A token that was on its way out when the box lost power: nobody knows whether
-    /// it arrived. It counts until the first heartbeat shows which one did.
+    /// A token that was being sent when the box lost power: it is unknown whether it arrived.
+    /// It is valid until the first heartbeat shows which token the agent has.
     pub former_token: Option<String>,
-    /// Where it listens; none until its first heartbeat.
+    /// Its callback URL; none until its first heartbeat.
     pub url: Option<String>,
     /// Its own certificate in PEM, trusted for this boot only.
     pub verify_ca: Option<String>,
@@ -198,8 +198,8 @@ pub struct AgentSession {
 }
 
 impl AgentSession {
-    /// The session of an agent from before tokens: its token is empty, which no
-    /// guess ever is.
+    /// The session of an agent from before tokens: its token is empty, and an empty token is
+    /// never accepted from a caller.
     pub fn legacy() -> Self {
         Self {
             token: String::new(),
@@ -217,11 +217,11 @@ impl AgentSession {
 }
 
 words! {
-    /// What work is under way on a node.
+    /// The kind of a job.
     JobKind {
-        /// Check that the BMC answers (`manage`).
+        /// Verify that the BMC answers (`manage`).
         Verify = "verify",
-        /// Look inside.
+        /// Inspect the hardware.
         Inspect = "inspect",
         /// Clean, after `provide`, `clean` or `deleted`.
         Clean = "clean",
@@ -233,7 +233,7 @@ words! {
         Adopt = "adopt",
         /// Boot a rescue ramdisk and set its password.
         Rescue = "rescue",
-        /// Return from it to the instance.
+        /// Return from rescue to the instance.
         Unrescue = "unrescue",
         /// Run steps on a node with an instance.
         Service = "service",
@@ -241,8 +241,8 @@ words! {
 }
 
 words! {
-    /// How far the work is. Each phase names what it waits for, so that after a
-    /// restart its order can be given again.
+    /// The phase of a job. Each phase is named by what it waits for, so that after a restart of
+    /// the box its order can be sent again.
     JobPhase {
         /// For the power state.
         ReadPower = "read power",
@@ -250,62 +250,62 @@ words! {
         PowerOff = "power off",
         /// For the boot device to be the network.
         BootFromNet = "boot from net",
-        /// For the BMC to take the order to power on.
+        /// For the BMC to accept the power-on.
         PowerOn = "power on",
         /// For the agent's first heartbeat, or its inspection data.
         AwaitAgent = "await agent",
         /// For the list of steps.
         GetSteps = "get steps",
-        /// For the agent to take the step.
+        /// For the agent to accept the step.
         StartStep = "start step",
         /// For the step to end.
         AwaitStep = "await step",
-        /// For the BMC to say whether the machine of an agent that fell silent is on.
+        /// For the BMC to report whether the machine of an agent without heartbeats is on.
         CheckPower = "ask power",
-        /// For the agent to say what it wrote, and to take the order to make it start.
+        /// For the agent to report the partitions it wrote, and to accept the order to install
+        /// a boot loader.
         Bootloader = "bootloader",
-        /// For the disk to be made to start.
+        /// For the boot loader to be installed.
         AwaitBootloader = "await bootloader",
         /// For the BMC to carry out a step that switches power.
         PowerStep = "power step",
-        /// For time to pass, as a step asked.
+        /// For the time of a wait step to pass.
         Pause = "pause",
         /// For `unhold`.
         Hold = "hold",
-        /// For the agent to take the rescue password.
+        /// For the agent to accept the rescue password.
         FinishRescue = "finish rescue",
-        /// For the agent's buffers to be on disk.
+        /// For the agent's buffers to be written to disk.
         Sync = "sync",
         /// For the machine to be off, after the agent's work.
         FinalOff = "final off",
         /// For the boot device to be the disk.
         BootFromDisk = "boot from disk",
-        /// For the BMC to take the order to start the instance.
+        /// For the BMC to accept the start of the instance.
         StartInstance = "start instance",
     }
 }
 
-/// The work under way on a node.
+/// A job of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// What.
+    /// Its kind.
     pub kind: JobKind,
-    /// How far.
+    /// Its present phase.
     pub phase: JobPhase,
-    /// Which kind of steps it runs, if any.
+    /// The kind of steps it runs, if any.
     pub step_kind: Option<StepKind>,
-    /// The operator gave the steps: run them in that order.
+    /// The operator sent the steps: run them in that order.
     pub manual: bool,
     /// Steps to run, in order; empty until known.
     pub steps: Vec<JobStep>,
-    /// Index of the present one.
+    /// Index of the present step.
     pub at: u32,
     /// Versions of the agent's hardware managers.
     pub versions: BTreeMap<String, String>,
-    /// How often the present phase was tried.
+    /// Number of tries of the present phase.
     pub tries: u32,
-    /// How often the machine was booted into the agent for this job; zero where the
-    /// job needs no agent.
+    /// Number of boots into the agent for this job; zero where the job needs no agent.
     pub boots: u32,
 }
 
@@ -316,28 +316,28 @@ pub struct Port {
     pub id: PortId,
     /// Counts changes of this record.
     pub revision: u64,
-    /// Place in the order of creation.
+    /// Position in the order of creation.
     pub serial: u64,
     /// Its node.
     pub node: NodeId,
     /// Hardware address.
     pub address: MacAddr,
-    /// It boots from here.
+    /// The machine boots from it.
     pub pxe_enabled: bool,
-    /// The operator's own.
+    /// Free for the operator.
     pub extra: JsonObject,
-    /// Fields of Ironic's that we keep and serve without acting on them.
+    /// Fields of Ironic that are stored and served without any effect.
     pub kept: JsonObject,
-    /// When the record was made.
+    /// When the record was created.
     pub created_at: UnixMs,
     /// When it last changed.
     pub updated_at: Option<UnixMs>,
 }
 
-/// Ironic's fault word for a node whose BMC does not answer.
+/// Ironic's fault name for a node whose BMC does not answer.
 pub const POWER_FAILURE: &str = "power failure";
 
-/// Where a port's `extra` says which address is kept for it.
+/// The key in a port's `extra` of the address that is reserved for it.
 pub const RESERVED: &str = "ipv4_address";
 
 impl Port {
@@ -346,25 +346,24 @@ impl Port {
         self.kept.get("name").and_then(Value::as_str)
     }
 
-    /// The address that is kept for it.
+    /// The address that is reserved for it.
     pub fn reserved(&self) -> Option<Ipv4Addr> {
         self.extra.get(RESERVED)?.as_str()?.parse().ok()
     }
 
-    /// Does it say which address to keep, in a form that is no address?
+    /// Whether the reserved address is set, but is not an IPv4 address.
     pub fn has_invalid_reservation(&self) -> bool {
         let said = self.extra.get(RESERVED);
         said.is_some_and(|said| !said.is_null()) && self.reserved().is_none()
     }
 }
 
-/// An address given to a machine. When it ends is known in memory only: after
-/// a restart it counts anew, so that no address is ever given twice because a
-/// clock stepped.
+/// A leased address. Its expiry is known in memory only: after a restart of the box the lease
+/// time starts again, so that no address is leased twice because a clock stepped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct Lease {
-    /// To whom.
+    /// The machine that holds it.
     pub mac: MacAddr,
-    /// Which.
+    /// The leased address.
     pub address: Ipv4Addr,
 }

@@ -1,5 +1,4 @@
-//! What happened, as values: the timeline, the log line and the diagnosis are
-//! renderings of these.
+//! Events as values: the timeline, the log line and the diagnosis are renderings of these.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr};
@@ -8,174 +7,174 @@ use std::sync::Arc;
 use crate::fault::ForeignServerText;
 use crate::{ApiCaller, BoxFault, MacAddr, NodeId, PowerState, ProvisionState, UnixMs};
 
-/// Something that happened.
+/// An event with its time.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Note {
-    /// When, by the wall clock.
+    /// The time by the wall clock.
     pub at: UnixMs,
-    /// To which node, if it is one we know.
+    /// The node it concerns, if it is a known one.
     pub node: Option<NodeId>,
-    /// What.
+    /// The event.
     pub kind: NoteKind,
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum NoteKind {
-    /// The node went on in its life.
+    /// The provision state changed.
     StateChanged {
-        /// From here.
+        /// The former state.
         from: ProvisionState,
-        /// To here.
+        /// The new state.
         to: ProvisionState,
     },
-    /// The BMC said this.
+    /// The BMC reported this power state.
     PowerIs(PowerState),
-    /// An order to switch power left for the BMC or the host.
+    /// An order to switch power was sent to the BMC or the SSH host.
     PowerOrdered {
-        /// Which, such as `power on`.
+        /// The order, such as `power on`.
         order: &'static str,
     },
-    /// It was taken.
+    /// The order was accepted.
     PowerAccepted {
-        /// Which, such as `power on`.
+        /// The order, such as `power on`.
         order: &'static str,
     },
-    /// Too many machines boot from the network: this one waits for its turn.
+    /// Too many machines boot from the network: this one waits in the queue.
     BootQueued {
-        /// How many wait before it.
+        /// How many are before it.
         ahead: u64,
     },
-    /// Somebody must do by hand what a BMC would do.
+    /// A person must do what a BMC would do.
     ManualActionNeeded {
-        /// What, such as `switch node-3 on now`.
+        /// The action, such as `switch node-3 on now`.
         what: String,
     },
     /// The BMC failed an order.
     PowerFailed {
-        /// The whole sentence.
+        /// The whole error message.
         message: String,
     },
-    /// An operator said something to the BMC or the agent by a vendor method.
+    /// An operator sent a command to the BMC or the agent by a vendor method.
     VendorCalled {
-        /// Which, and what of it is no secret.
+        /// The command, without secrets.
         method: String,
-        /// What came of it.
+        /// Its result.
         outcome: String,
     },
-    /// A DHCP exchange: what a machine asked, and what it was told.
+    /// A DHCP exchange: a machine's request and the reply.
     Dhcp {
         /// Its hardware address.
         mac: MacAddr,
-        /// What it asked, such as `DISCOVER`.
+        /// The message type of the request, such as `DISCOVER`.
         request: &'static str,
-        /// What it was told, such as `OFFER`; none where there was no answer.
+        /// The message type of the reply, such as `OFFER`; none where there was none.
         reply: Option<&'static str>,
-        /// The address it was given or confirmed.
+        /// The address that was leased or confirmed.
         address: Option<Ipv4Addr>,
-        /// What its firmware says of itself, such as `UEFI x64 PXE`.
+        /// The firmware by its DHCP options, such as `UEFI x64 PXE`.
         firmware: &'static str,
-        /// What it was told to boot.
+        /// The boot file in the reply.
         boot: Option<String>,
         /// Why it was refused or not answered.
         why: Option<&'static str>,
     },
-    /// Another DHCP server was heard for the first time.
+    /// Another DHCP server was seen for the first time.
     ForeignServerSeen {
         /// The interface.
         link: String,
-        /// As it names itself.
+        /// The server identifier that it sends.
         address: Ipv4Addr,
         /// Its hardware address, if it is known.
         mac: Option<MacAddr>,
     },
-    /// Something is wrong, from now on.
+    /// A fault was raised.
     FaultRaised(BoxFault),
-    /// It is no longer so.
+    /// The fault was cleared.
     FaultCleared(BoxFault),
-    /// A machine that is no port of any node asked for an address.
+    /// A machine that is not a port of any node requested an address.
     UnknownMachineSeen {
         /// Its hardware address.
         mac: MacAddr,
     },
-    /// More such machines asked than are noted one by one.
+    /// More such machines requested an address than are noted one by one.
     UnknownMachinesSeen {
         /// How many more.
         more: u64,
     },
-    /// A file went out, whole or short.
+    /// A file was sent, completely or in part.
     FileSent {
-        /// By TFTP or HTTP.
+        /// TFTP or HTTP.
         by: &'static str,
-        /// Which.
+        /// The path of the file.
         path: String,
-        /// How many bytes left.
+        /// Bytes that were sent.
         sent: u64,
-        /// How many were asked for.
+        /// Bytes that were requested.
         requested: u64,
-        /// How long it took.
+        /// The duration in ms.
         took_ms: u64,
     },
     /// A request for a file was refused.
     FileRefused {
-        /// By TFTP or HTTP.
+        /// TFTP or HTTP.
         by: &'static str,
-        /// Which file.
+        /// The path of the file.
         path: String,
-        /// The protocol's answer, such as `404 Not Found`.
+        /// The error of the protocol, such as `404 Not Found`.
         answer: &'static str,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// An image is fetched from its source, or checked.
+    /// An image is fetched from its source, or verified.
     ImageFetching {
-        /// Which.
+        /// Its name.
         image: String,
     },
-    /// The disk in a packed image is taken out.
+    /// A packed image is being unpacked.
     ImageUnpacking {
-        /// Which.
+        /// Its name.
         image: String,
     },
     /// An image is in the cache and its digest is right.
     ImageComplete {
-        /// Which.
+        /// Its name.
         image: String,
-        /// How large it is.
+        /// Its size.
         bytes: u64,
     },
     /// An image has changed on the disk of this box.
     ImageCorrupt {
-        /// Which.
+        /// Its name.
         image: String,
-        /// How many of its chunks.
+        /// How many of its chunks changed.
         chunks: u64,
     },
-    /// An image was removed from the cache for want of room.
+    /// An image was evicted from the cache to free space.
     ImageEvicted {
-        /// Which.
+        /// Its name.
         image: String,
     },
-    /// A node's agent is up, and its image is not ready for it.
+    /// A node's agent runs, and its image is not ready.
     AwaitingImage {
-        /// Which.
+        /// Its name.
         image: String,
     },
-    /// An agent could not write an image and blames the image.
+    /// An agent could not write an image and reports the image as the cause.
     ImageRejected {
-        /// Which.
+        /// Its name.
         image: String,
-        /// The agent's own words.
+        /// The agent's own text.
         message: String,
     },
-    /// An image is not to be had.
+    /// An image is not available.
     ImageFailed {
-        /// The whole sentence.
+        /// The whole error message.
         why: String,
     },
     /// A boot file could not be compared with its source; the copy in the cache is used.
     BootFileUnverified {
-        /// The whole sentence.
+        /// The whole error message.
         why: String,
     },
     /// An agent found its node and received the token of this boot.
@@ -193,70 +192,70 @@ pub enum NoteKind {
         /// Its version.
         version: String,
     },
-    /// An agent goes on running though its work is done.
+    /// An agent keeps running though its work is done.
     AgentKept,
-    /// A job goes on with the agent of the one before it: nothing is booted.
+    /// A job continues with the agent of the previous one, without a boot.
     AgentReused,
-    /// An agent that stayed is not heard any more.
+    /// The heartbeats of an idle agent stopped.
     AgentExpired {
-        /// For how long.
+        /// Seconds since the last one.
         seconds: u64,
     },
-    /// An agent at work was not heard for too long.
+    /// The heartbeats of an agent at work stopped.
     AgentTimedOut {
-        /// How long.
+        /// Seconds since the last one.
         seconds: u64,
     },
-    /// A caller did not prove itself.
+    /// A caller was not authenticated.
     CallerRefused {
         /// The address it called from.
         from: IpAddr,
-        /// Why, without the secret.
+        /// The reason, without the secret.
         why: &'static str,
     },
     /// A request of an agent was refused.
     AgentRefused {
         /// The address it called from.
         from: IpAddr,
-        /// What it wanted, such as `lookup`.
+        /// The kind of request, such as `lookup`.
         request: &'static str,
-        /// Why, without secrets.
+        /// The reason, without secrets.
         why: String,
     },
-    /// Somebody asked for a change.
+    /// A caller requested a change.
     OrderReceived {
-        /// Who, from where, and by which request.
+        /// The caller, its address, and its request.
         caller: Arc<ApiCaller>,
-        /// For what, in a word or two.
+        /// A short name of the order.
         order: &'static str,
-        /// Why it was not carried out, if it was not.
+        /// Why it was refused, if it was.
         refused: Option<String>,
     },
-    /// An agent's logs are kept.
+    /// An agent's logs were stored.
     LogsStored {
-        /// What they are called.
+        /// Their file name.
         name: String,
-        /// How large they are.
+        /// Their size.
         bytes: u64,
     },
-    /// An agent's logs are not to be had.
+    /// An agent's logs could not be collected.
     LogsMissing {
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// Inspection data arrived.
     Inspected,
-    /// An inspection found an interface, which is a port now.
+    /// An inspection found an interface, and a port was created for it.
     PortFound {
         /// Its hardware address.
         mac: MacAddr,
     },
-    /// An inspection named an interface that was never heard on a network: no port.
+    /// An inspection reported an interface from which no frame was ever received: no port.
     PortNeverSeen {
         /// Its hardware address.
         mac: MacAddr,
     },
-    /// A step began.
+    /// A step started.
     StepStarted {
         /// Its name.
         step: String,
@@ -268,36 +267,35 @@ pub enum NoteKind {
     },
     /// A try failed and will be repeated.
     Retrying {
-        /// What failed.
+        /// The error.
         why: String,
     },
-    /// Something failed that the job can do without.
+    /// Something failed that the job does not need.
     Warning {
-        /// What failed, and what follows.
+        /// The error, and what follows.
         why: String,
     },
     /// The job failed.
     Failed {
-        /// The sentence that stands in `last_error`.
+        /// The text of `last_error`.
         why: String,
     },
 }
 
 impl NoteKind {
-    /// The words for what became of an image.
+    /// The text of events of images.
     fn fmt_image(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ImageFetching { image } => write!(out, "image {image} is fetched or checked"),
+            Self::ImageFetching { image } => {
+                write!(out, "image {image} is being fetched or verified")
+            }
             Self::ImageUnpacking { image } => {
-                write!(
-                    out,
-                    "image {image} is here, and the disk in it is taken out"
-                )
+                write!(out, "image {image} downloaded; unpacking")
             }
             Self::ImageComplete { image, bytes } => {
                 write!(
                     out,
-                    "image {image} is here, {bytes} bytes, its digest is right"
+                    "image {image} is in the cache, {bytes} bytes, its digest is right"
                 )
             }
             Self::ImageCorrupt { image, chunks } => write!(
@@ -305,7 +303,7 @@ impl NoteKind {
                 "image {image} has changed on this box's disk in {chunks} chunks; they are \
                  fetched again"
             ),
-            Self::ImageEvicted { image } => write!(out, "image {image} made room for another"),
+            Self::ImageEvicted { image } => write!(out, "image {image} was evicted to free space"),
             Self::AwaitingImage { image } => {
                 write!(out, "waits for image {image} to be ready")
             }
@@ -314,8 +312,8 @@ impl NoteKind {
                 message: said,
             } => write!(
                 out,
-                "the agent could not write image {image}: {said}; the image is checked in this \
-                 box before it is written again"
+                "the agent could not write image {image}: {said}; the cached image is \
+                 verified before the write is retried"
             ),
             Self::ImageFailed { why } | Self::BootFileUnverified { why } => out.write_str(why),
             _ => Ok(()),
@@ -324,11 +322,14 @@ impl NoteKind {
 }
 
 impl NoteKind {
-    /// The words for what became of an agent.
+    /// The text of events of agents.
     fn fmt_agent(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AgentLookedUp { from } => {
-                write!(out, "agent found its node; the token went to {from}")
+                write!(
+                    out,
+                    "agent looked its node up; the token was sent to {from}"
+                )
             }
             Self::AgentWeaklyAuthenticated { from } => write!(
                 out,
@@ -336,25 +337,27 @@ impl NoteKind {
                  not lease"
             ),
             Self::AgentReady { version } => write!(out, "agent {version} is ready"),
-            Self::AgentKept => write!(out, "the agent stays for the next job"),
-            Self::AgentReused => write!(out, "goes on with the agent that stayed, without a boot"),
+            Self::AgentKept => write!(out, "the agent keeps running for the next job"),
+            Self::AgentReused => write!(out, "continues with the running agent, without a boot"),
             Self::AgentExpired { seconds } => write!(
                 out,
-                "the agent that stayed was not heard for {seconds} s; the next job boots anew"
+                "no heartbeat of the idle agent for {seconds} s; the next job boots the machine"
             ),
             Self::AgentTimedOut { seconds } => write!(
                 out,
-                "no heartbeat of the agent for {seconds} s; its BMC is asked whether it is on"
+                "no heartbeat of the agent for {seconds} s; the power state is read from its BMC"
             ),
             Self::Inspected => write!(out, "inventory arrived"),
             Self::LogsStored { name, bytes } => {
-                write!(out, "the agent's logs are kept: {name}, {bytes} bytes")
+                write!(out, "the agent's logs are stored: {name}, {bytes} bytes")
             }
-            Self::LogsMissing { why } => write!(out, "the agent's logs are not to be had: {why}"),
+            Self::LogsMissing { why } => {
+                write!(out, "the agent's logs could not be collected: {why}")
+            }
             Self::PortFound { mac } => write!(out, "interface {mac} was found and is a port now"),
             Self::PortNeverSeen { mac } => write!(
                 out,
-                "interface {mac} was reported, but never heard by this box; no port was created"
+                "interface {mac} was reported, but never seen by this box; no port was created"
             ),
             _ => Ok(()),
         }
@@ -362,7 +365,7 @@ impl NoteKind {
 }
 
 impl NoteKind {
-    /// The words for what became of a request for a file.
+    /// The text of events of files.
     fn fmt_file(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FileSent {
@@ -389,7 +392,7 @@ impl NoteKind {
         }
     }
 
-    /// The words for what callers wanted.
+    /// The text of events of callers.
     fn fmt_caller(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CallerRefused { from, why } => write!(out, "caller refused: {why} ({from})"),
@@ -400,12 +403,12 @@ impl NoteKind {
                 caller,
                 order,
                 refused: None,
-            } => write!(out, "{order}, asked by {caller}"),
+            } => write!(out, "{order}, requested by {caller}"),
             Self::OrderReceived {
                 caller,
                 order,
                 refused: Some(why),
-            } => write!(out, "{order} refused, asked by {caller}: {why}"),
+            } => write!(out, "{order} refused, requested by {caller}: {why}"),
             _ => Ok(()),
         }
     }
@@ -415,9 +418,9 @@ impl fmt::Display for NoteKind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::StateChanged { from, to } => write!(out, "{from} -> {to}"),
-            Self::PowerIs(state) => write!(out, "BMC says {state}"),
+            Self::PowerIs(state) => write!(out, "BMC reports {state}"),
             Self::PowerOrdered { order } => write!(out, "{order} ordered"),
-            Self::PowerAccepted { order } => write!(out, "{order} taken by the BMC"),
+            Self::PowerAccepted { order } => write!(out, "{order} accepted by the BMC"),
             Self::BootQueued { ahead } => {
                 write!(out, "waits for its turn to boot, {ahead} ahead")
             }
@@ -425,21 +428,21 @@ impl fmt::Display for NoteKind {
             Self::PowerFailed { message: said } => write!(out, "power order failed: {said}"),
             Self::VendorCalled { method, outcome } => write!(out, "{method}: {outcome}"),
             Self::UnknownMachineSeen { mac } => {
-                write!(out, "unknown machine {mac} asked for an address")
+                write!(out, "unknown machine {mac} requested an address")
             }
             Self::Dhcp { .. } => self.fmt_dhcp(out),
             Self::UnknownMachinesSeen { more } => {
-                write!(out, "and {more} more unknown machines asked for an address")
+                write!(out, "and {more} more unknown machines requested an address")
             }
             Self::ForeignServerSeen { link, address, mac } => {
                 write!(
                     out,
-                    "{}, was heard on {link}",
+                    "{}, was seen on {link}",
                     ForeignServerText(*address, *mac)
                 )
             }
             Self::FaultRaised(fault) => write!(out, "fault: {fault}"),
-            Self::FaultCleared(fault) => write!(out, "fault is gone: {fault}"),
+            Self::FaultCleared(fault) => write!(out, "fault cleared: {fault}"),
             Self::FileSent { .. } | Self::FileRefused { .. } => self.fmt_file(out),
             Self::ImageFetching { .. }
             | Self::ImageUnpacking { .. }
@@ -500,7 +503,7 @@ impl NoteKind {
     }
 }
 
-/// Milliseconds, and the rate where it means something.
+/// A duration in ms and a number of bytes, shown with the rate where that is useful.
 struct TransferTime(u64, u64);
 
 impl fmt::Display for TransferTime {

@@ -1,4 +1,4 @@
-//! What a caller of the API wants changed, and how that went.
+//! Changes that a caller of the API requests, and their results.
 
 use serde_json::Value;
 
@@ -9,134 +9,134 @@ use crate::{
     Resource, ResourceId, ResourceKind, Verb,
 };
 
-/// One change asked for through the API. Reads never become orders, unless somebody else
-/// than the box must be asked.
+/// One change requested through the API. Reads are not orders, unless a BMC or an agent must be
+/// contacted.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RackOrder {
-    /// Keep a new node. `revision`, `serial` and times are set by the rack.
+    /// Store a new node. `revision`, `serial` and times are set by the rack.
     CreateNode(Box<Node>),
-    /// Put this in place of the node's record, if its revision is still `based_on`.
+    /// Replace the node's record, if its revision is still `based_on`.
     ReplaceNode {
         /// The whole new record.
         node: Box<Node>,
-        /// The revision the caller read.
+        /// The revision that the caller read.
         based_on: u64,
     },
-    /// Forget a node and its ports.
+    /// Delete a node and its ports.
     DeleteNode(NodeId),
-    /// Keep a new port.
+    /// Store a new port.
     CreatePort(Box<Port>),
-    /// Put this in place of the port's record, if its revision is still `based_on`.
+    /// Replace the port's record, if its revision is still `based_on`.
     ReplacePort {
         /// The whole new record.
         port: Box<Port>,
-        /// The revision the caller read.
+        /// The revision that the caller read.
         based_on: u64,
     },
-    /// Forget a port.
+    /// Delete a port.
     DeletePort(PortId),
-    /// Keep a new resource. An allocation gets its node with this.
+    /// Store a new resource. For an allocation this chooses its node.
     CreateResource(Box<Resource>),
-    /// Put this in place of the resource's record, if its revision is still `based_on`.
+    /// Replace the resource's record, if its revision is still `based_on`.
     ReplaceResource {
         /// The whole new record.
         resource: Box<Resource>,
-        /// The revision the caller read.
+        /// The revision that the caller read.
         based_on: u64,
     },
-    /// Forget a resource. An allocation gives its node back with this.
+    /// Delete a resource. For an allocation this frees its node.
     DeleteResource(ResourceKind, ResourceId),
-    /// Forget every resource of a kind that is nobody's.
+    /// Delete every resource of a kind that belongs to no node.
     DeleteResources(ResourceKind),
-    /// Bring an image of the catalogue into the cache.
+    /// Fetch an image of the catalogue into the cache.
     FetchImage(ResourceId),
-    /// Move a node on in its life.
+    /// Start a provision verb.
     Provision {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// How.
+        /// The verb.
         verb: Verb,
-        /// What goes with the verb.
+        /// Its arguments.
         args: VerbArgs,
-        /// The revision it was based on; none: whichever it has by then.
+        /// The revision it was based on; none means any.
         based_on: Option<u64>,
     },
     /// Switch a node on, off, or off and on.
     Power {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// To what.
+        /// The wanted power state.
         want: PowerWanted,
-        /// How long that may take, in seconds; none means the usual.
+        /// How long that may take, in seconds; none means the default.
         timeout_s: Option<u32>,
     },
     /// Choose the boot device.
     SetBoot {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// From where.
+        /// The device.
         device: BootDevice,
-        /// For every boot.
+        /// For every boot, not only the next.
         persistent: bool,
     },
-    /// Say something to a node's BMC or agent and wait for what it says.
+    /// Send a command to a node's BMC or agent and wait for the reply.
     Vendor {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// What.
+        /// The command.
         method: VendorMethod,
     },
     /// Collect the logs of a node's agent.
     CollectLogs(NodeId),
-    /// Say why a deployment of this node would be refused, and change nothing.
+    /// Check whether a deployment of this node would be refused, and change nothing.
     CheckDeploy(NodeId),
-    /// Hands off, or on again.
+    /// Set or clear maintenance mode.
     Maintenance {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// Off or on.
+        /// Whether to set it.
         on: bool,
-        /// Why.
+        /// The reason, for operators.
         reason: Option<String>,
     },
-    /// An agent asks which node it is.
+    /// An agent looks its node up.
     Lookup {
         /// Its hardware addresses.
         addresses: Vec<MacAddr>,
-        /// The node it believes to be.
+        /// The node's UUID, if the agent knows it.
         node: Option<NodeId>,
     },
-    /// An agent is alive.
+    /// An agent sends a heartbeat.
     Heartbeat {
-        /// Of which node.
+        /// The node of the agent.
         node: NodeId,
-        /// What it said.
+        /// The content of the heartbeat.
         heartbeat: AgentHeartbeat,
     },
-    /// An agent from before tokens asks which node it is.
+    /// An agent from before tokens looks its node up.
     LegacyLookup {
         /// Its hardware addresses.
         addresses: Vec<MacAddr>,
-        /// The node it believes to be.
+        /// The node's UUID, if the agent knows it.
         node: Option<NodeId>,
     },
-    /// An agent from before tokens is alive.
+    /// An agent from before tokens sends a heartbeat.
     LegacyHeartbeat {
-        /// Of which node.
+        /// The node of the agent.
         node: NodeId,
-        /// Where it listens.
+        /// The URL at which the agent listens.
         url: String,
     },
-    /// An agent sends what it found in its machine.
+    /// An agent sends its inspection data.
     Inventory {
-        /// The whole document: `inventory` and what else was collected.
+        /// The whole document: `inventory` and further collected data.
         document: Value,
     },
 }
 
 impl RackOrder {
-    /// What it asks for, in a word or two; none for what agents say, which is no
-    /// change that somebody wants.
+    /// A short name of the order for notes; none for messages of agents, which are not
+    /// requested by a caller.
     pub fn word(&self) -> Option<&'static str> {
         Some(match self {
             Self::CreateNode(_) => "create node",
@@ -194,26 +194,26 @@ impl RackOrder {
     }
 }
 
-/// What a vendor method says to whom.
+/// The command of a vendor method.
 #[derive(Clone, Debug, PartialEq)]
 pub enum VendorMethod {
     /// To the BMC: one of `Nmi`, `BmcReset`, `Raw`.
     Bmc(PowerOrder),
-    /// To the BMC: what is asked of it beside power.
+    /// To the BMC: a request other than power.
     BmcRequest(BmcRequest),
-    /// To the agent.
+    /// A command to the agent.
     Agent {
         /// Extension and command, such as `standby.sync`.
         command: String,
         /// Keyword arguments.
         params: JsonObject,
-        /// Answer when the command has ended, not when it has begun.
+        /// Reply when the command has ended, not when it has started.
         wait: bool,
     },
 }
 
 impl VendorMethod {
-    /// Its name.
+    /// The name of the method in the API.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Agent { .. } => "agent_command",
@@ -225,32 +225,32 @@ impl VendorMethod {
     }
 }
 
-/// What goes with a verb.
+/// Arguments of a verb.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VerbArgs {
     /// `clean_steps`, `deploy_steps` or `service_steps`.
     pub steps: Vec<JobStep>,
-    /// `configdrive`, as it was given.
+    /// `configdrive`, unchanged.
     pub configdrive: Option<Value>,
-    /// `rescue_password`: in clear from the caller to the rack, hashed after that.
+    /// `rescue_password`: clear text from the caller to the rack, hashed after that.
     pub rescue_password: Option<SecretText>,
     /// `disable_ramdisk`: run the steps without booting the agent.
     pub disable_ramdisk: bool,
-    /// The node's whole new `instance_info`, stored only if the verb is accepted. It was made
-    /// from the record of revision `based_on`, so the order must name that.
+    /// The node's whole new `instance_info`, stored only if the verb is accepted. It was
+    /// derived from the record of revision `based_on`, so the order must contain that revision.
     pub instance_info: Option<JsonObject>,
 }
 
-/// What an operator wants of a machine's power.
+/// A power change that an operator requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PowerWanted {
-    /// Reach this state, hard.
+    /// Reach this state by a hard switch.
     State(PowerState),
-    /// Ask the system to shut down.
+    /// Request the operating system to shut down.
     SoftOff,
-    /// Off and on again.
+    /// Power off and on again.
     Reboot,
-    /// Shut down and on again.
+    /// Shut down and power on again.
     SoftReboot,
 }
 
@@ -268,39 +268,39 @@ impl PowerWanted {
 /// A heartbeat.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct AgentHeartbeat {
-    /// Where the agent listens.
+    /// The URL at which the agent listens.
     pub callback_url: String,
-    /// The secret it was given.
+    /// The token that it received at lookup.
     pub agent_token: Option<String>,
     /// Its version.
     pub agent_version: Option<String>,
-    /// Its own certificate.
+    /// Its own certificate in PEM.
     pub agent_verify_ca: Option<String>,
-    /// Why the box does not call that URL; told only to a caller with the token.
+    /// Why the box does not call that URL; sent only to a caller with the token.
     pub callback_refused: Option<&'static str>,
 }
 
-/// How an order went, when it went well.
+/// The result of a successful order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OrderOutcome {
-    /// It is on flash.
+    /// The change is on flash.
     Stored,
-    /// The agent is this node.
+    /// The lookup found this node.
     Found(Box<LookupResult>),
-    /// The inventory belongs to this node.
+    /// The inspection data belong to this node.
     Inspected(NodeId),
     /// Why a deployment would be refused; none if it would not.
     Checked(Option<String>),
-    /// What the BMC or the agent said.
+    /// The reply of the BMC or the agent.
     Reply(Value),
-    /// Under way: the answer comes later.
+    /// Under way: the reply comes later.
     Deferred,
 }
 
-/// What an agent is told at lookup.
+/// The reply to an agent's lookup.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LookupResult {
-    /// Which node.
+    /// The node that was found.
     pub node: NodeId,
     /// Its `properties`.
     pub properties: JsonObject,
@@ -308,44 +308,44 @@ pub struct LookupResult {
     pub instance_info: JsonObject,
     /// Its `driver_internal_info`, secrets masked.
     pub driver_internal_info: JsonObject,
-    /// The token in clear the first time, the mask after that.
+    /// The token in clear text the first time, the mask after that.
     pub agent_token: String,
-    /// Seconds.
+    /// The heartbeat timeout in seconds.
     pub heartbeat_timeout_s: u64,
 }
 
-/// An order that was not carried out. Nothing has changed.
+/// The refusal of an order. Nothing has changed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{sentence}")]
 pub struct OrderRefusal {
-    /// Of what kind.
+    /// The kind, from which the HTTP status follows.
     pub kind: RefusalKind,
-    /// What is wrong and what to do, for people.
+    /// The error message for people: what is wrong and what to do next.
     pub sentence: String,
 }
 
-/// Kinds of refusals, as far as callers act on them.
+/// Kinds of refusals, as far as callers distinguish them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RefusalKind {
-    /// There is no such thing.
+    /// The node, port or resource does not exist.
     NotFound,
-    /// The request makes no sense, or not in this state.
+    /// The request is invalid, or not possible in this state.
     Invalid,
-    /// Something else has that name, or the state forbids it.
+    /// Another record has that name, or the state forbids it.
     Conflict,
-    /// The record changed since the caller read it: read again and repeat.
+    /// The record changed since the caller read it: read it again and repeat.
     Stale,
-    /// The caller may not.
+    /// The caller has no permission.
     Forbidden,
-    /// The BMC or the agent failed: repeating it by itself is no good idea.
+    /// The BMC or the agent failed: an automatic repetition does not help.
     Failed,
     /// A bound is reached, or flash failed: repeat later.
     Unavailable,
 }
 
 impl OrderRefusal {
-    /// The refusal of a heartbeat without the right token. It is the same for a node that
-    /// does not exist, so that nobody learns which do.
+    /// The refusal of a heartbeat without the right token. It is the same for a node that does
+    /// not exist, so that a caller cannot find out which nodes exist.
     pub fn of_heartbeat() -> Self {
         let sentence = "Heartbeat refused: no such node expects an agent, or agent_token is \
                         missing or wrong.";

@@ -1,4 +1,4 @@
-//! Orders to a BMC and what it says back.
+//! Orders to a BMC and its replies.
 
 use core::fmt;
 use core::str::FromStr;
@@ -8,17 +8,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::words;
 
 words! {
-    /// Whether a machine runs, in Ironic's words.
+    /// Whether a machine is on, spelled as in Ironic.
     PowerState {
-        /// It runs.
+        /// It is on.
         On = "power on",
-        /// It does not.
+        /// It is off.
         Off = "power off",
     }
 }
 
 words! {
-    /// Where a machine boots from next.
+    /// The boot device of a machine.
     BootDevice {
         /// The network.
         Pxe = "pxe",
@@ -26,25 +26,25 @@ words! {
         Disk = "disk",
         /// A CD, real or virtual.
         Cdrom = "cdrom",
-        /// Its firmware's set-up screen.
+        /// The firmware's setup menu.
         Bios = "bios",
         /// The disk in safe mode.
         Safe = "safe",
     }
 }
 
-/// One thing asked of a BMC.
+/// One order to a BMC.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PowerOrder {
     /// Read the power state.
     Status,
     /// Switch on.
     On,
-    /// Switch off hard.
+    /// Switch off without a shutdown.
     Off,
-    /// Ask the running system to shut down.
+    /// Request the running system to shut down.
     SoftOff,
-    /// Off and on again; on, if it was off.
+    /// Power off and on again; on, if it was off.
     Cycle,
     /// Hard reset without power loss.
     Reset,
@@ -52,39 +52,39 @@ pub enum PowerOrder {
     ReadBoot,
     /// Choose the next boot device.
     SetBoot {
-        /// From where.
+        /// The device.
         device: BootDevice,
         /// For every boot, not only the next.
         persistent: bool,
-        /// As UEFI.
+        /// In UEFI mode.
         efi: bool,
     },
     /// Interrupt the running system, so that it dumps its memory.
     Nmi,
-    /// Restart the BMC itself; the machine runs on.
+    /// Restart the BMC itself; the machine keeps running.
     BmcReset {
-        /// Keeping what it knows, as far as it can.
+        /// A warm restart, which keeps the BMC's state as far as possible.
         warm: bool,
     },
-    /// Say this to the BMC, whatever it means.
+    /// Send this command to the BMC unchanged.
     Raw {
-        /// Network function, even: requests are.
+        /// Network function; even numbers are requests.
         netfn: u8,
-        /// Command.
+        /// Command number.
         command: u8,
-        /// What goes with it.
+        /// Its data bytes.
         data: RawBytes,
     },
 }
 
 impl PowerOrder {
-    /// Whether doing it twice could do more than doing it once, so that it must
-    /// not be said again where nobody knows whether it was heard.
+    /// Whether a repetition could have another effect, so that the order must not be sent again
+    /// when it is unknown whether the BMC received it.
     pub const fn at_most_once(self) -> bool {
         matches!(self, Self::Nmi | Self::BmcReset { .. } | Self::Raw { .. })
     }
 
-    /// What it does to the machine's power, if that is what it is for.
+    /// The name of the power change, if the order is one.
     pub const fn switches(self) -> Option<&'static str> {
         match self {
             Self::On => Some("power on"),
@@ -97,11 +97,11 @@ impl PowerOrder {
     }
 }
 
-/// Most bytes of a raw command, and of its answer. Ours: messages of IPMI over a
-/// LAN are seldom half as long.
+/// Most bytes of a raw command, and of its reply. Ours: messages of IPMI over a LAN are rarely
+/// half as long.
 pub const RAW_BYTES_MAX: usize = 128;
 
-/// The bytes of a raw command or its answer, at most [`RAW_BYTES_MAX`].
+/// The bytes of a raw command or its reply, at most [`RAW_BYTES_MAX`].
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub struct RawBytes {
     bytes: [u8; RAW_BYTES_MAX],
@@ -109,7 +109,7 @@ pub struct RawBytes {
 }
 
 impl RawBytes {
-    /// These bytes, unless they are too many.
+    /// Copies these bytes; none if there are too many.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut all = [0; RAW_BYTES_MAX];
         all.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -125,7 +125,7 @@ impl RawBytes {
     }
 }
 
-/// As people write them: `0x00 0x04`.
+/// In the usual notation: `0x00 0x04`.
 impl fmt::Display for RawBytes {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, byte) in self.as_slice().iter().enumerate() {
@@ -142,47 +142,47 @@ impl fmt::Debug for RawBytes {
     }
 }
 
-/// What a BMC said when an order went through.
+/// The reply of a BMC to a successful order.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PowerAnswer {
     /// The order was accepted.
     Accepted,
-    /// The power state, as the BMC claims it.
+    /// The power state that the BMC reports.
     Power(PowerState),
-    /// The boot device that is set, if it is one we know.
+    /// The boot device that is set, if it is a known one.
     Boot {
-        /// From where; none when the BMC has no override or an unknown one.
+        /// The device; none when the BMC has no override or an unknown one.
         device: Option<BootDevice>,
         /// For every boot.
         persistent: bool,
-        /// As UEFI.
+        /// In UEFI mode.
         efi: bool,
     },
-    /// The answer to a raw command.
+    /// The reply to a raw command.
     Raw {
-        /// IPMI completion code; zero means done.
+        /// IPMI completion code; zero means success.
         code: u8,
-        /// What came with it.
+        /// Its data bytes.
         data: RawBytes,
     },
 }
 
-/// What kept a BMC that answers in sentences from carrying an order out.
+/// Why a BMC with error messages of its own did not carry out an order.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum BmcFailureCause {
-    /// No connection, or no answer.
+    /// No connection, or no reply.
     Unreachable,
     /// Its certificate is not one that the node's record trusts.
     Untrusted,
     /// It does not accept the user or the password.
     Login,
-    /// The user may not do this.
+    /// The user has no permission for this.
     Privilege,
-    /// It has no time now.
+    /// It is busy now.
     Busy,
-    /// It refused, with reasons of its own.
+    /// It refused, with a reason of its own.
     Refused,
-    /// It took the order and does not do it.
+    /// It accepted the order but did not carry it out.
     NotApplied,
     /// It sent something that its protocol does not allow.
     InvalidResponse,
@@ -203,28 +203,28 @@ impl BmcFailureCause {
     }
 }
 
-/// Why an order to a BMC did not go through.
+/// Why an order to a BMC failed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PowerError {
-    /// Nothing came back in time.
+    /// No reply in time.
     #[error(
         "the BMC did not answer within {waited_ms} ms; check its address, cable and that \
          IPMI over LAN is on"
     )]
     NoResponse {
-        /// How long we tried.
+        /// How long the box tried, in ms.
         waited_ms: u64,
     },
     /// The BMC does not accept the user or the password.
     #[error("the BMC refused the login ({said}); check ipmi_username and ipmi_password")]
     Login {
-        /// What it said.
+        /// The BMC's error.
         said: &'static str,
     },
-    /// The BMC has as many sessions as it can hold.
+    /// The BMC has no free session.
     #[error(
-        "the BMC has no free session; close other consoles to it, or wait a minute for it to end \
-         forgotten ones"
+        "the BMC has no free session; close other consoles to it, or wait a minute until it closes \
+         unused ones"
     )]
     NoFreeSession,
     /// The BMC and the box have no cipher suite in common.
@@ -233,14 +233,14 @@ pub enum PowerError {
          ipmi_protocol_version 1.5 where it is too old for any"
     )]
     NoSuite,
-    /// The user may not do that.
+    /// The user has no permission for this.
     #[error(
         "the BMC does not give its user the wanted level; raise the user's limit there, or set \
          ipmi_priv_level to what the user may have"
     )]
     Privilege,
-    /// The BMC has other work.
-    #[error("the BMC says that it is busy; try again in a minute, or restart the BMC")]
+    /// The BMC reports that it is busy.
+    #[error("the BMC reports that it is busy; try again in a minute, or restart the BMC")]
     BmcBusy,
     /// The BMC refused the command.
     #[error("the BMC refused the command with completion code 0x{code:02x}")]
@@ -249,12 +249,12 @@ pub enum PowerError {
         code: u8,
     },
     /// The BMC sent something that its protocol does not allow.
-    #[error("the BMC sent nonsense: {said}")]
+    #[error("the BMC sent an invalid response: {said}")]
     InvalidResponse {
-        /// What was wrong with it.
+        /// The error in the message.
         said: &'static str,
     },
-    /// The node's `driver_info` does not say how to reach its BMC.
+    /// The node's `driver_info` lacks a key that is needed to reach its BMC.
     #[error("driver_info lacks {missing}")]
     NotConfigured {
         /// The missing key.
@@ -269,26 +269,26 @@ pub enum PowerError {
         /// Name and UUID of that node.
         other: String,
     },
-    /// This box does not do that.
+    /// This box does not support that.
     #[error("{said}")]
     Unsupported {
-        /// The whole sentence.
+        /// The whole error message.
         said: &'static str,
     },
-    /// The host of a virtual machine did not carry the order out.
+    /// The SSH host of a virtual machine did not carry out the order.
     #[error("{said}")]
     Host {
-        /// The whole sentence.
+        /// The whole error message.
         said: String,
-        /// Trying again cannot help.
+        /// A retry cannot help.
         lasting: bool,
     },
-    /// A BMC that answers in sentences did not carry the order out.
+    /// A BMC with error messages of its own did not carry out the order.
     #[error("{said}")]
     Bmc {
-        /// What kind of failure it is.
+        /// The kind of failure.
         cause: BmcFailureCause,
-        /// The whole sentence.
+        /// The whole error message.
         said: String,
     },
     /// The BMC accepted requests to change the power, and nothing changed.
@@ -299,30 +299,30 @@ pub enum PowerError {
         if *bmc_restarted { ", also after a restart of the BMC" } else { "" }
     )]
     NoEffect {
-        /// What was asked for, such as `power off`.
+        /// The requested change, such as `power off`.
         what: &'static str,
-        /// How often it was asked.
+        /// How often it was requested.
         requests: u32,
-        /// How long ago the first of them was.
+        /// Seconds since the first request.
         waited_s: u64,
-        /// The BMC was restarted in between.
+        /// The BMC was restarted between the requests.
         bmc_restarted: bool,
     },
-    /// The BMC failed everything it was asked for a long time.
+    /// The BMC failed all requests for a long time.
     #[error("the BMC did not answer as wanted for {waited_s} s; the last error: {last}")]
     Unanswered {
-        /// How long.
+        /// That time in seconds.
         waited_s: u64,
         /// The last failure.
         last: Box<PowerError>,
     },
-    /// Too many orders wait for this BMC.
+    /// Too many orders are queued for this BMC.
     #[error("too many orders wait for this BMC; try again when the present one is done")]
     QueueFull,
 }
 
 impl PowerError {
-    /// Of which kind it is, in one word for programs.
+    /// The kind of error, as one word for programs.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::NoResponse { .. } | Self::Unanswered { .. } => "unreachable",
@@ -340,7 +340,7 @@ impl PowerError {
         }
     }
 
-    /// Whether the BMC could not be heard at all.
+    /// Whether the BMC did not reply at all.
     pub const fn is_no_response(&self) -> bool {
         matches!(
             self,
@@ -352,7 +352,7 @@ impl PowerError {
         )
     }
 
-    /// Whether the BMC answered and refused, as it does when a machine that is off is to be
+    /// Whether the BMC replied with a refusal, as it does when a machine that is off is to be
     /// reset.
     pub const fn is_refusal(&self) -> bool {
         matches!(
@@ -365,7 +365,7 @@ impl PowerError {
         )
     }
 
-    /// Whether trying again cannot help until somebody changes something.
+    /// Whether a retry cannot help until an operator changes something.
     pub const fn is_lasting(&self) -> bool {
         match self {
             Self::NotConfigured { .. }

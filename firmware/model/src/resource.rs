@@ -1,8 +1,8 @@
-//! Ironic's smaller resources: what operators keep beside nodes and ports.
+//! Ironic's smaller resources, apart from nodes and ports.
 //!
-//! They are all of one shape, a few words we act on and an object of fields, so
-//! one record, one table in memory and one kind on flash serve them all. What
-//! each kind's fields are is the API's business.
+//! They all have the same structure, a few typed fields and an object of further fields, so one
+//! record, one table in memory and one kind on flash are enough for all. The API defines the
+//! fields of each kind.
 
 use core::fmt;
 use core::str::FromStr;
@@ -14,31 +14,31 @@ use crate::node::JsonObject;
 use crate::{NodeId, ResourceId, UnixMs, words};
 
 words! {
-    /// Which of Ironic's resources a record is.
+    /// The kind of a resource, as in Ironic.
     ResourceKind {
-        /// A place for nodes.
+        /// A group of nodes.
         Chassis = "chassis",
-        /// Ports that are bonded.
+        /// Bonded ports.
         PortGroup = "portgroup",
-        /// A node given to somebody.
+        /// A node reserved for a user.
         Allocation = "allocation",
         /// Deploy steps by trait.
         DeployTemplate = "deploy_template",
         /// Clean and service steps by name.
         Runbook = "runbook",
-        /// What to do with inspection data.
+        /// Rules for inspection data.
         InspectionRule = "inspection_rule",
-        /// A node's side of a volume.
+        /// The node's end of a volume connection.
         VolumeConnector = "volume_connector",
-        /// The volume's side.
+        /// The volume of a node.
         VolumeTarget = "volume_target",
-        /// An image of the catalogue; not Ironic's, but of the same shape.
+        /// An image of the catalogue; not in Ironic, but of the same structure.
         Image = "image",
     }
 }
 
 impl ResourceKind {
-    /// What Ironic's sentences call it.
+    /// Its name in Ironic's messages.
     pub const fn noun(self) -> &'static str {
         match self {
             Self::Chassis => "chassis",
@@ -53,7 +53,7 @@ impl ResourceKind {
         }
     }
 
-    /// What to say when there is no such one.
+    /// The error message where there is no such resource.
     pub fn missing(self, ident: &str) -> String {
         let mut noun = self.noun().to_owned();
         if let Some(first) = noun.get_mut(..1) {
@@ -62,7 +62,7 @@ impl ResourceKind {
         format!("{noun} {} could not be found.", ident.escape_debug())
     }
 
-    /// What to say when another one has this claim, see [`Resource::claims`].
+    /// The error message where another one has this unique value, see [`Resource::claims`].
     pub fn taken(self, claim: &str) -> String {
         let article = if matches!(self, Self::Allocation | Self::Image) {
             "An"
@@ -77,32 +77,32 @@ impl ResourceKind {
     }
 }
 
-/// One of them.
+/// One resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
     /// UUID, unique among all kinds.
     pub id: ResourceId,
-    /// What it is.
+    /// Its kind.
     pub kind: ResourceKind,
     /// Counts changes of this record; a write based on an older one is refused.
     pub revision: u64,
-    /// Place in the order of creation.
+    /// Position in the order of creation.
     pub serial: u64,
-    /// Unique among its kind.
+    /// Unique among resources of its kind.
     pub name: Option<String>,
-    /// The node it belongs to: it goes when the node goes. An allocation is
-    /// not a node's own; it names its node here all the same, and is freed.
+    /// The node it belongs to: it is deleted with the node. An allocation does not belong to
+    /// its node, but names it here too, and is freed.
     pub node: Option<NodeId>,
     /// All its other fields.
     pub fields: JsonObject,
-    /// When the record was made.
+    /// When the record was created.
     pub created_at: UnixMs,
     /// When it last changed.
     pub updated_at: Option<UnixMs>,
 }
 
 impl Resource {
-    /// A fresh one without fields.
+    /// A new one without fields.
     pub fn new(id: ResourceId, kind: ResourceKind, created_at: UnixMs) -> Self {
         Self {
             id,
@@ -117,13 +117,13 @@ impl Resource {
         }
     }
 
-    /// A text among its fields.
+    /// A field that is a string.
     pub fn text(&self, field: &str) -> Option<&str> {
         self.fields.get(field).and_then(Value::as_str)
     }
 
-    /// What no other record of its kind may have too: its name, a bond's
-    /// address, a connector's identity, a target's place in the boot order.
+    /// Values that no other record of its kind may have: its name, a port group's address, a
+    /// connector's identity, a target's boot index on its node.
     pub fn claims(&self) -> Vec<String> {
         let mut claims = Vec::new();
         if let Some(name) = &self.name {

@@ -1,23 +1,23 @@
-//! Which free-form values are secrets, and how they are shown.
+//! Which free-form values are secrets, and how they are displayed.
 
 use core::fmt;
 
 use serde_json::{Map, Value};
 
-/// What stands in place of a secret.
+/// Replaces a secret wherever it is displayed.
 pub const MASK: &str = "******";
 
-/// A secret on its way through the machine: printing it shows the mask.
+/// A secret in memory: printing it shows the mask.
 #[derive(Clone, Eq, PartialEq)]
 pub struct SecretText(Box<str>);
 
 impl SecretText {
-    /// Hides a text.
+    /// Wraps a text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into().into_boxed_str())
     }
 
-    /// The text, for whoever must use it.
+    /// The text, for the code that must use it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -29,7 +29,7 @@ impl fmt::Debug for SecretText {
     }
 }
 
-/// Whether a key of a free-form object names a secret, as Ironic decides it.
+/// Whether a key of a free-form object names a secret, by the same rules as Ironic.
 pub fn is_secret_key(key: &str) -> bool {
     const PARTS: [&str; 10] = [
         "password",
@@ -53,12 +53,12 @@ pub fn is_secret_key(key: &str) -> bool {
     WHOLE.contains(&key.as_str()) || PARTS.iter().any(|part| key.contains(part))
 }
 
-/// The key of an image's address, which holds credentials in its query part often
-/// enough that Ironic masks it.
+/// The key of an image's URL, which contains credentials in its query often enough that Ironic
+/// masks it.
 pub const IMAGE_URL: &str = "image_url";
 
-/// Whether the value under this key is sealed wherever it is kept: all that is
-/// masked anywhere.
+/// Whether the value under this key is encrypted wherever it is stored: all that is masked
+/// anywhere.
 pub fn is_sealed_key(key: &str) -> bool {
     key == IMAGE_URL || is_secret_key(key)
 }
@@ -127,7 +127,7 @@ pub fn without_url_credentials(text: &str) -> Option<String> {
     found.then_some(shown)
 }
 
-/// Appends path and query with its secret parameters masked; whether there was one.
+/// Appends path and query with its secret parameters masked; returns whether there was one.
 fn push_query(path: &str, shown: &mut String) -> bool {
     let Some((path, query)) = path.split_once('?') else {
         shown.push_str(path);
@@ -150,7 +150,7 @@ fn push_query(path: &str, shown: &mut String) -> bool {
     found
 }
 
-/// Parameters that presigned URLs of object stores have, and what is secret anywhere.
+/// Parameters of presigned URLs of object stores, and names that are secret everywhere.
 fn is_secret_parameter(name: &str) -> bool {
     const PARTS: [&str; 4] = ["sig", "credential", "apikey", "api_key"];
     let name = name.to_ascii_lowercase();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_of_urls_are_masked_wherever_they_stand() {
+    fn credentials_of_urls_are_masked_wherever_they_occur() {
         for (text, want) in [
             ("http://ann:hunter2@x/disk.raw", "http://******@x/disk.raw"),
             ("https://ann@x", "https://******@x"),

@@ -1,6 +1,6 @@
-//! How much two words differ, to suggest the one that was meant.
+//! The edit distance of two words, to suggest the one that was probably intended.
 
-/// Edits from one word to the other (optimal string alignment): a character put in, left out,
+/// Edits from one word to the other (optimal string alignment): a character inserted, removed,
 /// changed, or swapped with its neighbour. Its cost is the product of both lengths, so callers
 /// bound them.
 pub fn edit_distance(left: &str, right: &str) -> usize {

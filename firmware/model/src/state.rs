@@ -1,12 +1,12 @@
-//! Provision states and verbs, in Ironic's exact words.
+//! Provision states and verbs, spelled as in Ironic.
 
 use core::fmt;
 use core::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A closed set of words that travel as text, in JSON and on flash alike, so
-/// that the order of the variants never matters.
+/// Defines a closed set of names that are strings in JSON and on flash alike, so that the order
+/// of the variants never matters.
 #[macro_export]
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident {
@@ -17,10 +17,10 @@ macro_rules! words {
         pub enum $name { $($(#[$variant_doc])* $variant,)+ }
 
         impl $name {
-            /// Every word of the set.
+            /// Every value of the set.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// The word on the wire.
+            /// The string on the wire.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
             }
@@ -63,27 +63,27 @@ macro_rules! words {
     };
 }
 
-/// The text is not a word of the set.
+/// The string is not a value of the set.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("unknown word")]
 pub struct UnknownWord;
 
 words! {
-    /// Where a node is in its life.
+    /// The provision state of a node.
     ProvisionState {
-        /// Known, not yet checked.
+        /// Enrolled, BMC not yet verified.
         Enroll = "enroll",
-        /// Credentials are being checked.
+        /// The BMC login is being verified.
         Verifying = "verifying",
-        /// Under our control, not offered.
+        /// Manageable, not yet available.
         Manageable = "manageable",
         /// Ready for a deployment.
         Available = "available",
-        /// Carries an instance.
+        /// Has an instance.
         Active = "active",
         /// Waiting for the agent in a deployment.
         DeployWait = "wait call-back",
-        /// We work on a deployment.
+        /// A deployment is running.
         Deploying = "deploying",
         /// A deployment failed.
         DeployFail = "deploy failed",
@@ -93,7 +93,7 @@ words! {
         Deleting = "deleting",
         /// Removal failed.
         Error = "error",
-        /// We work on cleaning.
+        /// Cleaning is running.
         Cleaning = "cleaning",
         /// Waiting for the agent in cleaning.
         CleanWait = "clean wait",
@@ -101,7 +101,7 @@ words! {
         CleanFail = "clean failed",
         /// Cleaning waits for `unhold`.
         CleanHold = "clean hold",
-        /// We work on an inspection.
+        /// An inspection is running.
         Inspecting = "inspecting",
         /// Waiting for inspection data.
         InspectWait = "inspect wait",
@@ -111,7 +111,7 @@ words! {
         Adopting = "adopting",
         /// Adoption failed.
         AdoptFail = "adopt failed",
-        /// We work on a rescue.
+        /// A rescue is running.
         Rescuing = "rescuing",
         /// The rescue ramdisk runs.
         Rescue = "rescue",
@@ -123,7 +123,7 @@ words! {
         Unrescuing = "unrescuing",
         /// Returning from rescue failed.
         UnrescueFail = "unrescue failed",
-        /// We work on a service.
+        /// A service is running.
         Servicing = "servicing",
         /// Waiting for the agent in a service.
         ServiceWait = "service wait",
@@ -135,25 +135,25 @@ words! {
 }
 
 words! {
-    /// What an operator may ask of a node (`target` of `states/provision`).
+    /// A verb of an operator (`target` of `states/provision`).
     Verb {
-        /// Check credentials, or return to `manageable`.
+        /// Verify the BMC login, or return to `manageable`.
         Manage = "manage",
-        /// Clean and offer.
+        /// Clean and make available.
         Provide = "provide",
-        /// Clean by given steps.
+        /// Clean with the given steps.
         Clean = "clean",
-        /// Look inside.
+        /// Inspect the hardware.
         Inspect = "inspect",
         /// Take over a running instance.
         Adopt = "adopt",
-        /// Deploy (the older word).
+        /// Deploy (the older name).
         Active = "active",
         /// Deploy.
         Deploy = "deploy",
         /// Deploy again on the same node.
         Rebuild = "rebuild",
-        /// Remove the instance (the older word).
+        /// Remove the instance (the older name).
         Deleted = "deleted",
         /// Remove the instance.
         Undeploy = "undeploy",
@@ -163,15 +163,15 @@ words! {
         Unrescue = "unrescue",
         /// Run service steps.
         Service = "service",
-        /// Stop what waits.
+        /// Abort the current clean, deploy, inspect or rescue.
         Abort = "abort",
-        /// Go on after a hold.
+        /// Continue after a hold.
         Unhold = "unhold",
     }
 }
 
 impl ProvisionState {
-    /// Nothing is under way: only a verb moves the node on.
+    /// Whether nothing is under way: only a verb changes the state.
     pub const fn is_resting(self) -> bool {
         self.is_stable() || self.is_failure()
     }
@@ -189,7 +189,7 @@ impl ProvisionState {
         )
     }
 
-    /// Something failed and an operator must decide.
+    /// Whether something failed and an operator must decide.
     pub const fn is_failure(self) -> bool {
         matches!(
             self,
@@ -204,7 +204,7 @@ impl ProvisionState {
         )
     }
 
-    /// We wait for the agent: heartbeats act.
+    /// Whether the job waits for the agent: heartbeats continue it.
     pub const fn is_waiting(self) -> bool {
         matches!(
             self,

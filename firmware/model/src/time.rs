@@ -1,11 +1,11 @@
-//! Time as an argument, in two kinds that never mix.
+//! Time as an argument, in two kinds that are never mixed.
 
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Monotonic milliseconds since the shell started. Timers use it; it never
-/// steps and means nothing after a restart, so it is never stored.
+/// Monotonic milliseconds since the shell started. Timers use it; it never steps and has no
+/// meaning after a restart, so it is never stored.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Tick(pub u64);
 
@@ -22,8 +22,8 @@ impl Tick {
     }
 }
 
-/// Milliseconds since 1970 by the box's wall clock, which may step at any
-/// time: good for showing to people, never for deciding.
+/// Milliseconds since 1970 by the box's wall clock, which may step at any time: for display
+/// only, never for decisions.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UnixMs(pub u64);
@@ -62,7 +62,7 @@ fn civil_from_days(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
-/// The present, in both kinds.
+/// The present time, in both kinds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Now {
     /// For timers.

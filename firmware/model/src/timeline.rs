@@ -1,4 +1,4 @@
-//! What happened to a node.
+//! The notes of a node.
 
 use core::ops::Index;
 use std::collections::VecDeque;
@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use crate::Note;
 
-/// What happened to a node, oldest first. Snapshots share the notes, so a copy costs a
-/// pointer for each; and a short one takes little memory, which counts for ten thousand nodes.
+/// The notes of a node, oldest first. Snapshots share the notes, so a copy costs one pointer
+/// for each; a short timeline takes little memory, which matters for ten thousand nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     notes: VecDeque<Arc<Note>>,
 }
 
 impl Timeline {
-    /// Without notes.
+    /// An empty timeline.
     pub fn new() -> Self {
         Self::default()
     }
@@ -24,7 +24,7 @@ impl Timeline {
         self.notes.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no notes.
     pub fn is_empty(&self) -> bool {
         self.notes.is_empty()
     }
@@ -44,17 +44,17 @@ impl Timeline {
         self.notes.push_back(Arc::new(note));
     }
 
-    /// Adds a note at this place, which is at most the length.
+    /// Inserts a note at this index, which is at most the length.
     pub fn insert(&mut self, place: usize, note: Note) {
         self.notes.insert(place, Arc::new(note));
     }
 
-    /// Takes the oldest note away.
+    /// Removes the oldest note.
     pub fn pop_front(&mut self) {
         self.notes.pop_front();
     }
 
-    /// Takes the note at this place away, if there is one.
+    /// Removes the note at this index, if there is one.
     pub fn remove(&mut self, place: usize) {
         self.notes.remove(place);
     }

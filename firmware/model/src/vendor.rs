@@ -1,7 +1,7 @@
-//! Who made a network card, by the first three bytes of its address.
+//! The vendor of a network card, by the first three bytes of its address.
 //!
-//! `vendors.txt` has makers of servers, of their cards and of virtual machines, from
-//! IEEE's public register: enough for a rack, at a hundredth of the register's size.
+//! `vendors.txt` lists vendors of servers, of their cards and of virtual machines, from IEEE's
+//! public register: enough for a rack, at a hundredth of the register's size.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -11,10 +11,11 @@ use crate::MacAddr;
 static VENDORS: LazyLock<BTreeMap<[u8; 3], &'static str>> =
     LazyLock::new(|| parse(include_str!("vendors.txt")));
 
-/// The bit of an address that nobody has registered (IEEE 802, section 8.2.2).
+/// The bit of locally administered addresses, which are not registered (IEEE 802, section
+/// 8.2.2).
 const LOCALLY_ADMINISTERED: u8 = 2;
 
-/// The maker, if the list has it.
+/// The vendor, if the list has it.
 pub fn vendor(mac: MacAddr) -> Option<&'static str> {
     let [first, second, third, ..] = mac.0;
     let known = VENDORS.get(&[first, second, third]).copied();
@@ -55,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_of_the_list_is_read_and_none_stands_twice() {
+    fn every_entry_of_the_list_is_read_and_none_occurs_twice() {
         let text = include_str!("vendors.txt");
         let words: usize = text
             .lines()

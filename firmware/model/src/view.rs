@@ -1,5 +1,5 @@
-//! A snapshot for readers: the API and the page answer from it and never wait
-//! for the machine. Taking one costs the same however many nodes there are.
+//! A snapshot for readers: the API and the web page answer from it and never wait for the rack.
+//! Its cost does not depend on the number of nodes.
 
 use core::net::Ipv4Addr;
 use std::sync::Arc;
@@ -14,57 +14,57 @@ use crate::link::{LinkId, LinkView};
 pub use crate::timeline::Timeline;
 use crate::{MacAddr, Node, NodeId, Port, PortId, Resource, ResourceId, ResourceKind, UnixMs};
 
-/// How many notes of each node are kept in memory.
+/// How many notes of each node are in memory.
 pub const TIMELINE_NOTES_MAX: usize = 200;
 
 /// How many unknown machines are remembered.
 pub const UNKNOWN_MACHINES_MAX: usize = 1024;
 
-/// Everything readers may see.
+/// All data that readers may see.
 #[derive(Clone, Debug, Default)]
 pub struct RackView {
     /// Nodes.
     pub nodes: NodeIndex,
     /// Names of nodes.
     pub names: OrdMap<String, NodeId>,
-    /// The node each instance is on.
+    /// The node of each instance.
     pub instances: OrdMap<String, NodeId>,
     /// Ports.
     pub ports: PortIndex,
-    /// Addresses of ports.
+    /// Ports by hardware address.
     pub macs: OrdMap<MacAddr, PortId>,
-    /// The port each address is kept for.
+    /// The port that each address is reserved for.
     pub reserved: OrdMap<Ipv4Addr, PortId>,
     /// Names of ports.
     pub port_names: OrdMap<String, PortId>,
-    /// Resources, kind by kind.
+    /// Resources, by kind.
     pub resources: OrdMap<(ResourceKind, ResourceId), Arc<Resource>>,
-    /// What resources claim for themselves, see [`Resource::claims`].
+    /// Unique values of resources, see [`Resource::claims`].
     pub claims: OrdMap<(ResourceKind, String), ResourceId>,
-    /// Machines that asked for an address and are no port of any node.
+    /// Machines that requested an address and are not a port of any node.
     pub unknown_machines: OrdMap<MacAddr, UnknownMachine>,
-    /// Where DHCP is heard, and who else serves there.
+    /// The links where DHCP is received, and the other servers there.
     pub links: OrdMap<LinkId, Arc<LinkView>>,
-    /// What is wrong now.
+    /// Present faults.
     pub faults: OrdMap<BoxFault, FaultTimes>,
-    /// Images in the cache, by what they are called there.
+    /// Images in the cache, by their keys there.
     pub images: OrdMap<String, Arc<ImageStatus>>,
-    /// Who boots from the network, and who waits for it.
+    /// How many machines boot from the network, and how many wait for admission.
     pub boot_queue: BootQueueCounts,
-    /// How often a machine is booted for one job at most; zero where that is not known.
+    /// The most boots of a machine for one job; zero where that is not known.
     pub boots_max: u32,
 }
 
 /// How many machines boot from the network at once.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct BootQueueCounts {
-    /// How many may.
+    /// How many may boot at once.
     pub limit: usize,
-    /// How many do.
+    /// How many boot now.
     pub booting: usize,
-    /// How many wait for their turn.
+    /// How many wait in the queue.
     pub waiting: usize,
-    /// How many have had their turn after waiting.
+    /// How many were admitted after waiting.
     pub served: u64,
 }
 
@@ -77,59 +77,59 @@ pub struct NodeView {
     pub ports: Vec<PortId>,
     /// The resources that belong to it.
     pub resources: Vec<(ResourceKind, ResourceId)>,
-    /// What is not on flash.
+    /// Its state that is not on flash.
     pub live: NodeLiveState,
-    /// What happened, oldest first.
+    /// Its notes, oldest first.
     pub timeline: Timeline,
 }
 
-/// What we know of a node from moment to moment and do not keep.
+/// The present state of a node that is not stored.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NodeLiveState {
-    /// When the agent last beat.
+    /// When the agent last sent a heartbeat.
     pub heartbeat_at: Option<UnixMs>,
-    /// Bytes of the present file that left, and its size.
+    /// Bytes of the present file that were sent, and its size.
     pub transfer: Option<(u64, u64)>,
     /// The name of the present file.
     pub transfer_path: Option<String>,
-    /// Its number among those that wait to boot; see [`View::ahead`].
+    /// Its number in the boot queue; see [`RackView::ahead`].
     pub queue_number: Option<u64>,
-    /// How well its BMC answers; none until it was asked.
+    /// How well its BMC answers; none before the first request.
     pub bmc: Option<BmcHealth>,
-    /// What is kept of its agents' logs, oldest first.
+    /// The stored logs of its agents, oldest first.
     pub logs: Vec<LogBundle>,
 }
 
 /// The logs of one agent, as a file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LogBundle {
-    /// What it is called: when it was collected.
+    /// Its file name: when it was collected.
     pub name: String,
-    /// How large it is.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 
-/// How well a BMC answered lately.
+/// How well a BMC answered the latest requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BmcHealth {
-    /// How many of its last answers are counted.
+    /// How many of its latest requests are counted.
     pub requests: u32,
-    /// How many of them came.
+    /// How many of them were answered.
     pub replies: u32,
-    /// How long the middle one took.
+    /// The median time of a reply, in ms.
     pub median_ms: Option<u64>,
-    /// Of which kind the last failure was, see [`crate::PowerError::kind`].
+    /// The kind of the last failure, see [`crate::PowerError::kind`].
     pub last_error: Option<&'static str>,
-    /// 0 to 100: the share that came, less for being slow.
+    /// 0 to 100: the percentage of replies, reduced for slow ones.
     pub score: u8,
 }
 
-/// A machine that is no port of any node.
+/// A machine that is not a port of any node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UnknownMachine {
-    /// When it last asked.
+    /// When it last sent a DHCP request.
     pub seen_at: UnixMs,
-    /// What it said of itself.
+    /// The data in its DHCP requests.
     pub client: ClientSeen,
 }
 
@@ -143,7 +143,7 @@ impl RackView {
         self.nodes.get(&id)
     }
 
-    /// How many others boot before this one, if it waits for its turn.
+    /// How many others are before this one in the boot queue, if it waits there.
     pub fn ahead(&self, node: &NodeView) -> Option<u64> {
         let number = node.live.queue_number?;
         Some(number.saturating_sub(self.boot_queue.served))

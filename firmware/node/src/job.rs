@@ -1,10 +1,10 @@
 //! The jobs: verify, inspect, clean, deploy, tear down, adopt, rescue, service.
 //!
-//! A job is a path through phases. Entering a phase gives one order; the event
-//! that the phase waits for leads to the next. What a BMC claims is a hint: that
-//! a machine really started is believed when it is heard on the wire. A machine
-//! that is not heard, or falls silent, is booted again, by stronger means each
-//! time (`ladder`), and then the job fails with a sentence.
+//! A job is a path through phases. Entering a phase sends one order; the event that the phase
+//! waits for leads to the next phase. The state that a BMC reports is only a hint: a machine
+//! counts as started when it was seen on the network. A machine that is not seen, or whose
+//! heartbeats stop, is booted again, with a stronger method each time (`escalation`), and then
+//! the job fails with an error message.
 
 mod agent;
 mod bootloader;
@@ -29,10 +29,10 @@ use bootloader::WRITE_IMAGE;
 use escalation::{BMC_RESET, BootEscalation};
 pub(crate) use heartbeat_timeout::HEARTBEAT_LOST_AT;
 
-/// How the names of lists of steps in `driver_internal_info` begin, as with Ironic.
+/// Prefix of the lists of steps in `driver_internal_info`, as in Ironic.
 const CACHED_STEPS: &str = "agent_cached_";
 
-/// Takes a node through one event.
+/// Handles one event of a node.
 pub fn step(
     now: Now,
     limits: &NodeLimits,
@@ -49,8 +49,8 @@ pub fn step(
     (turning.node, turning.actions)
 }
 
-/// Whether the machine still runs what it ran before the boot that was ordered: an agent that
-/// is heard now is not the one of that boot.
+/// Whether the machine may still run what it ran before the ordered boot: an agent that calls
+/// now is not the one of that boot.
 pub fn awaits_reset(node: &Node) -> bool {
     node.job.as_ref().is_some_and(|job| match job.phase {
         JobPhase::BootFromNet => true,
@@ -62,7 +62,7 @@ pub fn awaits_reset(node: &Node) -> bool {
 /// Whether the node's job boots the agent, now or later.
 pub fn will_boot_agent(node: &Node) -> bool {
     node.job.as_ref().is_some_and(|job| match job.kind {
-        // Cleaning follows, unless the node leaves it out.
+        // Cleaning follows, unless it is disabled for the node.
         JobKind::TearDown => job.boots > 0 && node.automated_clean != Some(false),
         _ => job.boots > 0,
     })
@@ -141,7 +141,7 @@ impl NodeTransition<'_> {
 
     fn timer_expired(&mut self, phase: JobPhase) {
         match phase {
-            // What it found is here; that it does not stay is no failure.
+            // The inspection data are stored; that the agent does not stay is not a failure.
             JobPhase::AwaitAgent if self.has_inspection_data() => {
                 self.resumed();
                 self.enter(JobPhase::FinalOff);
@@ -161,17 +161,17 @@ impl NodeTransition<'_> {
         let beats = agent.is_some_and(|agent| agent.url.is_some());
         self.boot_again(match agent {
             Some(_) if beats && inspects => {
-                "the agent is here but sent no findings; its kernel needs \
-                 ipa-inspection-callback-url, and its log says which collector hangs"
+                "the agent runs but sent no inspection data; its kernel needs \
+                 ipa-inspection-callback-url, and its log shows which collector hangs"
             }
-            Some(_) if !beats => "the agent looked its node up but never beat",
+            Some(_) if !beats => "the agent looked its node up but sent no heartbeat",
             _ => "no sign of the agent in time",
         });
     }
 
     fn restarted(&mut self, phase: JobPhase) {
         match phase {
-            // Whether the agent took the step is unknown: its next beat shows.
+            // It is unknown whether the agent received the step: its next heartbeat shows.
             JobPhase::StartStep => self.enter(JobPhase::AwaitStep),
             other if self.skips_power_off(other) => self.is_off(other),
             other => self.give_order(other),
@@ -189,7 +189,7 @@ impl NodeTransition<'_> {
                 | JobPhase::StartInstance
         ) {
             self.fail(why);
-            // That BMC gets no more requests.
+            // No more requests are sent to that BMC.
             self.node.target_power_state = None;
             self.actions
                 .retain(|action| *action != NodeAction::SwitchOffFailed);
@@ -199,7 +199,7 @@ impl NodeTransition<'_> {
     /// Ends a job whose image is not written yet.
     fn image_unusable(&mut self, why: &str) {
         let Some(job) = &self.node.job else { return };
-        // A held job looks at its image again when it goes on.
+        // A held job checks its image again when it continues.
         if job.phase == JobPhase::Hold {
             return;
         }
@@ -209,7 +209,7 @@ impl NodeTransition<'_> {
         }
     }
 
-    /// Ends a job whose machine has not loaded yet what it is to boot.
+    /// Ends a job whose machine has not yet loaded the files that it is to boot.
     fn boot_file_unusable(&mut self, phase: JobPhase, why: &str) {
         let Some(job) = &self.node.job else { return };
         let has_to_load = match phase {
@@ -225,12 +225,12 @@ impl NodeTransition<'_> {
         }
     }
 
-    /// What its agent or its BMC told would not fit into the node's record.
+    /// The data from the node's agent or BMC do not fit into its record.
     fn record_too_large(&mut self) {
         let info = &mut self.node.driver_internal_info;
         info.retain(|key, _| !key.starts_with(CACHED_STEPS));
         self.fail(
-            "what the machine told does not fit into this node's record; make room there: a config \
+            "the machine's report does not fit into this node's record; free space there: a config \
              drive by URL, less in extra, fewer steps offered by the ramdisk's hardware managers",
         );
     }
@@ -272,7 +272,7 @@ impl NodeTransition<'_> {
         }
     }
 
-    // Moving on.
+    // Transitions between phases.
 
     /// Enters a phase for the first time.
     pub(crate) fn enter(&mut self, phase: JobPhase) {
@@ -313,13 +313,13 @@ impl NodeTransition<'_> {
         self.give_order(phase);
     }
 
-    /// The order that a phase stands for; given again after a restart.
+    /// Sends the order of a phase; it is sent again after a restart of the box.
     fn give_order(&mut self, phase: JobPhase) {
         let efi = boot_mode(&self.node) == Some("uefi");
         let Some(job) = &self.node.job else { return };
         let action = match phase {
             JobPhase::ReadPower | JobPhase::CheckPower => NodeAction::Power(PowerOrder::Status),
-            // It boots something else than the agent, as with Ironic.
+            // It boots something other than the agent, as in Ironic.
             JobPhase::FinalOff if self.node.is_power_off_disabled() => {
                 NodeAction::Power(PowerOrder::Reset)
             }
@@ -335,7 +335,7 @@ impl NodeTransition<'_> {
                 persistent: true,
                 efi,
             }),
-            // What runs already boots by a reset.
+            // A running machine boots by a reset.
             JobPhase::PowerOn if boots_by_reset(&self.node) => NodeAction::Power(PowerOrder::Reset),
             JobPhase::StartInstance
                 if self.node.is_power_off_disabled() && boots_by_reset(&self.node) =>
@@ -383,7 +383,7 @@ impl NodeTransition<'_> {
         self.actions.push(action);
     }
 
-    /// Counts a try of the present phase; false when there were enough.
+    /// Counts a try of the present phase; false when the maximum is reached.
     fn tried(&mut self) -> bool {
         let Some(job) = &mut self.node.job else {
             return false;
@@ -396,7 +396,7 @@ impl NodeTransition<'_> {
         self.apply_event_if_allowed(ProvisionEvent::Resume);
     }
 
-    /// The agent of this boot and what was meant for it are no more.
+    /// Clears the agent session of this boot and the data that belong to it.
     pub(crate) fn clear_boot(&mut self) {
         self.node.agent = None;
         self.node.instance_info.remove(RESCUE_HASH);
@@ -414,7 +414,7 @@ impl NodeTransition<'_> {
 
     pub(crate) fn fail(&mut self, why: &str) {
         let job = self.node.job.take();
-        // Whoever asks why finds more in the agent's own words.
+        // The agent's logs explain the error in more detail.
         let agent = self.node.agent.as_ref();
         if let Some(agent) = agent.filter(|agent| agent.url.is_some() && !agent.is_legacy()) {
             let agent = Box::new(agent.clone());
@@ -443,13 +443,14 @@ impl NodeTransition<'_> {
         self.apply_event(ProvisionEvent::Fail);
     }
 
-    // The table.
+    // Transitions of the table.
 
     pub(crate) fn apply_event(&mut self, turn: ProvisionEvent) {
         let from = self.node.provision_state;
         match table::row(from, TransitionTrigger::Event(turn)) {
             Some(row) => self.apply_row(row),
-            // A table without this row is our own mistake; the node must not be lost to it.
+            // A table without this row is a bug of ours; the node must not be lost because of
+            // it.
             None => debug_assert!(false, "no row for {turn:?} in {from}"),
         }
     }
@@ -465,7 +466,7 @@ impl NodeTransition<'_> {
         let to = match row.to {
             NextState::State(to) => to,
             NextState::Target => match self.node.target_provision_state {
-                // What is retired is not offered again.
+                // A retired node does not become available again.
                 Some(ProvisionState::Available) if is_retired(&self.node) => {
                     ProvisionState::Manageable
                 }

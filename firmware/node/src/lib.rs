@@ -1,10 +1,9 @@
-//! One node's life: the state table, the verbs, and the jobs behind them.
+//! The state machine of one node: the state table, the verbs, and the jobs that they start.
 //!
-//! Everything here is a function from a node's record and an event to the next
-//! record and the orders that follow. It does not know how a BMC or an agent is
-//! reached, nor that there are other nodes. The record names in its job what it
-//! waits for, so that [`Event::Restarted`] can give the order again: there is no
-//! other recovery path.
+//! Everything here is a function from a node's record and an event to the next record and the
+//! orders that follow. This crate does not know how a BMC or an agent is reached, nor that
+//! there are other nodes. The job in the record contains what it waits for, so that
+//! [`NodeEvent::Restarted`] can send the order again: there is no other recovery path.
 
 mod job;
 mod steps;
@@ -21,123 +20,123 @@ use trivet_model::{
     PowerOrder,
 };
 
-/// Where the hashed rescue password stands in `instance_info`, until it is handed over.
+/// The key of the hashed rescue password in `instance_info`, until the agent has received it.
 pub const RESCUE_HASH: &str = "hashed_rescue_password";
 
-/// The interface that only pretends.
+/// The interface without hardware, for tests.
 const FAKE: &str = "fake";
 
-/// Something that happened to a node.
+/// An event of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeEvent {
-    /// The BMC did what it was asked, or finally failed. A change of power counts as done once
-    /// the power state was seen to be as wanted; repeating requests and waiting for a BMC that
-    /// does not answer is not the job's concern.
+    /// The BMC carried out an order, or finally failed. A power change counts as done once the
+    /// power state was seen to be as wanted. Repeating requests and waiting for a BMC that does
+    /// not answer are not the job's concern.
     Power(PowerOrder, Result<PowerAnswer, PowerError>),
-    /// The agent answered an order, or did not.
+    /// The agent replied to an order, or did not.
     Agent(AgentOrder, Result<AgentEvent, AgentError>),
-    /// The machine was heard on the wire.
+    /// The machine was seen on the network.
     MachineSeen,
-    /// The agent of this boot has proven itself and is alive.
+    /// The agent of this boot was authenticated and sent a heartbeat.
     Heartbeat,
-    /// The agent sent what it found.
+    /// The agent sent its inspection data.
     Inspected {
         /// Properties to merge into the node's.
         properties: JsonObject,
-        /// The document to keep.
+        /// The document to store.
         inventory: Value,
-        /// What the agent could not find out, in its words.
+        /// What the agent could not find out, in its own text.
         complaint: Option<String>,
     },
-    /// What the agent sent could not be used.
+    /// The inspection data could not be used.
     NotInspected {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The image that the node is to be written with cannot be used.
+    /// The image that is to be written to the node cannot be used.
     ImageUnusable {
-        /// The whole sentence, with what to do.
+        /// The whole error message, with what to do next.
         why: String,
     },
     /// A file that the machine is to boot cannot be fetched or is not what it should be.
     BootFileUnusable {
-        /// The whole sentence, with what to do.
+        /// The whole error message, with what to do next.
         why: String,
     },
     /// The node's BMC switches another machine.
     WrongMachine {
-        /// Which, and what to compare.
+        /// The other machine, and what to compare.
         why: String,
     },
-    /// The present step failed for a reason that is gone: it is done again.
+    /// The present step failed for a reason that has ended: it is retried.
     StepAgain {
-        /// What was the matter.
+        /// That reason.
         why: String,
     },
-    /// What followed from the last word about the node is too large for a record: that word is
+    /// The record that followed from the last event is too large for the store: that event is
     /// lost.
     RecordTooLarge,
     /// Two callers claim to be the agent of this boot.
     AgentContested {
-        /// Both addresses, and what to do.
+        /// Both addresses, and what to do next.
         why: String,
     },
-    /// The time asked for by [`Action::WakeAfter`] has passed.
+    /// The time of [`NodeAction::WakeAfter`] has passed.
     TimerExpired,
-    /// The box has restarted: nothing that was under way is known to be.
+    /// The box has restarted: the state of everything that was under way is unknown.
     Restarted,
 }
 
-/// What must follow.
+/// An action that must follow.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeAction {
-    /// Give this order to the BMC.
+    /// Send this order to the BMC.
     Power(PowerOrder),
-    /// Give this order to the agent.
+    /// Send this order to the agent.
     Agent(AgentOrder),
-    /// Send [`Event::Woke`] after so many milliseconds, instead of any earlier
-    /// wake-up of this node.
+    /// Send [`NodeEvent::TimerExpired`] after this many milliseconds. It replaces any earlier
+    /// timer of this node.
     WakeAfter(u64),
-    /// Collect the logs of this agent, which is not the node's any more.
+    /// Collect the logs of this agent, whose session has ended.
     CollectLogs(Box<AgentSession>),
     /// Switch the machine off, once its agent's logs are collected: its deployment failed.
     SwitchOffFailed,
     /// The agent answers although the BMC has switched its machine off. Send
-    /// [`Event::WrongMachine`] with this sentence, and with the nodes that may have the other
-    /// BMC.
+    /// [`NodeEvent::WrongMachine`] with this sentence, and with the nodes that may have the
+    /// other BMC.
     AgentContradictsBmc {
         /// The sentence about this node.
         why: String,
     },
-    /// File this on the node's timeline.
+    /// Add this note to the node's timeline.
     Note(NoteKind),
 }
 
-/// How long and how often. Each is a setting.
+/// Time-outs and numbers of retries. Each is a setting.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NodeLimits {
-    /// How long a machine that was heard may take to its agent's first heartbeat.
+    /// Time from when a machine was first seen to its agent's first heartbeat.
     pub agent_wait_ms: u64,
-    /// How long an agent at work may be silent: the heartbeat timeout it was told.
+    /// How long an agent at work may be silent: the heartbeat timeout that was sent to it.
     pub heartbeat_timeout_ms: u64,
-    /// How long a machine may take from power-on to its first sign of life.
+    /// How long a machine may take from power-on until it is first seen on the network.
     pub boot_ms: u64,
     /// The longest pause between two polls of a power state that should change.
     pub power_poll_ms: u64,
-    /// How long a change of power may take before its request is repeated, once.
+    /// How long a power change may take before its request is repeated, once.
     pub power_timeout_ms: u64,
-    /// How long a system that was asked to shut down may take.
+    /// How long a system may take to shut down after a soft request.
     pub soft_off_ms: u64,
     /// How long a job waits for a BMC that does not answer.
     pub bmc_wait_ms: u64,
-    /// A BMC that answers and does nothing may be restarted.
+    /// A BMC that answers but does nothing may be restarted.
     pub bmc_reset: bool,
     /// A machine whose deployment failed is switched off.
     pub power_off_after_deploy_failure: bool,
-    /// After so many failed readings of the power state in a row a node is in maintenance; 0 is
-    /// never.
+    /// After this many failed readings of the power state in a row a node is put in
+    /// maintenance; 0 is never.
     pub power_sync_retries_max: u32,
-    /// Between two tries of an order that failed.
+    /// Pause between two tries of an order that failed.
     pub retry_ms: u64,
     /// How often one phase is tried.
     pub tries_max: u32,
@@ -145,24 +144,24 @@ pub struct NodeLimits {
     pub boots_max: u32,
     /// What automated cleaning erases.
     pub erase: EraseScope,
-    /// Agents stay between two jobs.
+    /// Agents keep running between two jobs.
     pub fast_track: bool,
 }
 
-/// What automated cleaning erases, of what the agent offers to.
+/// Which of the agent's erase steps automated cleaning runs.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum EraseScope {
-    /// What tells how disks are divided.
+    /// Only the metadata of disks (partition tables).
     #[default]
     Metadata,
-    /// All that the agent would.
+    /// All erase steps that the agent offers.
     Full,
-    /// Nothing.
+    /// No erase steps.
     None,
 }
 
 impl Default for NodeLimits {
-    /// Ironic's waiting times; the bounds are ours.
+    /// Ironic's waiting times; the numbers of tries are ours.
     fn default() -> Self {
         Self {
             agent_wait_ms: 1_800_000,
@@ -184,7 +183,7 @@ impl Default for NodeLimits {
     }
 }
 
-/// A node on its way through one event: the record so far and what must follow.
+/// A node during one event: the record so far and the actions that follow.
 struct NodeTransition<'a> {
     now: trivet_model::Now,
     limits: &'a NodeLimits,

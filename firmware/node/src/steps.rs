@@ -1,4 +1,4 @@
-//! In which order steps run.
+//! The order in which steps run.
 
 use trivet_drivers::reserved;
 use trivet_model::{Job, JobStep, StepKind};
@@ -16,16 +16,15 @@ const INTERFACES: [&str; 7] = [
     "raid",
 ];
 
-/// The most steps a job may have. Ours: an agent that lists more is broken.
+/// The most steps a job may have. Ours: an agent that lists more is faulty.
 pub(crate) const STEPS_MAX: usize = 64;
 
-/// The steps of an agent that erase whole disks, and the one that only forgets how they
-/// are divided.
+/// The steps of an agent that erase whole disks, and the one that erases only their metadata.
 const ERASE_DISKS: [&str; 2] = ["erase_devices", "erase_devices_express"];
 const ERASE_METADATA: &str = "erase_devices_metadata";
 
-/// What an agent offers to run by itself, less what is not to be erased. What an operator
-/// asks for by name is not touched.
+/// The steps that an agent offers for automatic runs, without those that must not erase. Steps
+/// that an operator requests by name are not filtered.
 pub(crate) fn allowed(job: &Job, offered: &[JobStep], erase: EraseScope) -> Vec<JobStep> {
     let unwanted = |step: &JobStep| {
         let disks = ERASE_DISKS.contains(&step.step.as_str());
@@ -44,9 +43,9 @@ pub(crate) fn allowed(job: &Job, offered: &[JobStep], erase: EraseScope) -> Vec<
     offered
 }
 
-/// Fits the steps an agent offers to a job: those it runs by itself (priority
-/// above zero) join those the job brought, in Ironic's order. Steps an operator
-/// gave stay as given. Refuses a wanted step that `who` does not have.
+/// Combines the steps an agent offers with those of a job: those it runs automatically
+/// (priority above zero) are added to the job's own, in Ironic's order. The order of an
+/// operator's steps is kept. Refuses a wanted step that `who` does not have.
 pub(crate) fn plan(job: &Job, offered: &[JobStep], who: &str) -> Result<Vec<JobStep>, String> {
     let same =
         |one: &JobStep, other: &JobStep| one.step == other.step && one.interface == other.interface;
@@ -61,7 +60,8 @@ pub(crate) fn plan(job: &Job, offered: &[JobStep], who: &str) -> Result<Vec<JobS
         }
     }
     let mut steps = job.steps.clone();
-    // Whoever wants a step says neither whether it can be stopped nor what must follow it.
+    // A requested step has no information about whether it can be aborted or what must follow
+    // it.
     for step in &mut steps {
         if let Some(known) = offered.iter().find(|known| same(known, step)) {
             step.abortable = known.abortable;
@@ -87,8 +87,8 @@ pub(crate) fn plan(job: &Job, offered: &[JobStep], who: &str) -> Result<Vec<JobS
     Ok(steps)
 }
 
-/// Steps that end the same however often they are begun: those of the stock agent's own
-/// hardware manager. Of others, such as one that writes firmware, nobody knows.
+/// Steps with the same result however often they are started: those of the stock agent's own
+/// hardware manager. For others, such as one that writes firmware, this is not known.
 const MAY_REPEAT: [&str; 12] = [
     ERASE_METADATA,
     "erase_devices",
@@ -104,16 +104,16 @@ const MAY_REPEAT: [&str; 12] = [
     "burnin_network",
 ];
 
-/// Whether a step that may have been under way can be begun again. Those that the box does
-/// itself can.
+/// Whether a step that may have been under way can be started again. The built-in steps of the
+/// box can.
 pub(crate) fn may_repeat(step: &JobStep) -> bool {
     reserved(step).is_some() || MAY_REPEAT.contains(&step.step.as_str())
 }
 
-/// Where a job goes on that has read its steps again: what is done stays done, if the new
-/// list begins as the old one. Automated cleaning begins anew, as with Ironic: other
-/// hardware managers may clean other things. Others begin anew only where all that is done
-/// may be done twice.
+/// The index at which a job continues that has read its steps again: finished steps are kept if
+/// the new list starts like the old one. Automated cleaning starts again from the first step,
+/// as in Ironic, because other hardware managers may clean other things. Other jobs start again
+/// only where all finished steps may run twice.
 pub(crate) fn resume_index(job: &Job, steps: &[JobStep]) -> Result<u32, String> {
     let done = job.steps.get(..job.at as usize).unwrap_or_default();
     let same = |(one, other): (&JobStep, &JobStep)| {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn automated_cleaning_erases_what_it_was_told_to() {
+    fn automated_cleaning_erases_what_the_settings_select() {
         let offered = [
             step("erase_devices", "deploy", 10),
             step("erase_devices_metadata", "deploy", 99),
@@ -207,7 +207,7 @@ mod tests {
             let job = job(vec![], false);
             check(&job, &allowed(&job, &offered, erase), want);
         }
-        // Who asks for a step by name gets it.
+        // A step that is requested by name runs.
         let job = job(vec![step("erase_devices", "deploy", 0)], true);
         check(
             &job,

@@ -1,19 +1,19 @@
-//! The provision state machine, whole, as one table.
+//! The whole provision state machine as one table.
 //!
-//! Verbs are an operator's; turns are our own. Follows Ironic 39; the facts it
-//! is compared with stand in `facts/provision-states.txt`.
+//! Verbs come from an operator; events come from the job. Follows Ironic 39; the facts it is
+//! compared with are in `facts/provision-states.txt`.
 
 use trivet_model::ProvisionState::{self, *};
 use trivet_model::Verb;
 
-/// What moves a node from one state to the next without an operator.
+/// Changes the state of a node without an operator.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ProvisionEvent {
-    /// We wait for the agent now.
+    /// The job now waits for the agent.
     Wait,
-    /// The agent called: we work.
+    /// The agent called: the job continues.
     Resume,
-    /// A step asked to stop until `unhold`.
+    /// A step requests to stop until `unhold`.
     Hold,
     /// The work is done.
     Done,
@@ -24,41 +24,41 @@ pub enum ProvisionEvent {
 /// Why a row applies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TransitionTrigger {
-    /// An operator asked.
+    /// An operator requested this verb.
     Verb(Verb),
-    /// Our own doing.
+    /// The job reported this event.
     Event(ProvisionEvent),
 }
 
-/// Where a row leads.
+/// The state after a row.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NextState {
-    /// To this state.
+    /// This state.
     State(ProvisionState),
-    /// To the state that stands in `target_provision_state`.
+    /// The state in `target_provision_state`.
     Target,
 }
 
-/// What a row does to `target_provision_state`. Entering a stable state clears
-/// it whatever the row says.
+/// What a row does to `target_provision_state`. Entering a stable state clears it, whatever the
+/// row contains.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TargetState {
     /// Sets it.
     Set(ProvisionState),
-    /// Leaves it.
+    /// Keeps it.
     Unchanged,
 }
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TransitionRow {
-    /// In this state ...
+    /// The row applies in this state ...
     pub from: ProvisionState,
     /// ... for this reason ...
     pub trigger: TransitionTrigger,
-    /// ... the node goes here ...
+    /// ... and the node changes to this state ...
     pub to: NextState,
-    /// ... on its way there.
+    /// ... with this target.
     pub target: TargetState,
 }
 
@@ -85,7 +85,7 @@ const fn event(from: ProvisionState, turn: ProvisionEvent, to: ProvisionState) -
     }
 }
 
-/// Every transition there is.
+/// All transitions.
 pub const TABLE: &[TransitionRow] = &[
     verb(
         Enroll,
@@ -194,7 +194,7 @@ pub const TABLE: &[TransitionRow] = &[
     verb(DeployHold, Verb::Unhold, DeployWait, TargetState::Unchanged),
     verb(DeployHold, Verb::Abort, DeployFail, TargetState::Unchanged),
     verb(DeployWait, Verb::Abort, DeployFail, TargetState::Unchanged),
-    // Removal. Its end is the beginning of cleaning.
+    // Removal. Cleaning follows it.
     verb(Active, Verb::Deleted, Deleting, TargetState::Set(Available)),
     verb(
         Active,
@@ -384,7 +384,7 @@ pub fn row(from: ProvisionState, cause: TransitionTrigger) -> Option<TransitionR
         .copied()
 }
 
-/// The verbs that this state knows, for saying what can be done instead.
+/// The verbs that are allowed in this state, for error messages.
 pub fn verbs(from: ProvisionState) -> impl Iterator<Item = Verb> {
     TABLE
         .iter()
@@ -445,7 +445,7 @@ mod tests {
             .collect()
     }
 
-    /// All states that turns lead to from `first`, going on only through `through`.
+    /// All states that events reach from `first`, through the states in `through` only.
     fn reachable(
         first: ProvisionState,
         through: &BTreeSet<ProvisionState>,
@@ -455,7 +455,7 @@ mod tests {
         let mut open = vec![first];
         while let Some(state) = open.pop() {
             for row in TABLE.iter().filter(|row| row.from == state) {
-                // A hold is left by `unhold`, which belongs to the same story.
+                // A hold is left by `unhold`, which belongs to the same job.
                 if !matches!(
                     row.trigger,
                     TransitionTrigger::Event(_) | TransitionTrigger::Verb(Verb::Unhold)
@@ -524,7 +524,8 @@ mod tests {
 
     #[test]
     fn the_table_has_no_verb_that_the_facts_do_not_know() {
-        // Ironic takes `undeploy` wherever it takes `deleted`; the facts name the older word.
+        // Ironic accepts `undeploy` wherever it accepts `deleted`; the facts have the older
+        // name.
         let known: BTreeSet<_> = facts().iter().map(|fact| (fact.from, fact.verb)).collect();
         for row in TABLE {
             if let TransitionTrigger::Verb(verb) = row.trigger {

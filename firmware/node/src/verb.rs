@@ -1,4 +1,4 @@
-//! Verbs: what an operator may ask of a node now, and what that begins.
+//! Verbs: what an operator may request of a node now, and which job that starts.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,11 @@ use crate::steps::STEPS_MAX;
 use crate::table::{self, ProvisionEvent, TransitionTrigger};
 use crate::{FAKE, NodeAction, NodeLimits, NodeTransition, RESCUE_HASH};
 
-/// Where it stands that a job ends after the present step, and which that is.
+/// The key that holds the step after which an aborted job ends.
 const ABORT_AFTER: &str = "abort_after_step";
 
-/// Carries a verb out, or refuses it with the sentence to show. For `active`,
-/// `deploy` and `rebuild` the arguments bring the steps that write the image.
+/// Carries a verb out, or refuses it with the error message to show. For `active`, `deploy` and
+/// `rebuild` the arguments contain the steps that write the image.
 pub fn apply_verb(
     now: Now,
     limits: &NodeLimits,
@@ -143,7 +143,7 @@ fn is_off(node: &Node, verb: Verb) -> bool {
 }
 
 impl NodeTransition<'_> {
-    /// What a verb begins, once the table allowed it.
+    /// Starts the work of a verb, once the table allowed it.
     fn begin(&mut self, from: ProvisionState, verb: Verb, args: VerbArgs) {
         match verb {
             Verb::Manage if from == ProvisionState::Enroll => {
@@ -157,7 +157,7 @@ impl NodeTransition<'_> {
                 self.node.inspection_started_at = Some(self.now.wall);
                 self.node.inspection_finished_at = None;
                 if interface(&self.node, InterfaceKind::Inspect) == FAKE {
-                    // As with Ironic, such an inspection finds nothing.
+                    // As in Ironic, such an inspection has no results.
                     self.start_job(JobKind::Inspect, None, args);
                     self.finish();
                 } else {
@@ -182,7 +182,7 @@ impl NodeTransition<'_> {
             Verb::Rescue => {
                 let password = args.rescue_password.clone();
                 self.start_job(JobKind::Rescue, None, args);
-                // One that needs no agent needs no password either.
+                // A rescue without an agent needs no password.
                 if let Some(hash) = password
                     && self.uses_agent()
                 {
@@ -206,7 +206,7 @@ impl NodeTransition<'_> {
         self.enter(first);
     }
 
-    /// Steps of an operator, in the order given.
+    /// Steps of an operator, in the given order.
     fn run_steps(&mut self, kind: JobKind, step_kind: StepKind, args: VerbArgs) {
         if !args.disable_ramdisk {
             return self.start_steps(kind, step_kind, args);
@@ -221,7 +221,7 @@ impl NodeTransition<'_> {
         self.plan_here();
     }
 
-    /// Makes a job the node's, with nothing begun yet.
+    /// Stores a job in the node's record, with nothing started yet.
     pub(crate) fn start_job(&mut self, kind: JobKind, step_kind: Option<StepKind>, args: VerbArgs) {
         let chosen = match kind {
             JobKind::Inspect => InterfaceKind::Inspect,
@@ -244,10 +244,11 @@ impl NodeTransition<'_> {
         }
         self.node.job = Some(Job {
             kind,
-            // Where every job that has steps or an agent begins; `enter` says better.
+            // The first phase of every job that has steps or an agent; `enter` replaces it
+            // otherwise.
             phase: JobPhase::PowerOff,
             step_kind,
-            // An operator's steps run in the order given; a deployment's are sorted.
+            // An operator's steps run in the given order; a deployment's are sorted.
             manual: kind != JobKind::Deploy && !args.steps.is_empty(),
             steps: args.steps,
             at: 0,
@@ -258,7 +259,7 @@ impl NodeTransition<'_> {
     }
 
     /// Whether an abort has to wait for the end of the present step, which must not be stopped:
-    /// its agent does not offer that, and nobody knows what it would leave behind.
+    /// its agent does not offer that, and the state it would leave is unknown.
     fn stops_later(&mut self) -> bool {
         let Some(step) = self.unrepeatable_step() else {
             return false;
@@ -271,17 +272,17 @@ impl NodeTransition<'_> {
         let info = &mut self.node.driver_internal_info;
         let before = info.insert(ABORT_AFTER.to_owned(), step.clone().into());
         if before.is_some() {
-            // Twice is meant: the step may never end.
+            // A second abort is intended: the step may never end.
             return false;
         }
         self.node.last_error = Some(format!(
             "the operator aborts this, but step {step} must not be stopped: it ends after that \
-             step; abort again to stop it in spite of that"
+             step; abort again to stop it anyway"
         ));
         true
     }
 
-    /// A step is done, or was not begun: whether the job ends here because of an abort.
+    /// A step is done, or was not started: whether the job ends here because of an abort.
     pub(crate) fn stops_now(&mut self) -> bool {
         if !self.node.driver_internal_info.contains_key(ABORT_AFTER) {
             return false;

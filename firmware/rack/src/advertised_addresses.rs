@@ -1,5 +1,5 @@
-//! Where machines reach the box. One that has several networks is told to each of them
-//! by the address it has there, where its services listen on all addresses.
+//! The addresses at which machines reach the box. Where the services listen on all addresses of
+//! a box with several networks, each machine is sent the box's address in its own network.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -16,7 +16,7 @@ pub struct WildcardListeners {
     pub http: Option<u16>,
 }
 
-/// Both addresses as one machine sees them, without a slash at the end.
+/// API and file server URLs as one machine reaches them, without a slash at the end.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct AdvertisedUrls {
     pub(crate) api: String,
@@ -24,7 +24,8 @@ pub(crate) struct AdvertisedUrls {
 }
 
 impl Settings {
-    /// For a machine with this address; the usual ones if it is of no network of ours.
+    /// The URLs for a machine with this address; the configured ones if it is in none of our
+    /// networks.
     pub(crate) fn urls_for(&self, peer: Option<IpAddr>) -> AdvertisedUrls {
         let server = peer.and_then(|peer| self.server_for(peer));
         let url = |usual: &String, anywhere: Option<(&str, u16)>| match (server, anywhere) {
@@ -47,8 +48,8 @@ impl Settings {
         Some(subnet.server)
     }
 
-    /// A step names its image at the box's usual address: here at the one that the
-    /// agent at this URL reaches.
+    /// A step names its image at the configured address of the box. This replaces that address
+    /// by the one that the agent at this URL reaches.
     pub(crate) fn rewrite_urls(&self, args: &mut Value, agent_url: &str) {
         let urls = self.urls_for(host(agent_url));
         if urls.http == self.http_url || self.http_url.is_empty() {
@@ -58,7 +59,7 @@ impl Settings {
     }
 }
 
-/// The address in a URL; none where its host is a name.
+/// The IP address in a URL; none where its host is a name.
 pub(crate) fn host(url: &str) -> Option<IpAddr> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;
@@ -70,7 +71,7 @@ pub(crate) fn host(url: &str) -> Option<IpAddr> {
     Some(address.to_canonical())
 }
 
-/// In all texts that begin with `from`, and go on as a path.
+/// In all strings where `from` is the whole string or is followed by a path.
 fn replace(value: &mut Value, from: &str, to: &str) {
     match value {
         Value::String(text) => {
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_told_the_address_of_its_own_network() {
+    fn a_machine_receives_the_address_in_its_own_network() {
         let settings = two_networks();
         let there = settings.urls_for(Some([10, 51, 0, 9].into()));
         assert_eq!(there.http, "http://10.51.0.1:8080");

@@ -16,15 +16,15 @@ use trivet_node::NodeEvent;
 use crate::callers::AgentAuthentication;
 use crate::{Rack, RackOutput, RefusedAgent};
 
-/// How long after a refused agent of a node others that are refused for the same reason
-/// are not noted. Ours.
+/// For this long after a refused agent of a node, further refusals for the same reason are not
+/// noted. Ours.
 const REFUSED_QUIET_MS: u64 = 60_000;
 
-/// How many reasons of refusals are noted of a node within that time: as many of callers at the
-/// node's own address, as many of all others. Ours.
+/// Most reasons of refusals noted for one node within that time: this many for callers at the
+/// node's own address, and this many for all others. Ours.
 const REFUSED_REASONS_MAX: usize = 32;
 
-/// Longest reason of a refusal in a note. Ours.
+/// Longest reason of a refusal in a note, in characters. Ours.
 const WHY_CHARS_MAX: usize = 300;
 
 const UNKNOWN_MACS: &str = "it names no hardware address of a port; create a port for one of its \
@@ -37,45 +37,48 @@ const NOT_EXPECTED: &str = "it looks its node up while no agent is expected to b
 const NO_LEGACY: &str = "an agent without tokens looks the node up, which driver_info's \
                          agent_legacy_api does not allow, or another agent is there";
 
-/// How a certificate begins (RFC 7468, section 5).
+/// First line of a PEM certificate (RFC 7468, section 5).
 const PEM_CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 
-/// How long after a reset request a lookup needs a sign that the machine has restarted. Ours:
-/// the slowest machines restart two minutes after their BMC accepted the request.
+/// For this long after a reset request a lookup is accepted only if the machine was seen to
+/// restart. Ours: the slowest machines restart two minutes after their BMC accepted the
+/// request.
 const RESTART_MS_MAX: u64 = 180_000;
 
 const NOT_RESTARTED: &str = "its machine was not seen to restart since the job requested a reset; \
-                             this is the agent of the boot before";
+                             this is the agent of the previous boot";
 
 impl Rack {
-    /// A request to switch on or to restart leaves for the node's BMC. An agent of the boot
-    /// before that runs until the machine restarts must not be taken for the new one.
+    /// A request to switch on or to restart is sent to the node's BMC. The agent of the
+    /// previous boot runs until the machine restarts and must not be mistaken for the new one.
     pub(crate) fn restart_requested(&mut self, now: Now, id: NodeId, order: PowerOrder) {
         let reset = order == PowerOrder::Reset;
         self.transient.entry(id).or_default().reset_at = reset.then_some(now.tick);
     }
 
-    /// The machine asks for an address or for what it boots.
+    /// The machine requests an address or a boot file.
     pub(crate) fn restart_seen(&mut self, id: NodeId) {
         if let Some(waits) = self.transient.get_mut(&id) {
             waits.reset_at = None;
         }
     }
 
-    /// Whether the machine may still run the agent of the boot before. Where it has its address
-    /// from another server, this box does not see it restart, and every lookup is accepted.
+    /// Whether the machine may still run the agent of the previous boot. Where the machine has
+    /// its address from another server, this box does not see it restart, and every lookup is
+    /// accepted.
     fn awaits_restart(&self, now: Now, id: NodeId) -> bool {
         let reset_at = self.transient.get(&id).and_then(|waits| waits.reset_at);
         reset_at.is_some_and(|at| now.tick.since_ms(at) < RESTART_MS_MAX)
             && !self.leased_to(id).is_empty()
     }
 
-    /// One message for every reason, as Ironic has it: a caller without a token learns nothing.
+    /// One message for every reason, as in Ironic: a caller without a token learns nothing.
     pub(crate) fn nothing_found() -> OrderRefusal {
         OrderRefusal::new(RefusalKind::NotFound, "Resource could not be found.")
     }
 
-    /// The node an agent looks for, if its agent is expected now and may call from there.
+    /// The node that an agent looks up, if its agent is expected now and may call from this
+    /// address.
     fn expected(
         &mut self,
         now: Now,
@@ -119,17 +122,17 @@ impl Rack {
         let id = node.id;
         let mut agent_token = MASK.to_owned();
         let waits = self.transient.entry(id).or_default();
-        // The box lost power between the commit of a token and the first heartbeat: the
-        // token may never have arrived, and an agent without one hangs for ever.
+        // The box lost power between the commit of a token and the first heartbeat: the agent
+        // may never have received the token, and an agent without one hangs for ever.
         let unsure = node
             .agent
             .as_ref()
             .is_some_and(|session| session.url.is_none());
         if node.agent.is_none() || (unsure && !waits.token_issued) {
             waits.token_issued = true;
-            // What the agent of an earlier boot was asked, nobody will answer.
+            // The agent of the earlier boot will not answer its pending call.
             waits.call = None;
-            // Handed out in clear once; durable before it leaves.
+            // Sent in clear text once, and durable before it is sent.
             let token = trivet_certs_enrol::mint(&mut *self.entropy);
             node.agent = Some(AgentSession {
                 token: token.clone(),
@@ -156,9 +159,9 @@ impl Rack {
         })))
     }
 
-    /// A lookup of an agent from before tokens. Whoever speaks for the machine's
-    /// address first is believed, so it must be expected, and the operator must
-    /// have allowed it for this very node.
+    /// A lookup of an agent from before tokens. The first caller from the machine's address is
+    /// accepted, so an agent must be expected, and the operator must have allowed this for this
+    /// node.
     pub(crate) fn legacy_lookup(
         &mut self,
         now: Now,
@@ -192,9 +195,9 @@ impl Rack {
         })))
     }
 
-    /// A heartbeat of an agent from before tokens. Only where one looked its node
-    /// up in this boot, and only from where the first beat came. A refusal says the same
-    /// whatever is wrong: this caller has proven nothing.
+    /// A heartbeat of an agent from before tokens. Accepted only where such an agent looked its
+    /// node up in this boot, and only from the address of the first heartbeat. All refusals
+    /// have the same text, because this caller is not authenticated.
     pub(crate) fn legacy_heartbeat(
         &mut self,
         now: Now,
@@ -213,7 +216,7 @@ impl Rack {
             .as_mut()
             .filter(|agent| allowed && agent.is_legacy());
         let refused = match (&session, checked) {
-            (None, _) => Some("no agent without a token was let in"),
+            (None, _) => Some("no agent without a token was accepted"),
             (Some(_), Err(why)) => Some(why),
             (Some(session), Ok(())) => session
                 .url
@@ -235,8 +238,8 @@ impl Rack {
         Ok(())
     }
 
-    /// The one node that has any of these hardware addresses. Where several have, each is told: the
-    /// agent learns nothing, and whoever waits for it must.
+    /// The one node that has any of these hardware addresses. Where several nodes have, a note
+    /// is added to each of them: the agent learns nothing, but the operators must.
     pub(crate) fn only_owner(
         &mut self,
         now: Now,
@@ -274,7 +277,12 @@ impl Rack {
             .ok_or_else(OrderRefusal::of_heartbeat)?;
         let node = Arc::clone(node);
         let Some(session) = &node.agent else {
-            self.note_refused(now, id, from, "no agent was let in for this boot");
+            self.note_refused(
+                now,
+                id,
+                from,
+                "no agent has looked the node up in this boot",
+            );
             return Err(OrderRefusal::of_heartbeat());
         };
         let guess = beat.agent_token.as_deref();
@@ -311,8 +319,8 @@ impl Rack {
         }
         let certificate = beat.agent_verify_ca.as_deref().unwrap_or_default();
         if beat.callback_url.starts_with("https://") && !certificate.contains(PEM_CERTIFICATE) {
-            let why = "it listens by https and sent no certificate (agent_verify_ca) to know it \
-                       by; let the agent make its own (enable_auto_tls, no listen_tls)";
+            let why = "it listens by https and sent no certificate (agent_verify_ca) to verify \
+                       it; let the agent create its own (enable_auto_tls, no listen_tls)";
             return Err(self.refuse_caller(now, id, from, why));
         }
         if session.url.is_none() {
@@ -328,7 +336,7 @@ impl Rack {
             self.records.put_node(now, ready);
             self.note(now, Some(id), NoteKind::AgentReady { version });
         }
-        // A beat that changes nothing ends here: a memory write, never a flash write.
+        // A heartbeat that changes nothing ends here: a memory write, never a flash write.
         self.heartbeat_accepted(now, &node);
         Ok(())
     }
@@ -366,7 +374,7 @@ impl Rack {
         }
     }
 
-    /// Whether a refusal of this kind is noted now. A refused agent calls again and again: that
+    /// Whether a refusal of this kind is noted now. A refused agent repeats its calls, which
     /// must not hide all other notes. Callers at other addresses hide no refusal of the node's
     /// own machine.
     fn is_refusal_due(&mut self, now: Now, id: NodeId, from: IpAddr, kind: &'static str) -> bool {
@@ -382,15 +390,15 @@ impl Rack {
         true
     }
 
-    /// A refusal of a caller that names no node of the box, on the node that has its address.
+    /// Notes a refusal of a caller that names no known node, on the node that has its address.
     fn note_leaseholder_refused(&mut self, now: Now, from: IpAddr, why: &'static str) {
         if let Some(id) = self.node_of_peer(from.to_canonical()) {
             self.note_refused(now, id, from, why);
         }
     }
 
-    /// A request of an agent was refused: a note on the node that has the caller's address, or
-    /// else on the one that the request names.
+    /// A request of an agent was refused: adds a note to the node that has the caller's
+    /// address, or else to the one that the request names.
     pub(crate) fn agent_refused(&mut self, now: Now, refused: &RefusedAgent) {
         let (from, request) = (refused.from.to_canonical(), refused.request);
         let named = refused.node.filter(|id| self.records.node(*id).is_some());
@@ -412,8 +420,8 @@ impl Rack {
         };
         let ports = self.records.ports_of(id);
         let waits = self.transient.entry(id).or_default();
-        // What is on its way is not said a second time: the agent may have taken it, and
-        // its answer or its time-out is still to come.
+        // A call that is under way is not sent a second time: the agent may have received it,
+        // and its reply or time-out is still to come.
         let on_way = waits.call.as_ref().is_some_and(|(_, other)| {
             std::mem::discriminant(other) == std::mem::discriminant(&order)
         });
@@ -443,8 +451,8 @@ impl Rack {
                     request,
                 });
                 if !looks {
-                    // What was to wake the job was about what came before this order, whose
-                    // answer or time-out is sure to come.
+                    // The scheduled wake-up belonged to the state before this order. This order
+                    // always ends with a reply or a time-out.
                     self.cancel_wake(id);
                 }
             }
@@ -458,7 +466,7 @@ impl Rack {
             (_, None) => {
                 let error = AgentError::Unreachable {
                     url: "its address".to_owned(),
-                    said: "it has not told where it listens".to_owned(),
+                    said: "it has not sent its callback URL".to_owned(),
                 };
                 self.events
                     .push_back((id, NodeEvent::Agent(order, Err(error))));
@@ -479,7 +487,7 @@ impl Rack {
         let Some(waits) = self.transient.get_mut(&id) else {
             return;
         };
-        // An answer to a call that a later one replaced means nothing any more.
+        // A reply to a call that a later call replaced is ignored.
         let Some((_, order)) = waits.call.take_if(|(number, _)| *number == call) else {
             return;
         };
@@ -488,7 +496,7 @@ impl Rack {
         let token = session.map_or("", |agent| agent.token.as_str());
         let mut answer = match result {
             Ok((status, mut body)) => {
-                // Before anything is read of it, or cut short.
+                // Before any of it is parsed or truncated.
                 trivet_agent::redact_token(&mut body, token);
                 let node = self.records.node(id).map(AsRef::as_ref);
                 for secret in node.map(Self::deployment_tokens).unwrap_or_default() {
@@ -512,8 +520,8 @@ impl Rack {
         {
             return;
         }
-        // A short step may end, and its beat come, before the answer that says it began. That
-        // beat was the news: the next one is minutes away.
+        // A short step may end, and its heartbeat arrive, before the reply that reports its
+        // start. That heartbeat carried the result, and the next one is minutes away.
         let looks_again = beaten
             && matches!(
                 answer,

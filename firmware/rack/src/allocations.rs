@@ -1,13 +1,13 @@
-//! Allocations: which node somebody gets, and when it is free again.
+//! Allocations: which node an allocation gets, and when that node is free again.
 //!
-//! A node is chosen in the batch that keeps the allocation, so there is no race:
-//! among two that want the last node, the one whose order comes first has it.
-//! The choice follows from the records alone: the node that bears the
-//! allocation's name, as Ironic prefers it, or else the oldest that fits.
+//! A node is chosen in the batch that stores the allocation, so there is no race: of two
+//! allocations that want the last node, the one whose order comes first has it. The choice
+//! follows from the records alone: the node that has the allocation's name, as Ironic prefers
+//! it, or else the oldest that matches.
 //!
-//! An allocation names its node, and the node names its allocation and has it as
-//! its instance. What takes the instance away (undeploying, a patch, the end of
-//! the node) takes the allocation with it, see `Book::put_node`.
+//! An allocation names its node, and the node names its allocation and has it as its instance.
+//! What removes the instance (undeploying, a patch, deleting the node) removes the allocation
+//! too, see `RecordIndex::put_node`.
 
 use serde_json::{Value, json};
 use trivet_model::index::{IndexRange, NodeKey};
@@ -16,12 +16,12 @@ use trivet_model::{Node, NodeId, Now, OrderRefusal, ProvisionState, RefusalKind,
 use crate::Rack;
 use crate::orders::conflict;
 
-/// Where a node keeps the UUID of its allocation.
+/// The key in a node's record that holds the UUID of its allocation.
 pub(crate) const ALLOCATION: &str = "allocation_uuid";
 
 impl Rack {
-    /// Gives a new allocation its node, or says in it why there is none. With a
-    /// node it only takes down what is so already: that node's instance.
+    /// Chooses the node of a new allocation, or stores in the allocation why there is none. An
+    /// order that names a node only records the existing state: that node's instance.
     pub(crate) fn allocate(
         &mut self,
         now: Now,
@@ -100,7 +100,7 @@ impl Rack {
         })
     }
 
-    /// Gives an allocation's node back, unless it is in use.
+    /// Frees an allocation's node, unless it is in use.
     pub(crate) fn deallocate(
         &mut self,
         now: Now,
@@ -128,13 +128,13 @@ impl Rack {
             )));
         }
         node.instance_uuid = None;
-        // The record goes with the instance.
+        // This removes the allocation's record together with the instance.
         self.records.put_node(now, node);
         Ok(())
     }
 }
 
-/// A patch may take an instance and its allocation only from a node that rests.
+/// A patch may remove an instance and its allocation only from a node that is not in use.
 pub(crate) fn check_change(old: &Node, new: &Node) -> Result<(), OrderRefusal> {
     use ProvisionState as S;
     let loses = old.kept.contains_key(ALLOCATION) && new.instance_uuid.is_none();
@@ -154,7 +154,7 @@ pub(crate) fn check_change(old: &Node, new: &Node) -> Result<(), OrderRefusal> {
     )))
 }
 
-/// Backfilling takes down what is so already, and only that.
+/// Backfilling records what is already true, and nothing else.
 fn check_backfill(allocation: &Resource, node: &Node) -> Result<(), OrderRefusal> {
     let (id, node_id) = (allocation.id.to_string(), node.id);
     if let Some(instance) = &node.instance_uuid
@@ -218,7 +218,7 @@ fn is_free(node: &Node) -> bool {
         && !on("protected")
 }
 
-/// Whether the node is the project's own, or lent to it.
+/// Whether the project owns the node or leases it.
 fn is_of(node: &Node, project: &str) -> bool {
     let is = |name: &str| node.kept.get(name).and_then(Value::as_str) == Some(project);
     is("owner") || is("lessee")
@@ -238,7 +238,7 @@ fn list(value: Option<&Value>) -> Vec<&str> {
     items.filter_map(Value::as_str).collect()
 }
 
-/// States on the way somewhere in which Ironic lets a node be updated.
+/// Transient states in which Ironic allows a node to be updated.
 fn updatable(state: ProvisionState) -> bool {
     use ProvisionState as S;
     state.is_failure()

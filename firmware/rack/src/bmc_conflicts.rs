@@ -1,6 +1,6 @@
-//! Nodes that name one BMC: they would hear each other's answers, so only one of them
-//! speaks to it. That is the one that was enrolled first, before a restart and after it;
-//! the others are faults until one of the records is corrected.
+//! Nodes that name the same BMC: each would receive the replies to the other, so only one of
+//! them sends requests to it. That is the node that was enrolled first, before a restart and
+//! after it; the others have a fault until one of the records is corrected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,18 +12,18 @@ use trivet_model::{BoxFault, Node, NodeId, Now, PowerError};
 use crate::Rack;
 use crate::ipmi_target::bmc_address;
 
-/// Who names which BMC.
+/// Which nodes name which BMC.
 #[derive(Default)]
 pub(crate) struct BmcAddressConflicts {
-    /// By age: the first one has it.
+    /// Nodes by age: the oldest one uses the BMC.
     by_address: BTreeMap<String, BTreeSet<(u64, NodeId)>>,
     address_of: BTreeMap<NodeId, (String, u64)>,
-    /// What was raised for those that lose.
+    /// The faults of the nodes that may not use their BMC.
     faults: BTreeMap<NodeId, BoxFault>,
 }
 
 impl BmcAddressConflicts {
-    /// Whether this node's BMC is another's.
+    /// Whether an older node names the same BMC as this node.
     pub(crate) fn is_conflicting(&self, id: NodeId) -> bool {
         let named = self.address_of.get(&id);
         named.is_some_and(|(address, _)| self.holder(address) != Some(id))
@@ -57,7 +57,8 @@ impl BmcAddressConflicts {
         named.skip(1).map(|(_, id)| *id).collect()
     }
 
-    /// Takes a node as it is now; gives the addresses where something changed.
+    /// Updates the index with the present record of a node; returns the addresses where
+    /// something changed.
     fn update(&mut self, id: NodeId, node: Option<&Node>) -> Vec<String> {
         let address = node.and_then(bmc_identity).map(|address| {
             let serial = node.map_or(0, |node| node.serial);
@@ -86,8 +87,8 @@ impl BmcAddressConflicts {
     }
 }
 
-/// The BMC that a node names, as text: with Redfish the system in it too, because the
-/// systems of one chassis share a BMC.
+/// The BMC that a node names, as text. For Redfish it includes the system, because the systems
+/// of one chassis share a BMC.
 fn bmc_identity(node: &Node) -> Option<String> {
     let speaks = [
         InterfaceKind::Power,
@@ -124,7 +125,7 @@ impl Rack {
         Some(PowerError::SharedBmc { other })
     }
 
-    /// Looks at nodes whose records changed, and raises and takes back what follows.
+    /// Checks the nodes whose records changed, and raises or clears their faults.
     pub(crate) fn update_bmc_conflicts(&mut self, now: Now) {
         let changed = std::mem::take(&mut self.records.bmcs_changed);
         if changed.is_empty() {
@@ -134,7 +135,7 @@ impl Rack {
         for id in changed {
             let node = self.records.node(id).cloned();
             touched.extend(self.bmc_conflicts.update(id, node.as_deref()));
-            // Its label may be another one.
+            // Its label may have changed.
             let named = self.bmc_conflicts.address_of.get(&id);
             touched.extend(named.map(|(address, _)| address.clone()));
         }

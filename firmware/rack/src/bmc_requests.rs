@@ -1,7 +1,7 @@
-//! Errands: what is asked of a BMC beside power, whatever protocol it speaks.
+//! BMC requests other than power, over any protocol.
 //!
-//! An errand is a vendor method with another bound: its answer is owed, there is one for
-//! a node, and it waits its turn behind the orders that the BMC has already.
+//! A BMC request is like a vendor method with another time limit: the reply is deferred, a node
+//! has at most one, and it is queued behind the orders that the BMC already has.
 
 use serde_json::json;
 use trivet_drivers::{InterfaceKind, interface};
@@ -11,23 +11,23 @@ use trivet_model::{BmcReply, BmcRequest, Node, NodeId, Now, PowerError};
 use crate::Rack;
 use crate::power_control::BmcTransport;
 
-/// How long the answer to an errand may be owed: orders before it may take their time too.
+/// How long the reply to a BMC request may take, in ms: the orders before it take time too.
 pub(crate) const BMC_REPLY_WAIT_MS_MAX: u64 = BMC_REQUEST_MS_MAX + 60_000;
 
-/// Who runs an errand: what manages the machine.
+/// Which transport runs a BMC request: the one of the node's management interface.
 pub(crate) fn management_transport(node: &Node) -> BmcTransport {
     let said = match interface(node, InterfaceKind::Management) {
         "ipmitool" => return BmcTransport::Ipmi,
         "redfish" => return BmcTransport::Redfish,
-        "fake" => "this node's hardware is pretended, and there is no BMC to ask",
-        "noop" => "nobody manages this node's hardware for the box; choose a driver with a BMC",
+        "fake" => "this node has fake hardware without a BMC; choose a driver with a BMC",
+        "noop" => "the node's driver has no management by a BMC; choose a driver with a BMC",
         _ => "this box does not know the node's hardware type; choose another driver",
     };
     BmcTransport::Unsupported(PowerError::Unsupported { said })
 }
 
 impl Rack {
-    /// Sends an errand to who can run it. Its number comes back with the answer.
+    /// Sends a BMC request over the node's transport. Its number is returned with the reply.
     pub(crate) fn send_bmc_request(
         &mut self,
         now: Now,
@@ -54,7 +54,7 @@ impl Rack {
                 .send_bmc_request(now.tick, node, number, errand),
             BmcTransport::Unsupported(error) => Err(error),
             BmcTransport::Ssh | BmcTransport::Fake => Err(PowerError::Unsupported {
-                said: "this node has no BMC to ask",
+                said: "this node has no BMC; choose a driver with a BMC",
             }),
         };
         if let Err(error) = given {
@@ -62,7 +62,7 @@ impl Rack {
         }
     }
 
-    /// An errand has ended, whoever ran it.
+    /// A BMC request has ended, on any transport.
     pub(crate) fn bmc_request_answered(
         &mut self,
         now: Now,
@@ -70,12 +70,12 @@ impl Rack {
         number: u64,
         result: Result<BmcReply, PowerError>,
     ) {
-        // One that nobody waits for any more was noted when the wait ended.
+        // A request whose wait has ended was noted at that time.
         let Some(errand) = self.pending_bmc_request(id, number) else {
             return;
         };
         let outcome = match &result {
-            // Who asked is noted, and nothing has changed.
+            // The caller is noted already, and nothing has changed.
             Ok(_) if errand.is_read_only() => None,
             Ok(_) => Some("done".to_owned()),
             Err(error) => Some(error.to_string()),
@@ -91,7 +91,7 @@ impl Rack {
         self.send_deferred_reply(id, result);
     }
 
-    /// How the firmware boots stands in the node's record, as far as the BMC told it.
+    /// Stores in the node's record the boot modes that the BMC reported.
     pub(crate) fn store_boot_modes(
         &mut self,
         now: Now,

@@ -1,4 +1,4 @@
-//! Booting: files for machines, and what that tells of them.
+//! Booting: which files machines get, and what their requests show about them.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,7 @@ use trivet_model::{NodeId, NoteKind, Now};
 
 use crate::{ConfinedFile, FileGrant, FileServerProtocol, Rack, RackFilePaths};
 
-/// Among how many of the latest notes of a node a refusal is looked for before it is noted
-/// again. Ours.
+/// A refusal is noted again only if it is not among this many of the node's latest notes. Ours.
 const REFUSALS_COMPARED_MAX: usize = 8;
 
 impl Rack {
@@ -24,7 +23,7 @@ impl Rack {
             FileServerProtocol::Tftp => trivet_bootfiles::tftp_route(path)?,
             FileServerProtocol::Http => trivet_bootfiles::http_route(path)?,
         };
-        // Where another server gives the addresses, the path of the script names the machine.
+        // Where another server leases the addresses, the path of the script names the machine.
         let named = match &route {
             BootRoute::Script(mac) => self.records.node_of_mac(*mac),
             _ => None,
@@ -133,7 +132,7 @@ impl Rack {
         self.note(now, Some(id), kind);
     }
 
-    /// The node that has this address, from us or from another server.
+    /// The node that has this address, leased by this box or by another server.
     pub(crate) fn node_of_peer(&self, peer: IpAddr) -> Option<NodeId> {
         let IpAddr::V4(address) = peer else {
             return None;
@@ -144,7 +143,7 @@ impl Rack {
     }
 }
 
-/// A path below the first of these directories that has it.
+/// A path below the first of these directories that has the file.
 fn confined_file<'a>(
     roots: impl Iterator<Item = &'a PathBuf>,
     relative: &RelativePath,

@@ -1,14 +1,14 @@
 //! Kernels, ramdisks and ISO images that a node's record names by a URL elsewhere: the box
 //! fetches them into its cache and serves them to the machine on the machine's own network.
 //!
-//! A file with a digest in the record is an image of the cache like any other. For a file
-//! without one the shell fetches the URL and tells the digest that it has. It is asked again at
-//! the start of each job, so that a file that has changed at its source is noticed. A source that
-//! sends no validator (RFC 9110, section 8.8) cannot be compared with: its file is downloaded
-//! again, at most once in [`DOWNLOAD_MS_MIN`].
+//! A file with a digest in the record is cached like any other image. For a file without one
+//! the shell fetches the URL and reports the digest. The URL is requested again at the start of
+//! each job, so that a file that has changed at its source is noticed. Where a source sends no
+//! validator (RFC 9110, section 8.8) the copy cannot be compared: the file is downloaded again,
+//! at most once in [`DOWNLOAD_MS_MIN`].
 //!
-//! An instance without a disk is powered on once its files are here: a file that cannot be fetched
-//! fails its deployment.
+//! An instance without a disk is powered on once its files are in the cache: a file that cannot
+//! be fetched fails its deployment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -35,7 +35,7 @@ const URLS_MAX: usize = 1024;
 const DOWNLOAD_MS_MIN: u64 = 600_000;
 
 /// What is known of files without a digest in the record, by their URLs. Nothing of it is on
-/// flash: after a restart it is asked again.
+/// flash: after a restart the URLs are requested again.
 #[derive(Default)]
 pub(crate) struct BootFiles {
     by_url: BTreeMap<String, FetchedUrl>,
@@ -45,11 +45,11 @@ pub(crate) struct BootFiles {
 
 #[derive(Default)]
 struct FetchedUrl {
-    /// Of the copy in the cache.
+    /// The digest of the copy in the cache.
     digest: Option<Digest>,
-    /// The shell has been asked for it and has not answered.
+    /// The shell was requested to fetch it and has not replied.
     is_requested: bool,
-    /// Nodes that wait for this answer; others are served with the copy in the cache.
+    /// Nodes that wait for this reply; others are served the copy in the cache.
     waiting: BTreeSet<NodeId>,
     /// When the copy was downloaded, if its source sent no validator.
     downloaded_at: Option<Tick>,
@@ -63,7 +63,8 @@ struct BootFile {
 }
 
 impl BootFiles {
-    /// The node waits for the next answer. Whether the shell has to be asked for it.
+    /// Registers that the node waits for the next reply. Returns whether the shell must be
+    /// requested to fetch the URL.
     fn await_answer(&mut self, url: &str, node: NodeId) -> bool {
         if !self.by_url.contains_key(url) && self.by_url.len() >= URLS_MAX {
             let idle = self.by_url.iter().find(|(_, known)| !known.is_requested);
@@ -77,7 +78,8 @@ impl BootFiles {
         !std::mem::replace(&mut known.is_requested, true)
     }
 
-    /// Whether the copy is used without asking its source, which could only send all of it.
+    /// Whether the copy is used without a request to its source, which could only send all of
+    /// it.
     fn is_recent(&self, now: Tick, url: &str) -> bool {
         self.by_url.get(url).is_some_and(|known| {
             let at = known.downloaded_at.filter(|_| known.digest.is_some());
@@ -90,7 +92,7 @@ impl BootFiles {
         self.pending_power_ons.remove(&id);
     }
 
-    /// The copy with this digest is in the cache no longer, or cannot be used.
+    /// The copy with this digest is no longer in the cache, or cannot be used.
     fn remove_digest(&mut self, digest: Digest) {
         for known in self.by_url.values_mut() {
             known.digest = known.digest.filter(|other| *other != digest);
@@ -99,8 +101,8 @@ impl BootFiles {
 }
 
 impl Rack {
-    /// The file that this key of the record names, if this box fetches it. An address of the box
-    /// itself goes to the machine as it is, and so does one that only the machine can use.
+    /// The file that this key of the record names, if this box fetches it. A URL of the box
+    /// itself is sent to the machine unchanged, and so is one that only the machine can use.
     fn boot_file(&self, node: &Node, key: &str) -> Option<BootFile> {
         let base = self.settings.http_url.as_str();
         if !self.settings.cache || base.is_empty() {
@@ -128,7 +130,7 @@ impl Rack {
         })
     }
 
-    /// Replaces URLs of files that this box fetches by its own addresses for them.
+    /// Replaces the URLs of files that this box fetches by its own URLs for them.
     pub(crate) fn name_boot_files(&self, node: &mut Node, urls: &AdvertisedUrls) {
         for key in AGENT_FILES.into_iter().chain(INSTANCE_FILES) {
             if self.boot_file(node, key).is_none() {
@@ -144,8 +146,8 @@ impl Rack {
         }
     }
 
-    /// A machine asks for a file that its node's record names. Another node gets nothing, and
-    /// nobody gets a file that the machine is not to boot now.
+    /// A machine requests a file that its node's record names. Other nodes do not get it, and a
+    /// file that the machine is not to boot now is not served.
     pub(crate) fn node_boot_file(
         &mut self,
         now: Now,
@@ -153,8 +155,9 @@ impl Rack {
         id: NodeId,
         key: &str,
     ) -> Option<FileGrant> {
-        // A machine that loads its kernel has not looked itself up yet, so where another server
-        // gives the addresses only other nodes are known and kept out.
+        // A machine that loads its kernel has not sent a lookup yet. So where another server
+        // leases the addresses, only the addresses of other nodes are known, and only those are
+        // refused.
         if self.node_of_peer(peer).is_some_and(|other| other != id) {
             return None;
         }
@@ -167,7 +170,7 @@ impl Rack {
         if let Some(wanted) = self.wanted_file(id, &file) {
             return Some(FileGrant::Image(Box::new(wanted)));
         }
-        let sentence = format!("{} is being fetched by this box; ask again", file.url);
+        let sentence = format!("{} is being fetched by this box; retry", file.url);
         self.fetch_file(now, id, &file);
         Some(FileGrant::Unavailable(sentence))
     }
@@ -183,13 +186,15 @@ impl Rack {
     }
 
     /// Whether the power-on of an instance without a disk waits for the files that it boots. It
-    /// goes on with [`Self::release_held`], and ends with the job where a file is not fetched.
+    /// continues with [`Self::release_pending_power_ons`], and ends with the job where a file
+    /// cannot be fetched.
     pub(crate) fn awaits_boot_files(&mut self, now: Now, id: NodeId, order: PowerOrder) -> bool {
         let missing = self.missing_files(id);
         for file in &missing {
             self.fetch_file(now, id, file);
         }
-        // Where too many URLs are asked for, the machine asks again for what it boots.
+        // Where too many URLs are requested, the machine itself repeats its request for the
+        // file.
         let comes = |file: &BootFile| {
             let known = self.boot_files.by_url.get(&file.url);
             file.digest.is_some() || known.is_some_and(|known| known.waiting.contains(&id))
@@ -203,7 +208,7 @@ impl Rack {
         waits
     }
 
-    /// The files that the instance of a node boots now and that are not here.
+    /// The files that the instance of a node boots now and that are not in the cache.
     fn missing_files(&self, id: NodeId) -> Vec<BootFile> {
         let Some(node) = self.starting_instance(id) else {
             return Vec::new();
@@ -227,7 +232,7 @@ impl Rack {
         (phase == Some(JobPhase::StartInstance)).then_some(node)
     }
 
-    /// Powers on the machines whose files are all here now.
+    /// Powers on the machines whose files are all in the cache now.
     pub(crate) fn release_pending_power_ons(&mut self, now: Now) {
         let held: Vec<_> = self
             .boot_files
@@ -260,7 +265,7 @@ impl Rack {
         }
     }
 
-    /// What the cache is asked for; none as long as the digest is not known.
+    /// The image to request from the cache; none as long as the digest is not known.
     fn wanted_file(&self, id: NodeId, file: &BootFile) -> Option<ImageSpec> {
         let known = self.boot_files.by_url.get(&file.url);
         let known = known.filter(|known| !known.waiting.contains(&id));
@@ -283,7 +288,7 @@ impl Rack {
         let boots_instance = matches!(job.kind, JobKind::Deploy | JobKind::Unrescue)
             && trivet_drivers::netboots_instance(node);
         let plan = if trivet_node::will_boot_agent(node) {
-            // An agent that stayed from another job is not booted again.
+            // An agent that still runs from an earlier job is not booted again.
             if node.agent.is_some() {
                 return Vec::new();
             }
@@ -298,7 +303,7 @@ impl Rack {
         loaded.filter_map(|key| self.boot_file(node, key)).collect()
     }
 
-    /// The shell has fetched a file, or cannot.
+    /// The shell has fetched a file, or has failed to.
     pub(crate) fn boot_file_fetched(
         &mut self,
         now: Now,
@@ -334,7 +339,7 @@ impl Rack {
         }
     }
 
-    /// A job ends with the reason; without a job only the timeline has it.
+    /// Ends the job with this reason; without a job only the timeline has it.
     fn boot_file_failed(&mut self, now: Now, id: NodeId, why: &str) {
         let why = why.to_owned();
         let Some(node) = self.records.node(id) else {
@@ -348,8 +353,7 @@ impl Rack {
         }
     }
 
-    /// The nodes whose job boots the image that these news are about; looked for where the news
-    /// matter to them.
+    /// The nodes whose job boots this image; computed only where the new state affects them.
     pub(crate) fn nodes_booting(&self, news: &ImageStatus, changed: bool) -> Vec<NodeId> {
         if !changed && news.state.failure().is_none() {
             return Vec::new();
@@ -366,7 +370,7 @@ impl Rack {
             .collect()
     }
 
-    /// How it stands with an image: jobs that boot it end where it cannot be used.
+    /// The state of an image changed: jobs that boot it end where it cannot be used.
     pub(crate) fn boot_file_state_changed(&mut self, news: &ImageStatus, booting: Vec<NodeId>) {
         if let Some(why) = news.state.failure() {
             for id in booting {
@@ -381,13 +385,13 @@ impl Rack {
     }
 }
 
-/// The address at which a machine gets the file that this key of its node's record names.
+/// The URL at which a machine gets the file that this key of its node's record names.
 fn own_url(urls: &AdvertisedUrls, node: NodeId, key: &str) -> String {
     let path = trivet_bootfiles::node_boot_path(node, key);
     format!("{}{path}", urls.http)
 }
 
-/// Whether the machine is to load this address.
+/// Whether the machine is to load this URL.
 fn plan_loads(plan: &BootPlan, url: &str) -> bool {
     match plan {
         BootPlan::Agent { files, .. } | BootPlan::Kernel(files) => {
@@ -398,7 +402,7 @@ fn plan_loads(plan: &BootPlan, url: &str) -> bool {
     }
 }
 
-/// A URL that this box can fetch. One with a user in it is refused before.
+/// A URL that this box can fetch. One with a user name in it was refused before.
 fn fetchable(text: &str) -> Option<&str> {
     let url = text.trim();
     let rest = ["http://", "https://"]

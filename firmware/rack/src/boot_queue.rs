@@ -1,9 +1,9 @@
-//! Machines that boot from the network wait for their turn.
+//! The queue of machines that boot from the network.
 //!
-//! `trivet_bootqueue` decides whose turn it is; here is what it is asked and told. Only
-//! orders that switch on a machine whose plan is to load something from the network are
-//! held back. A job notices nothing: what it waits for is the BMC's answer, which comes
-//! after its turn, and its timers begin with that.
+//! `trivet_bootqueue` decides which machine may boot; this module connects it to the rack. Only
+//! orders that switch on a machine whose plan is to load something from the network are queued.
+//! A job is not affected: it waits for the BMC's reply, which comes after admission, and its
+//! timers start with that reply.
 
 use trivet_bootqueue::{BootAdmission, BootQueue, BootTimeouts, FetchedBootFile};
 use trivet_model::{JobPhase, MacAddr, Node, NodeId, NoteKind, Now, PowerOrder};
@@ -11,8 +11,8 @@ use trivet_model::{JobPhase, MacAddr, Node, NodeId, NoteKind, Now, PowerOrder};
 use crate::plan::plan;
 use crate::{Rack, Settings};
 
-/// A last file that takes this fraction of the time an agent has is slow: it has as
-/// much to do again before it is heard of.
+/// A last file that takes this fraction of the agent's time limit is slow: the machine needs
+/// about as much time again before its first heartbeat.
 const SLOW_SHARE: u64 = 8;
 
 pub(crate) fn new_boot_queue(settings: &Settings) -> BootQueue {
@@ -25,7 +25,7 @@ pub(crate) fn new_boot_queue(settings: &Settings) -> BootQueue {
 }
 
 impl Rack {
-    /// Gives a power order, or keeps it until it is the machine's turn.
+    /// Sends a power order, or queues it until the machine is admitted.
     pub(crate) fn order_power(&mut self, now: Now, id: NodeId, order: PowerOrder) {
         match order {
             PowerOrder::Off | PowerOrder::SoftOff => {
@@ -63,7 +63,7 @@ impl Rack {
         }
     }
 
-    /// Gives the orders whose turn has come; whether there were any.
+    /// Sends the orders of admitted machines; returns whether there were any.
     pub(crate) fn start_admitted_boots(&mut self, now: Now) -> bool {
         let mut any = false;
         while let Some((id, order)) = self.boot_queue.next(now.tick) {
@@ -76,7 +76,7 @@ impl Rack {
         any
     }
 
-    /// The node has left its place in the queue: those behind it have new numbers.
+    /// The node has left the queue: those behind it get new positions.
     fn renumber_boot_queue(&mut self, id: NodeId, place: Option<usize>) {
         let Some(place) = place else { return };
         self.records
@@ -87,20 +87,20 @@ impl Rack {
         }
     }
 
-    /// Out of the queue and the count, whatever the reason.
+    /// Removes the node from the queue and from the count, for any reason.
     pub(crate) fn leave_boot_queue(&mut self, id: NodeId) {
         let place = self.boot_queue.remove(id);
         self.renumber_boot_queue(id, place);
     }
 
-    /// The record changed: a job that ended or was aborted boots nothing any more.
+    /// The record changed: a job that ended or was aborted no longer boots.
     pub(crate) fn check_boot(&mut self, id: NodeId) {
         if self.boot_queue.contains(id) && !self.loads_from_net(id) {
             self.leave_boot_queue(id);
         }
     }
 
-    /// After a restart: a machine that was booting may still load.
+    /// After a restart of the box: a machine that was booting may still load its files.
     pub(crate) fn resume_boot(&mut self, now: Now, node: &Node) {
         let boots = |job: &trivet_model::Job| job.phase == JobPhase::AwaitAgent;
         if node.agent.is_none() && node.job.as_ref().is_some_and(boots) {
@@ -108,7 +108,7 @@ impl Rack {
         }
     }
 
-    /// A file leaves, or has left, for a machine that boots.
+    /// A file is being sent, or was sent, to a machine that boots.
     pub(crate) fn boot_file_progress(
         &mut self,
         now: Now,
@@ -121,7 +121,7 @@ impl Rack {
             return;
         }
         self.boot_queue.machine_seen(now.tick, id);
-        // A machine that is given up before its last file came says nothing about the link:
+        // A machine that failed before its last file was sent shows nothing about the link:
         // this box may have refused it the file.
         if file.requested == 0 || self.last_file(id).as_deref() != Some(path) {
             return;
@@ -132,7 +132,7 @@ impl Rack {
         }
     }
 
-    /// The path of the last file of a node's boot, where this box serves it whole.
+    /// The path of the last file of a node's boot, where this box serves all of it.
     fn last_file(&self, id: NodeId) -> Option<String> {
         let urls = self.settings.urls_for(None);
         let plan = self.boot_plan(self.records.node(id)?, &urls);
@@ -140,8 +140,8 @@ impl Rack {
         path.starts_with('/').then(|| path.to_owned())
     }
 
-    /// A script went out. What it loads from elsewhere, or bit by bit, is not seen here:
-    /// such a boot is counted no further.
+    /// A script was sent. What it loads from other servers or in parts is not seen here, so
+    /// such a boot is no longer counted.
     pub(crate) fn script_sent(&mut self, mac: MacAddr) {
         if let Some(id) = self.records.node_of_mac(mac)
             && self.boot_queue.contains(id)

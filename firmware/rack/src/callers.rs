@@ -1,8 +1,8 @@
 //! From which addresses a node's agent may call, and where it may be called back.
 //!
-//! Until agents prove themselves with certificates, the address that this box leased to a
-//! node's hardware address authenticates the node's agent. A node without such a lease is
-//! weakly authenticated: the first caller is believed, and a second one stops the job.
+//! Until agents authenticate with certificates, the address that this box leased to a node's
+//! hardware address authenticates the node's agent. A node without such a lease is weakly
+//! authenticated: the first caller is accepted, and a second one stops the job.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -17,7 +17,7 @@ use trivet_node::NodeEvent;
 use crate::Rack;
 use crate::advertised_addresses::host;
 
-/// What the settings say of agents' addresses.
+/// Settings for the addresses of agents.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct AgentAddresses {
     /// Every address is accepted, as tests and demonstrations need where agents run on
@@ -29,25 +29,25 @@ pub struct AgentAddresses {
     pub bmc_networks: Vec<(Ipv4Addr, u8)>,
 }
 
-/// How a caller's address speaks for it.
+/// How a caller's address authenticates it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AgentAuthentication {
     /// This box leased the address to the node.
     Lease,
-    /// Nothing but the first call does.
+    /// Only being the first caller does.
     Weak,
 }
 
 const NOT_LEASED: &str = "it calls from another address than the one that this box leased to the \
                           node; only the node's own machine may look it up";
 
-const LEASED_TO_OTHER: &str = "this box leased its address to an interface that is no port of this \
-                               node; create a port for that interface if it is the node's";
+const LEASED_TO_OTHER: &str = "this box leased its address to an interface that is not a port of \
+                               this node; create a port for that interface if it is the node's";
 
 const IN_OWN_NETWORK: &str = "its address is in a network whose addresses this box leases, and was \
                               not leased to this node; let the agent use DHCP";
 
-const NO_LEASE: &str = "this box gives the addresses in all its networks and leased none to the \
+const NO_LEASE: &str = "this box leases the addresses in all its networks and leased none to the \
                         node; let the agent use DHCP";
 
 const LEASE_REQUIRED: &str = "this box leased no address to the node, and the settings say \
@@ -63,7 +63,7 @@ const CALLBACK_AT_BMC: &str = "callback_url is at the address of a BMC, or in on
                                hardware.bmc_networks";
 
 impl Rack {
-    /// Whether the agent of this node may call from there.
+    /// Whether the agent of this node may call from this address.
     pub(crate) fn check_caller(
         &self,
         node: &Node,
@@ -118,7 +118,8 @@ impl Rack {
         }
     }
 
-    /// Whether every link of this box gives addresses: then no agent has one from elsewhere.
+    /// Whether this box leases addresses on every link: then no agent has one from another
+    /// server.
     fn leases_everywhere(&self) -> bool {
         let Some(dhcp) = &self.settings.dhcp else {
             return false;
@@ -127,7 +128,7 @@ impl Rack {
         !dhcp.links.is_empty() && dhcp.links.iter().all(|link| gives(link.mode))
     }
 
-    /// Whether a lookup of this node's agent is taken; it finds nothing otherwise.
+    /// Whether a lookup of this node's agent is accepted; otherwise the reply is "not found".
     pub(crate) fn check_lookup(
         &mut self,
         now: Now,
@@ -137,7 +138,7 @@ impl Rack {
     ) -> Result<AgentAuthentication, OrderRefusal> {
         let own = |mac: &MacAddr| self.records.node_of_mac(*mac) == Some(node.id);
         let proof = match self.check_caller(node, from) {
-            // A UUID is no secret: it is on the page, in logs and in kernel lines.
+            // A UUID is not secret: the web page, logs and kernel command lines contain it.
             Ok(AgentAuthentication::Lease) if !addresses.iter().any(own) => Err(NO_MAC_OF_NODE),
             other => other,
         };
@@ -146,7 +147,7 @@ impl Rack {
         Ok(proof)
     }
 
-    /// Inspection data are taken from where a lookup is.
+    /// Inspection data are accepted from the same addresses as a lookup.
     pub(crate) fn check_inspection_caller(
         &mut self,
         now: Now,
@@ -170,8 +171,8 @@ impl Rack {
         Self::nothing_found()
     }
 
-    /// A second caller from another address: one of the two is not the node's machine, so
-    /// neither of them gets further.
+    /// A second caller from another address: one of the two is not the node's machine, so both
+    /// are refused.
     fn check_contested(
         &mut self,
         now: Now,
@@ -202,7 +203,7 @@ impl Rack {
         Err(Self::nothing_found())
     }
 
-    /// Whether a heartbeat may come from there. Its token was compared before.
+    /// Whether a heartbeat may come from this address. Its token was compared before.
     pub(crate) fn check_heartbeat(&self, node: &Node, from: IpAddr) -> Result<(), &'static str> {
         if self.settings.agent_addresses.any {
             return Ok(());
@@ -212,13 +213,13 @@ impl Rack {
             // A machine may have several ports with a lease each.
             Ok(AgentAuthentication::Lease) if !node.is_weakly_authenticated() => Ok(()),
             _ if first.is_some_and(|first| first != from.to_canonical()) => Err(OTHER_CALLER),
-            // An agent that does not renew its lease goes on from the address it had.
+            // An agent that does not renew its lease keeps its previous address.
             Err(_) if first.is_some() && self.leased_to(node.id).is_empty() => Ok(()),
             other => other.map(|_| ()),
         }
     }
 
-    /// Whether an agent that called from there may be called at this URL.
+    /// Whether an agent that called from this address may be called back at this URL.
     pub(crate) fn check_callback(&self, url: &str, from: IpAddr) -> Result<(), &'static str> {
         let rules = &self.settings.agent_addresses;
         if rules.any {
@@ -238,7 +239,7 @@ impl Rack {
         Ok(())
     }
 
-    /// Keeps in the record which address received the token, and how it was authenticated.
+    /// Stores in the record which address received the token, and how it was authenticated.
     pub(crate) fn record_caller(
         &mut self,
         now: Now,
@@ -275,14 +276,14 @@ impl Rack {
         received == Some(address) || matches!(address, IpAddr::V4(address) if leased(address))
     }
 
-    /// Whether this box has heard the hardware address on a network.
+    /// Whether this box has received a frame from this hardware address.
     pub(crate) fn was_seen(&self, mac: MacAddr) -> bool {
         self.records.leases.contains_key(&mac)
             || self.records.view.unknown_machines.contains_key(&mac)
     }
 }
 
-/// News of an image without the credentials that its sources may have.
+/// The state of an image without the credentials that its source URLs may contain.
 pub(crate) fn without_credentials(mut news: ImageStatus) -> ImageStatus {
     news.state = match news.state {
         ImageState::Failed(why) => ImageState::Failed(redacted(why)),
@@ -292,12 +293,12 @@ pub(crate) fn without_credentials(mut news: ImageStatus) -> ImageStatus {
     news
 }
 
-/// A sentence without the credentials of URLs in it.
+/// A sentence without the credentials of the URLs in it.
 pub(crate) fn redacted(sentence: String) -> String {
     without_url_credentials(&sentence).unwrap_or(sentence)
 }
 
-/// Whether a network has this address.
+/// Whether the network contains this address.
 fn is_within(address: IpAddr, network: Ipv4Addr, prefix: u8) -> bool {
     let IpAddr::V4(address) = address else {
         return false;

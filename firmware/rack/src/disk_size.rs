@@ -1,7 +1,7 @@
 //! Whether an image fits on the disk that its agent will write it to.
 //!
-//! Only what an inspection found is compared. A node that was never inspected, or whose
-//! disks are part of a RAID that was built since, is not refused here: the agent decides.
+//! Only the results of an inspection are compared. A node that was never inspected, or whose
+//! disks became part of a RAID since, is not refused here: the agent decides.
 
 use serde_json::Value;
 use trivet_images::{ImageFormat, ImageKey, file_name};
@@ -13,7 +13,7 @@ use crate::image_deployment::image_source;
 const GIB: u64 = 1 << 30;
 
 impl Rack {
-    /// A sentence where the image is known to be larger than the node's disk.
+    /// An error message where the image is known to be larger than the node's disk.
     pub(crate) fn image_too_large(&self, node: &Node, image_info: &Value) -> Option<String> {
         let bytes = self.image_bytes(node, image_info)?;
         let image = file_name(image_source(node));
@@ -39,7 +39,7 @@ impl Rack {
         })
     }
 
-    /// What an agent's "no space left on device" means.
+    /// The error message for an agent's "no space left on device".
     pub(crate) fn out_of_space(&self, node: &Node, image_info: &Value, said: &str) -> String {
         let image = file_name(image_source(node));
         let bytes = self.image_bytes(node, image_info);
@@ -50,7 +50,7 @@ impl Rack {
         )
     }
 
-    /// Bytes that are written, if they are known yet.
+    /// Number of bytes that will be written, if it is known yet.
     fn image_bytes(&self, node: &Node, image_info: &Value) -> Option<u64> {
         let own = self.own_name(node);
         let own = own.and_then(|name| self.settings.images.find(name));
@@ -97,7 +97,8 @@ fn inspected_disk(node: &Node) -> Option<InspectedDisk> {
     if let (false, Some(disk)) = (hinted, disk_of(root)) {
         return Some(disk);
     }
-    // Which disk the hints mean decides the agent: an image that fits on none is refused.
+    // The agent decides which disk the hints select, so only an image that fits on no disk is
+    // refused.
     let disks = found["inventory"]["disks"].as_array()?;
     disks
         .iter()

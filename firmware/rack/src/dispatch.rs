@@ -1,4 +1,4 @@
-//! The machine: who gets which input, and what follows from a node's step.
+//! The dispatcher: which part handles which input, and what follows from a node's transition.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -26,7 +26,7 @@ use crate::swapped_bmcs::PowerOns;
 use crate::vendor::PendingVendorRequest;
 use crate::{Outbox, RackInput, RackOutput, Settings};
 
-/// All rooms as one machine. One thread owns it; it never waits.
+/// All crates composed into one state machine. One thread owns it; it never blocks.
 pub struct Rack {
     pub(crate) settings: Settings,
     pub(crate) entropy: Box<dyn Entropy + Send>,
@@ -41,26 +41,26 @@ pub struct Rack {
     pub(crate) transient: BTreeMap<NodeId, NodeTransientState>,
     /// Wake-ups, earliest first.
     wakes: BTreeSet<(Tick, NodeId)>,
-    /// When changes of power go on, earliest first.
+    /// When power changes continue, earliest first.
     pub(crate) power_wakes: BTreeSet<(Tick, NodeId)>,
-    /// Whose job has requested nothing of its BMC since the box started: what it requested
+    /// Nodes whose job has sent no request to its BMC since the box started: a request sent
     /// before may have been carried out.
     pub(crate) resumed: BTreeSet<NodeId>,
-    /// Who was switched on when, and who was heard instead.
+    /// When each node was switched on, and which other machine was seen instead.
     pub(crate) power_ons: PowerOns,
-    /// Steps that follow from this input, in order.
+    /// Events that follow from this input, in order.
     pub(crate) events: VecDeque<(NodeId, NodeEvent)>,
     pub(crate) outputs: Vec<RackOutput>,
     pub(crate) calls: u64,
-    /// Who boots from the network, and who waits for it.
+    /// Which machines boot from the network, and which wait for admission.
     pub(crate) boot_queue: trivet_bootqueue::BootQueue,
-    /// Answers owed to callers, one for a node.
+    /// Deferred replies to callers, at most one for each node.
     pub(crate) pending_requests: BTreeMap<NodeId, PendingVendorRequest>,
-    /// Whose power state is read when.
+    /// When the power state of each node is read.
     pub(crate) power_sync: PowerSyncSchedule,
     /// How well BMCs answer.
     pub(crate) health: BmcHealthTracker,
-    /// Nodes that name one BMC.
+    /// Nodes that name the same BMC.
     pub(crate) bmc_conflicts: BmcAddressConflicts,
     /// Writes that wait for their image.
     pub(crate) pending_writes: PendingImageWrites,
@@ -72,11 +72,11 @@ pub struct Rack {
 #[derive(Default)]
 pub(crate) struct NodeTransientState {
     wake: Option<Tick>,
-    /// The call to the agent that is out, and its number.
+    /// The call to the agent that is under way, and its number.
     pub(crate) call: Option<(u64, AgentOrder)>,
-    /// The agent beat while that call was out.
+    /// The agent sent a heartbeat while that call was under way.
     pub(crate) heartbeat_during_call: bool,
-    /// This run of the box handed out the token of the present boot.
+    /// Since the box started, a token was issued for the present boot.
     pub(crate) token_issued: bool,
     /// When a reset was requested, until the machine is seen to restart.
     pub(crate) reset_at: Option<Tick>,
@@ -85,22 +85,23 @@ pub(crate) struct NodeTransientState {
     pub(crate) refused: BTreeMap<(&'static str, bool), Tick>,
     /// Whether the agent's logs are being collected.
     pub(crate) logs: LogCollection,
-    /// What an operator's power order is about.
+    /// The operator's power order.
     pub(crate) power: OperatorPower,
-    /// The change of power, or the question to the BMC, that is under way.
+    /// The power change, or the reading of the power state, that is under way.
     pub(crate) change: Option<PowerChange>,
 }
 
 impl Rack {
-    /// The machine with the records that flash held. The shell must send
-    /// [`Input::Started`] first.
+    /// Creates the rack from the records on flash. The shell must send [`RackInput::Started`]
+    /// first.
     pub fn new(
         settings: Settings,
         entropy: Box<dyn Entropy + Send>,
         records: StoreRecords,
     ) -> Self {
         let mut entropy = entropy;
-        // A late answer to a call of a former machine must not fit a call of this one.
+        // Call numbers start at random: a late reply to a call before a restart must not match
+        // a new call.
         let calls = entropy.number() >> 1;
         let mut book = RecordIndex::restore(records);
         book.view.links.extend(lan::links(&settings));
@@ -133,12 +134,12 @@ impl Rack {
         }
     }
 
-    /// A snapshot for readers. Costs the same however many nodes there are.
+    /// A snapshot for readers. Its cost does not depend on the number of nodes.
     pub fn view(&self) -> RackView {
         self.records.view.clone()
     }
 
-    /// When [`Input::Tick`] is due next.
+    /// When [`RackInput::Tick`] is due next.
     pub fn deadline(&self) -> Option<Tick> {
         let wake = self.wakes.first().map(|(at, _)| *at);
         let leases = self
@@ -159,7 +160,7 @@ impl Rack {
             .min()
     }
 
-    /// Takes one input through all rooms. The outbox collects over a batch.
+    /// Handles one input completely. The outbox collects over a batch.
     pub fn handle(&mut self, now: Now, input: RackInput, outbox: &mut Outbox) {
         match input {
             RackInput::Started => self.started(now),
@@ -288,7 +289,7 @@ impl Rack {
         self.sync_power_states(now);
     }
 
-    /// Carries out what follows, until nothing does.
+    /// Handles events until none are left.
     pub(crate) fn run_to_quiescence(&mut self, now: Now) {
         self.update_bmc_conflicts(now);
         loop {
@@ -365,7 +366,7 @@ impl Rack {
         }
     }
 
-    /// Gives a power order whose turn has come.
+    /// Sends a power order of an admitted machine.
     pub(crate) fn send_power_order(&mut self, now: Now, id: NodeId, order: PowerOrder) {
         let Some(node) = self.records.node(id).cloned() else {
             return;

@@ -1,11 +1,11 @@
-//! Making a batch durable, in as few flushes as the store takes it in.
+//! Makes a batch durable, in as few flushes as the store allows.
 
 use trivet_board_hal::Flash;
 use trivet_store::{CommitError, Store, StoreChange};
 
-/// Commits the changes of a batch, in one commit where it fits. A batch that
-/// the store finds too large goes in parts: nothing of it is acknowledged before
-/// the last part is durable, so a cut between two parts breaks no promise.
+/// Commits the changes of a batch, in one commit where it fits. A batch that is too large for
+/// the store is committed in parts: nothing of it is acknowledged before the last part is
+/// durable, so a power cut between two parts loses nothing that was acknowledged.
 pub fn make_durable<F: Flash>(
     store: &mut Store<F>,
     changes: &[StoreChange],

@@ -1,5 +1,5 @@
-//! What is wrong now: raised once however often it shows, and gone when its cause
-//! is, or when it has not shown for a while.
+//! Present faults: raised once however often the cause occurs, and cleared when the cause has
+//! ended or has not occurred for a while.
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;
@@ -9,22 +9,22 @@ use trivet_model::{BoxFault, NoteKind, Now, Tick};
 
 use crate::Rack;
 
-/// A fault that shows by chance only is gone if it has not shown for this long. Ours.
+/// A fault without a known end is cleared if it has not occurred for this long. Ours.
 pub(crate) const FAULT_QUIET_MS: u64 = 600_000;
 
-/// When faults go that nobody takes back.
+/// When faults without a known end expire.
 #[derive(Default)]
 pub(crate) struct FaultExpiry(BTreeMap<BoxFault, Tick>);
 
 impl FaultExpiry {
-    /// There are few: see [`FAULTS_MAX`].
+    /// A scan is cheap: there are at most [`FAULTS_MAX`].
     pub(crate) fn deadline(&self) -> Option<Tick> {
         self.0.values().min().copied()
     }
 }
 
 impl Rack {
-    /// Something is wrong until [`Rack::fault_gone`] says otherwise.
+    /// Raises a fault that stays until [`Rack::fault_gone`] is called.
     pub(crate) fn fault(&mut self, now: Now, fault: BoxFault) {
         let faults = &mut self.records.view.faults;
         if let Some(standing) = faults.get_mut(&fault) {
@@ -44,7 +44,7 @@ impl Rack {
         self.note(now, None, NoteKind::FaultRaised(fault));
     }
 
-    /// Something shows to be wrong, now and then.
+    /// Raises a fault that expires if it does not occur again.
     pub(crate) fn fault_seen(&mut self, now: Now, fault: BoxFault) {
         self.fault(now, fault.clone());
         if self.records.view.faults.contains_key(&fault) {
@@ -60,7 +60,7 @@ impl Rack {
         }
     }
 
-    /// Takes it back without a word: it is told in another form.
+    /// Removes a fault without a note: it is reported in another form.
     pub(crate) fn remove_fault(&mut self, fault: &BoxFault) -> bool {
         self.fault_expiry.0.remove(fault);
         self.records.view.faults.remove(fault).is_some()

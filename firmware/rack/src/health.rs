@@ -1,7 +1,7 @@
-//! How well each BMC answers: a small measure of its last answers, in memory only.
+//! How well each BMC answers: a small measure of its last replies, in memory only.
 //!
-//! It says at a glance which BMC of a rack is about to give trouble, and one that answers
-//! badly is asked less often by those who need not ask (see `freshness`).
+//! It shows which BMC of a rack is about to fail, and a BMC that answers badly is read less
+//! often by the power sync (see `power_sync`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,17 +10,17 @@ use trivet_model::{BmcFailureCause, NodeId, Now, PowerError, Tick};
 
 use crate::Rack;
 
-/// How many answers are remembered of each BMC. Ours: a quarter of an hour of readings.
+/// How many replies are remembered for each BMC. Ours: a quarter of an hour of readings.
 const RECENT_MAX: usize = 16;
 
-/// With fewer answers than this nobody is asked less often for a bad score.
+/// With fewer replies than this no BMC is read less often for a bad score.
 const RECENT_MIN: usize = 8;
 
-/// A median beyond this costs points. Ours: sound BMCs take a tenth of it.
+/// A median above this lowers the score. Ours: healthy BMCs take a tenth of it.
 const SLOW_MS: u64 = 5_000;
 const SLOW_POINTS: u8 = 20;
 
-/// Below these scores a BMC is asked half and a quarter as often.
+/// Below these scores a BMC is read half and a quarter as often.
 const SCORE_FAIR: u8 = 75;
 const SCORE_BAD: u8 = 50;
 
@@ -32,14 +32,14 @@ pub(crate) struct BmcHealthTracker {
 
 #[derive(Default)]
 struct RecentBmcReplies {
-    /// How each one ended, newest last.
+    /// The outcome of each request, newest last.
     outcomes: VecDeque<BmcReplyOutcome>,
     last_error: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum BmcReplyOutcome {
-    /// Answered, after so long where that says something.
+    /// Answered; the time in ms where it measures the BMC.
     Answered(Option<u64>),
     Failed,
 }
@@ -93,7 +93,7 @@ impl BmcHealthTracker {
         self.by_node.remove(&id);
     }
 
-    /// How often the pause between two readings of a BMC is doubled for its score.
+    /// How many times the pause between two readings of a BMC is doubled for its score.
     pub(crate) fn doublings(&self, id: NodeId) -> u32 {
         let recent = self.by_node.get(&id);
         let recent = recent.filter(|recent| recent.outcomes.len() >= RECENT_MIN);
@@ -106,8 +106,8 @@ impl BmcHealthTracker {
 }
 
 impl Rack {
-    /// A BMC answered, or did not. `asked` is when, where the time it took says something
-    /// of the BMC.
+    /// A BMC replied, or did not. `asked` is the time of the request, where the duration
+    /// measures the BMC.
     pub(crate) fn record_bmc_reply(
         &mut self,
         now: Now,
@@ -116,14 +116,14 @@ impl Rack {
         error: Option<&PowerError>,
     ) {
         let end = match error {
-            // It was not asked.
+            // No request was sent.
             Some(
                 PowerError::NotConfigured { .. }
                 | PowerError::SharedBmc { .. }
                 | PowerError::Unsupported { .. }
                 | PowerError::QueueFull,
             ) => return,
-            // It answered, though not as it was wished.
+            // It replied, if only with an error.
             None
             | Some(
                 PowerError::Refused { .. }
@@ -152,8 +152,8 @@ impl Rack {
     }
 }
 
-/// Whether readers should see it anew. A median that trembles is no news: the snapshot
-/// of an idle rack stays as it is.
+/// Whether readers need the new values. Small changes of the median are ignored, so that the
+/// snapshot of an idle rack does not change.
 fn differs(shown: &BmcHealth, told: &BmcHealth) -> bool {
     let far = match (shown.median_ms, told.median_ms) {
         (Some(shown), Some(told)) => shown.abs_diff(told) > shown / 4 + 10,

@@ -1,5 +1,5 @@
-//! The image that a node is written with: where its agent fetches it, how a write waits
-//! until that is known and ready, and how it is done again where this box was to blame.
+//! The image that is written to a node: where its agent fetches it, how a write waits until the
+//! image is verified and ready, and how a write is retried where this box caused the failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,53 +17,47 @@ use trivet_node::NodeEvent;
 use crate::images::{checksum_file, is_of_format};
 use crate::{FileGrant, Rack, RackOutput};
 
-/// What a file is called whose own name cannot stand in a path.
+/// The file name of an image whose own name is not valid in a path.
 const DEFAULT_IMAGE_FILE_NAME: &str = "image";
 
-/// How often a write is done again in one deployment because the image's bytes did not
-/// reach the agent right. Ours.
+/// Most retries of a write in one deployment because of wrong bytes of the image. Ours.
 const WRITE_RETRIES_MAX: u32 = 3;
 
-/// How many images are remembered to be wrong. A deployment of one that is forgotten fails later.
-/// Ours.
+/// Most wrong images remembered; a deployment of a dropped one fails later. Ours.
 const WRONG_IMAGES_MAX: usize = 1024;
 
-/// Writes that wait for their image. Nothing of it is on flash: after a restart the
-/// agent has no step, and is given it again.
+/// Writes that wait for their image; in memory only. A restart sends the agent its step again.
 #[derive(Default)]
 pub(crate) struct PendingImageWrites {
     by_node: BTreeMap<NodeId, PendingImageWrite>,
     retries: BTreeMap<NodeId, u32>,
-    /// Checksum files that are being read, and for which file.
+    /// Checksum files that are being read, each with the name of the image file in it.
     checksum_lookups: BTreeSet<(String, String)>,
-    /// Images to bring into the cache once their digest is known.
     pub(crate) fetch_after_checksum: BTreeSet<ResourceId>,
-    /// Images that were wrong when they were fetched last, by key: for which format, and why.
-    /// An entry stays while the image is fetched again, until all of it is here and right.
+    /// Images that were wrong when last fetched, by key: for which format, and why. An entry stays
+    /// until the image is completely fetched again and verified.
     pub(crate) wrong: BTreeMap<String, (ImageFormat, String)>,
 }
 
 enum PendingImageWrite {
-    /// The step starts when the image's digest is known and its disk is taken out.
+    /// The step starts when the image's digest is known and its disk is unpacked.
     Start,
-    /// The step is done again when the image has been checked. This is what the agent
-    /// said of it.
+    /// The step is retried when the image has been verified. The text is the agent's report.
     Retry(String),
 }
 
 impl PendingImageWrites {
-    /// The node is not being written any more.
+    /// The node is no longer being written.
     pub(crate) fn remove(&mut self, id: NodeId) {
         self.by_node.remove(&id);
         self.retries.remove(&id);
     }
 
-    /// The image of this key is not known any more.
     pub(crate) fn forget_image(&mut self, key: &str) {
         self.wrong.remove(key);
     }
 
-    /// Takes note of images that are wrong, and of those that have become right.
+    /// Records images that are wrong, and those that have become right.
     pub(crate) fn note_wrong(&mut self, news: &ImageStatus) {
         let is_same = |known: &(ImageFormat, String)| known.0 == news.format;
         match &news.state {
@@ -85,8 +79,7 @@ impl PendingImageWrites {
 }
 
 impl Rack {
-    /// The step that writes the node's image. What the agent fetches is at addresses
-    /// that are good for this deployment of this node only.
+    /// The step that writes the node's image, with URLs that are valid for this deployment only.
     pub(crate) fn write_step(&mut self, node: &Node) -> Result<JobStep, OrderRefusal> {
         let mut node = node.clone();
         self.use_catalogue(&mut node);
@@ -119,9 +112,8 @@ impl Rack {
         }
     }
 
-    /// Refuses a deployment whose image is known to be wrong, before anything happens to the
-    /// node. An image that the catalogue does not have is fetched again where `again` is set,
-    /// since no other order does that.
+    /// Refuses a deployment whose image is known to be wrong, before the node is changed. With
+    /// `again`, an image outside the catalogue is fetched again: no other order does that.
     pub(crate) fn check_right(
         &mut self,
         node: &Node,
@@ -142,15 +134,15 @@ impl Rack {
         let name = name.filter(|name| self.catalogued(name).is_some());
         let is_coming = self.is_coming(&key);
         let next = match name {
-            _ if is_coming => "It is being fetched again: ask again when it is here".to_owned(),
-            Some(_) if wanted.sources.is_empty() => "Upload it, then ask again".to_owned(),
+            _ if is_coming => "It is being fetched again: retry when it is complete".to_owned(),
+            Some(_) if wanted.sources.is_empty() => "Upload it, then retry".to_owned(),
             Some(name) => format!(
-                "Once that is corrected, fetch it with `trivet image fill {name}`, then ask again"
+                "Once that is corrected, fetch it with `trivet image fill {name}`, then retry"
             ),
-            None if again => "It is fetched again now: ask again when it is here".to_owned(),
+            None if again => "It is fetched again now: retry when it is complete".to_owned(),
             None => "A request to deploy it fetches it again".to_owned(),
         };
-        let sentence = format!("The node is left as it is: {why}. {next}.");
+        let sentence = format!("The node was not changed: {why}. {next}.");
         if again && name.is_none() && !is_coming {
             self.fill(wanted, false);
         }
@@ -177,7 +169,7 @@ impl Rack {
         Some(path.unwrap_or(source)).filter(|name| self.is_image(name))
     }
 
-    /// Whether the box has an image of this name, or knows where to get it.
+    /// Whether the box has an image of this name, or has a source for it.
     pub(crate) fn is_image(&self, name: &str) -> bool {
         let here = self.settings.images.find(name).is_some();
         here || self
@@ -213,8 +205,7 @@ impl Rack {
         }
     }
 
-    /// Whether the node's image passes through the cache. What lies in the box's own
-    /// directory as nodes want it does not.
+    /// Whether the node's image is served from the cache, not from the box's own image directory.
     fn is_cached(&self, node: &Node) -> bool {
         let (source, base) = (image_source(node), &self.settings.http_url);
         if !self.settings.cache || base.is_empty() {
@@ -230,13 +221,12 @@ impl Rack {
         elsewhere && !source.starts_with(base.as_str())
     }
 
-    /// What the cache is asked for, for a node whose image passes through it; none as
-    /// long as the digest is not known.
+    /// The image to request from the cache, if it is served from there and its digest is known.
     fn wanted_by(&self, node: &Node) -> Option<ImageSpec> {
         self.wanted_for(node, image_info(node)?)
     }
 
-    /// The same, of a node whose job is not yet begun.
+    /// The same, for a node whose job has not started yet.
     fn wanted_for(&self, node: &Node, info: &Value) -> Option<ImageSpec> {
         let path = own_path(info, &self.settings.http_url)?;
         if !path.starts_with("/nodes/") {
@@ -249,7 +239,7 @@ impl Rack {
             format: info["disk_format"].as_str().and_then(ImageFormat::parse)?,
         };
         let Some(name) = self.own_name(node) else {
-            // A name that means nothing any more is no address.
+            // A name that is no longer in the catalogue is not a URL.
             return image_source(node).contains("://").then_some(wanted);
         };
         let sources = match self.settings.images.find(name) {
@@ -262,8 +252,7 @@ impl Rack {
         Some(ImageSpec { sources, ..wanted })
     }
 
-    /// The image of a deployment, or its chunk list. The address has the token of that
-    /// deployment in it, and another node than the one it was made for gets nothing.
+    /// The image of a deployment, or its chunk list, for its own node and a URL with its token.
     pub(crate) fn node_image(&self, peer: IpAddr, id: NodeId, path: &str) -> Option<FileGrant> {
         let node = self.requesting_node(peer, id)?;
         let own = own_path(image_info(node)?, &self.settings.http_url)?;
@@ -277,7 +266,7 @@ impl Rack {
         }
     }
 
-    /// The config drive of a deployment, likewise.
+    /// The config drive of a deployment, with the same restrictions.
     pub(crate) fn node_drive(&self, peer: IpAddr, id: NodeId, path: &str) -> Option<FileGrant> {
         let node = self.requesting_node(peer, id)?;
         let url = write_step_of(node)?.args.get("configdrive")?.as_str()?;
@@ -297,7 +286,7 @@ impl Rack {
         self.is_of_node(node, peer).then_some(node)
     }
 
-    /// What the addresses of the node's deployment hold and nobody else may read.
+    /// The tokens in the URLs of the node's deployment, which must stay secret.
     pub(crate) fn deployment_tokens(node: &Node) -> Vec<String> {
         let args = write_step_of(node).map(|step| &step.args);
         let urls = args.into_iter().flat_map(|args| {
@@ -312,7 +301,7 @@ impl Rack {
         urls.flatten().filter_map(path).collect()
     }
 
-    /// Brings the image in while the machine boots.
+    /// Fetches the image into the cache while the machine boots.
     pub(crate) fn fetch_early(&mut self, id: NodeId) {
         let Some(node) = self.records.node(id).cloned() else {
             return;
@@ -344,7 +333,7 @@ impl Rack {
         }
     }
 
-    /// The order as the agent gets it; none where it has to wait for its image.
+    /// The order as it is sent to the agent; none where it has to wait for its image.
     pub(crate) fn with_image(
         &mut self,
         now: Now,
@@ -371,7 +360,7 @@ impl Rack {
         };
         let raw = self.unpacked(&wanted.digest);
         let lacks_disk = wanted.format.is_packed() && raw.is_none();
-        // An image that failed is fetched once more; the agent gets it only if that succeeds.
+        // An image that failed is fetched once more; the agent waits until that succeeds.
         if lacks_disk || self.failure_of(&wanted.digest).is_some() {
             self.fill(wanted, true);
             self.hold_write(now, node);
@@ -381,7 +370,7 @@ impl Rack {
         Some(order)
     }
 
-    /// The disk that was in a packed image, if it is in the cache.
+    /// The disk that was unpacked from a packed image, if it is in the cache.
     fn unpacked(&self, digest: &Digest) -> Option<UnpackedImage> {
         let key = ImageKey(*digest).to_string();
         self.records.view.images.get(&key)?.raw
@@ -398,7 +387,7 @@ impl Rack {
         }
     }
 
-    /// A checksum file was read, or cannot be.
+    /// A checksum file was read, or could not be read.
     pub(crate) fn checksum_found(
         &mut self,
         now: Now,
@@ -424,7 +413,6 @@ impl Rack {
         }
     }
 
-    /// The digest that was in a checksum file becomes part of the deployment.
     fn set_image_digest(&mut self, now: Now, id: NodeId, digest: &Digest) {
         let Some(mut node) = self.records.node(id).map(|node| Node::clone(node)) else {
             return;
@@ -442,7 +430,7 @@ impl Rack {
         self.start_held_write(now, id);
     }
 
-    /// How it stands with an image: writes that waited for it go on or fail.
+    /// The state of an image changed: writes that waited for it continue or fail.
     pub(crate) fn resume_image_writes(&mut self, now: Now, news: &ImageStatus) {
         let digest = news.digest.to_string();
         let held = self.pending_writes.by_node.keys().copied();
@@ -478,7 +466,7 @@ impl Rack {
                 }
                 (ImageState::Complete, Some(PendingImageWrite::Retry(_))) => {
                     self.pending_writes.by_node.remove(&id);
-                    let why = "the image was checked in this box and is right; it is written again";
+                    let why = "the cached image was verified and is correct; the write is retried";
                     let why = why.to_owned();
                     self.events.push_back((id, NodeEvent::StepAgain { why }));
                 }
@@ -487,7 +475,7 @@ impl Rack {
         }
     }
 
-    /// Gives a step that waited, if the node still waits for it.
+    /// Sends a step that waited, if the node still waits for it.
     fn start_held_write(&mut self, now: Now, id: NodeId) {
         let Some(PendingImageWrite::Start) = self.pending_writes.by_node.get(&id) else {
             return;
@@ -515,7 +503,7 @@ impl Rack {
         }
     }
 
-    /// The node's job ends with the reason that the image has.
+    /// Ends the node's job with the error of its image.
     fn image_unusable(&mut self, id: NodeId, why: String) {
         self.events
             .push_back((id, NodeEvent::ImageUnusable { why }));
@@ -527,7 +515,7 @@ impl Rack {
         wanted.is_some_and(|wanted| wanted.format.is_packed())
     }
 
-    /// Why the image in the cache cannot be used now, if it cannot.
+    /// Why the image in the cache cannot be used now, if so.
     fn failure_of(&self, digest: &Digest) -> Option<String> {
         let news = self
             .records
@@ -537,11 +525,11 @@ impl Rack {
         news.state.failure().map(str::to_owned)
     }
 
-    /// A step of the agent failed. Where the image came through the cache and its bytes
-    /// are to blame, it is read through here and written again: whether it may be.
+    /// A step of the agent failed. If the bytes of a cached image are the cause, that image is
+    /// verified and written again. Returns whether the write may be retried.
     pub(crate) fn write_failed(&mut self, now: Now, id: NodeId, said: &str) -> bool {
         if let Some(PendingImageWrite::Retry(_)) = self.pending_writes.by_node.get(&id) {
-            // The agent only repeats what it said.
+            // The agent only repeats its report.
             return true;
         }
         let Some(node) = self.records.node(id).cloned() else {
@@ -584,13 +572,12 @@ impl Rack {
     }
 }
 
-/// The path in the image's address, if that is one of ours.
+/// The path in the image's URL, if that is a URL of this box.
 fn own_path<'a>(info: &'a Value, base: &str) -> Option<&'a str> {
     let url = info["urls"][0].as_str()?;
     url.strip_prefix(base).filter(|_| !base.is_empty())
 }
 
-/// What the operator gave as `image_source`; empty where nothing was given.
 pub(crate) fn image_source(node: &Node) -> &str {
     let source = node.instance_info.get("image_source");
     source.and_then(Value::as_str).unwrap_or_default()
@@ -601,12 +588,12 @@ fn write_step_of(node: &Node) -> Option<&JobStep> {
     steps.iter().find(|step| step.step == WRITE_IMAGE)
 }
 
-/// What the record of a node that is being deployed says of its image.
+/// The image information in the record of a node that is being deployed.
 pub(crate) fn image_info(node: &Node) -> Option<&Value> {
     write_step_of(node)?.args.get("image_info")
 }
 
-/// Compares secrets without telling by the time it takes where they differ.
+/// Compares secrets in a time that does not depend on where they differ.
 fn is_equal_constant_time(one: &str, other: &str) -> bool {
     let pairs = one.bytes().zip(other.bytes());
     one.len() == other.len() && pairs.fold(0, |differ, (one, other)| differ | (one ^ other)) == 0

@@ -1,4 +1,4 @@
-//! Images from elsewhere: the catalogue, and what becomes of them in the cache.
+//! Images from other servers: the catalogue, and their state in the cache.
 
 use std::path::{Component, Path};
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::image_deployment::image_info;
 use crate::{Rack, RackOutput};
 
 impl Rack {
-    /// What the catalogue says of the image of this name.
+    /// The catalogue entry of the image of this name.
     pub(crate) fn catalogued(&self, name: &str) -> Option<ImageSpec> {
         let resource = self.records.view.resource(ResourceKind::Image, name)?;
         ImageSpec::of_record(resource)
     }
 
-    /// A name means one image, and each can be fetched.
+    /// Checks that a name means one image, and that each image can be fetched.
     pub(crate) fn check_image(&self, resource: &Resource) -> Result<(), OrderRefusal> {
         let name = resource.name.as_deref().unwrap_or_default();
         if self.settings.images.find(name).is_some() {
-            let sentence = format!("An image with name {name} lies in the box's own directory.");
+            let sentence = format!("An image with name {name} is in the box's own directory.");
             return Err(OrderRefusal::new(RefusalKind::Conflict, sentence));
         }
         let of_kind = self.records.view.resources_of(ResourceKind::Image);
@@ -51,7 +51,7 @@ impl Rack {
         }
     }
 
-    /// Files of the box may be read that everybody can read anyway, and no others.
+    /// An image source on the box itself must be a file that all clients may read anyway.
     fn check_file(&self, url: &str) -> Result<(), OrderRefusal> {
         let Some(path) = url.strip_prefix("file://") else {
             return Ok(());
@@ -64,7 +64,7 @@ impl Rack {
         if plain && open.is_some_and(|root| path.starts_with(root)) {
             return Ok(());
         }
-        let sentence = format!("{url} is not below boot.files, where files for everybody are.");
+        let sentence = format!("{url} is not below boot.files, the directory of public files.");
         Err(OrderRefusal::new(RefusalKind::Invalid, sentence))
     }
 
@@ -84,7 +84,7 @@ impl Rack {
                 }
                 self.fill(wanted, false);
             }
-            // It is filled when its digest is known.
+            // It is fetched when its digest is known.
             (None, Some((url, name))) => {
                 self.pending_writes.fetch_after_checksum.insert(id);
                 self.find_checksum(url, name);
@@ -99,7 +99,7 @@ impl Rack {
         self.outputs.push(RackOutput::FillImage { wanted, urgent });
     }
 
-    /// Records whose digest was in this checksum file know it now.
+    /// Stores the digest in the records whose digest was in this checksum file.
     pub(crate) fn set_image_checksum(
         &mut self,
         now: Now,
@@ -138,7 +138,7 @@ impl Rack {
         }
     }
 
-    /// Tells the cache what must stay.
+    /// Sends the cache the list of images that it must not evict.
     pub(crate) fn pin_images(&mut self) {
         let pinned = |resource: &Resource| resource.fields.get("pinned") == Some(&true.into());
         let all = self.records.view.resources_of(ResourceKind::Image);
@@ -148,9 +148,9 @@ impl Rack {
         self.outputs.push(RackOutput::PinImages(digests));
     }
 
-    /// The record is gone; its bytes go too, unless another record means them.
+    /// The record was deleted; its bytes are deleted too, unless another record refers to them.
     pub(crate) fn drop_image(&mut self, now: Now, resource: &Resource) {
-        // What is wrong with it is nobody's trouble any more.
+        // Its faults do not matter any more.
         let name = resource.name.clone().unwrap_or_default();
         self.image_fault(now, (&name, digest_of(resource)), None);
         self.pending_writes
@@ -167,7 +167,7 @@ impl Rack {
         }
     }
 
-    /// An image that a node is being written with stays.
+    /// Refuses to delete an image that is being written to a node.
     pub(crate) fn check_unwritten(&self, resource: &Resource) -> Result<(), OrderRefusal> {
         let name = resource.name.as_deref().unwrap_or_default();
         let nodes = self.records.view.nodes.values();
@@ -182,13 +182,13 @@ impl Rack {
         Err(OrderRefusal::new(RefusalKind::Conflict, sentence))
     }
 
-    /// The records that mean these bytes.
+    /// The records that refer to these bytes.
     fn records_of(&self, digest: Digest) -> impl Iterator<Item = &Arc<Resource>> {
         let all = self.records.view.resources_of(ResourceKind::Image);
         all.filter(move |record| digest_of(record) == Some(digest))
     }
 
-    /// The same bytes may be had elsewhere under another name.
+    /// Adds the sources of other entries with the same bytes.
     fn with_all_sources(&self, mut wanted: ImageSpec) -> ImageSpec {
         let same = self.records_of(wanted.digest);
         let more: Vec<String> = same
@@ -202,7 +202,7 @@ impl Rack {
         wanted
     }
 
-    /// Something became of an image.
+    /// The state of an image in the cache changed.
     pub(crate) fn image_news(&mut self, now: Now, news: ImageStatus) {
         let image = news.name.clone();
         let digest = news.digest.to_string();
@@ -254,8 +254,8 @@ impl Rack {
         }
         self.boot_file_state_changed(&news, boots);
         if let ImageState::Wrong(why) = &news.state {
-            // Nothing that a machine or its agent does can help: jobs end now, and not
-            // after a boot and a failed write.
+            // No action of a machine or its agent can help: jobs end now, and not after a boot
+            // and a failed write.
             for id in self.users_of(&digest) {
                 let node = self.records.node(id);
                 if !node.is_some_and(|node| is_of_format(node, news.format)) {
@@ -272,8 +272,8 @@ impl Rack {
         }
     }
 
-    /// The bytes are here: faults of other entries that mean the same bytes in the same
-    /// format are over. An entry that claims another format keeps its fault.
+    /// The bytes are in the cache: faults of other entries for the same bytes in the same
+    /// format are cleared. An entry that claims another format keeps its fault.
     fn clear_faults_of_bytes(&mut self, now: Now, news: &ImageStatus) {
         let same = self.records_of(news.digest);
         let same = same.filter(|record| format_of(record) == news.format);
@@ -283,9 +283,8 @@ impl Rack {
         }
     }
 
-    /// Raises or clears the fault of one image. It belongs to the name together with the
-    /// digest: another file of the same name, or another entry with the same bytes, has its
-    /// own.
+    /// Raises or clears the fault of one image. The fault is identified by name and digest:
+    /// another file of the same name, or another entry with the same bytes, has its own.
     fn image_fault(
         &mut self,
         now: Now,
@@ -325,15 +324,15 @@ impl Rack {
     }
 }
 
-/// Whether the node's image is expected in this format: wrong bytes for one format may be right
-/// for another.
+/// Whether the node's image is expected in this format: bytes that are wrong for one format may
+/// be right for another.
 pub(crate) fn is_of_format(node: &Node, format: ImageFormat) -> bool {
     let info = image_info(node);
     let own = info.and_then(|info| ImageFormat::parse(info["disk_format"].as_str()?));
     own == Some(format)
 }
 
-/// What a catalogue entry says its bytes are.
+/// The format of a catalogue entry.
 fn format_of(resource: &Resource) -> ImageFormat {
     let format = resource.text("format").and_then(ImageFormat::parse);
     format.unwrap_or_default()

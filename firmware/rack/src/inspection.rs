@@ -1,4 +1,4 @@
-//! What an agent found in its machine: properties where none are known, ports for its
+//! The results of an agent's inspection: properties where none are set, ports for the machine's
 //! interfaces, and the inventory.
 
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ impl Rack {
             .only_owner(now, from, &findings.macs)
             .ok_or_else(Self::nothing_found)?;
         let mut node = self.require_node(id)?;
-        // Data are taken only for a node that is being inspected.
+        // Data are accepted only for a node that is being inspected.
         let phase = node.job.as_ref().map(|job| job.phase);
         let early =
             node.provision_state == ProvisionState::Inspecting && phase == Some(JobPhase::PowerOn);
@@ -61,7 +61,8 @@ impl Rack {
         Ok(OrderOutcome::Inspected(id))
     }
 
-    /// Whoever asked for the inspection learns why it came to nothing.
+    /// Notes why inspection data were refused, so that the operator sees why the inspection
+    /// failed.
     fn inspection_refused(&mut self, now: Now, from: IpAddr, document: &Value, why: &str) {
         let owner = self.only_owner(now, from, &trivet_inspect::addresses(document));
         let refused = RefusedAgent {
@@ -82,9 +83,10 @@ impl Rack {
         }
     }
 
-    /// A port for each interface that is nobody's yet and was heard on a network: what an
-    /// inventory only claims could be any machine's address. Only the one that the machine booted
-    /// from is known to boot; where that is not known, all may.
+    /// Creates a port for each interface that has none yet and whose frames this box has
+    /// received: an address that only the inventory contains could be any machine's. Only the
+    /// interface that the machine booted from is known to boot; where that is not known, all
+    /// may.
     fn make_ports(&mut self, now: Now, id: NodeId, findings: &InspectionResult) {
         for mac in &findings.macs {
             if self.records.view.macs.contains_key(mac) {
@@ -106,7 +108,7 @@ impl Rack {
                 created_at: now.wall,
                 updated_at: None,
             };
-            // A box that holds as many ports as it can does without this one.
+            // If the box holds the maximum of ports, this one is left out.
             if self.create_port(now, port).is_ok() {
                 self.note(now, Some(id), NoteKind::PortFound { mac: *mac });
             }
@@ -114,7 +116,7 @@ impl Rack {
     }
 }
 
-/// What was found and nobody has said: an operator knows better.
+/// What was found and is not set: values of an operator are not replaced.
 fn missing(node: &Node, found: JsonObject) -> JsonObject {
     let known = |key: &str| node.properties.get(key).filter(|value| !value.is_null());
     let text = |object: &JsonObject| object.get(CAPABILITIES)?.as_str().map(str::to_owned);

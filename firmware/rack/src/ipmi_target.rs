@@ -1,5 +1,5 @@
-//! How to reach a node's BMC, as its `driver_info` says. A value that cannot be
-//! honoured is refused: working with less than was asked for would surprise later.
+//! The address and login of a node's BMC, from its `driver_info`. A value that is not supported
+//! is refused: silently using less than was configured would cause errors later.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,8 +14,8 @@ const IPMI_PORT: u16 = 623;
 /// Hexadecimal digits of a BMC's key: twenty bytes (section 13.31).
 const KG_DIGITS: usize = 40;
 
-/// Where a node's BMC listens. Names are not resolved: the box may have no
-/// uplink, and a name that moves must not move power orders.
+/// Where a node's BMC listens. Names are not resolved: the box may have no uplink, and a change
+/// in the DNS must not redirect power orders.
 pub(crate) fn bmc_address(info: &JsonObject) -> Result<SocketAddr, PowerError> {
     let missing = |missing| PowerError::NotConfigured { missing };
     let address: IpAddr = info
@@ -35,7 +35,7 @@ pub(crate) fn bmc_address(info: &JsonObject) -> Result<SocketAddr, PowerError> {
     Ok(SocketAddr::new(address, port))
 }
 
-/// Whom to log in as, and how.
+/// User name, password, privilege level and cipher suite for the login.
 pub(crate) fn target(info: &JsonObject) -> Result<IpmiTarget, PowerError> {
     let text = |key: &str, missing| match info.get(key) {
         None | Some(Value::Null) => Ok(Vec::new()),
@@ -43,10 +43,10 @@ pub(crate) fn target(info: &JsonObject) -> Result<IpmiTarget, PowerError> {
         Some(_) => Err(PowerError::NotConfigured { missing }),
     };
     Ok(IpmiTarget {
-        username: text("ipmi_username", "an ipmi_username that is a text")?,
+        username: text("ipmi_username", "an ipmi_username that is a string")?,
         password: text(
             "ipmi_password",
-            "an ipmi_password that is a text (in quotes)",
+            "an ipmi_password that is a string (in quotes)",
         )?,
         kg: kg_key(info)?,
         suite: suite(info)?,
@@ -78,15 +78,15 @@ fn suite(info: &JsonObject) -> Result<Option<IpmiCipherSuite>, PowerError> {
     let missing = match number.and_then(IpmiCipherSuite::from_number) {
         Some(IpmiCipherSuite::Plain) if !allows_cipher_suite_0(info) => {
             "ipmi_allow_cipher_suite_0 = true: without it ipmi_cipher_suite 0 is not used, because \
-             anybody on the network could switch the machine then"
+             any host on the network could then switch the machine"
         }
         Some(suite) => return Ok(Some(suite)),
-        None => "an ipmi_cipher_suite of 17 or 3 (this box speaks no other, but for 0)",
+        None => "an ipmi_cipher_suite of 17 or 3 (this box supports no other except 0)",
     };
     Err(PowerError::NotConfigured { missing })
 }
 
-/// Whether the operator wants suite 0 in spite of what it is.
+/// Whether the operator allows cipher suite 0 although it authenticates nothing.
 fn allows_cipher_suite_0(info: &JsonObject) -> bool {
     match info.get("ipmi_allow_cipher_suite_0") {
         Some(Value::Bool(yes)) => *yes,
@@ -95,7 +95,7 @@ fn allows_cipher_suite_0(info: &JsonObject) -> bool {
     }
 }
 
-/// Whether IPMI 1.5 is to be spoken; 2.0 is where nothing is said.
+/// Whether IPMI 1.5 is used; the default is 2.0.
 fn is_ipmi_1_5(info: &JsonObject) -> Result<bool, PowerError> {
     let missing = "an ipmi_protocol_version of 2.0 or 1.5";
     match info.get("ipmi_protocol_version") {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_it_is_the_administrator_with_any_suite() {
+    fn the_default_is_administrator_with_any_suite() {
         let target = read("ipmi_username", json!("admin")).unwrap();
         assert_eq!(target.username, b"admin");
         assert_eq!(target.privilege, IpmiPrivilege::Administrator);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_protects_nothing_wants_to_be_insisted_on() {
+    fn cipher_suite_0_must_be_allowed_explicitly() {
         let with = |insists: Value| {
             target(&JsonObject::from_iter([
                 ("ipmi_cipher_suite".to_owned(), json!(0)),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_protocol_is_spoken_where_it_is_asked_for() {
+    fn ipmi_1_5_is_used_where_it_is_configured() {
         for (value, old) in [
             (json!("1.5"), true),
             (json!(1.5), true),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_honoured_is_named() {
+    fn unsupported_values_are_named() {
         for (key, value) in [
             ("ipmi_password", json!(1234)),
             ("ipmi_username", json!(true)),

@@ -1,4 +1,4 @@
-//! Lines to BMCs that speak IPMI.
+//! Sessions with BMCs that use IPMI.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -11,23 +11,23 @@ use trivet_model::{
 
 use crate::ipmi_target::{bmc_address, target};
 
-/// One session per BMC that has been spoken to.
+/// One session for each BMC that was used.
 pub(crate) struct IpmiTransport {
     pace: IpmiTiming,
     sessions: BTreeMap<NodeId, IpmiNodeSession>,
     by_address: BTreeMap<SocketAddr, NodeId>,
     deadlines: BTreeSet<(Tick, NodeId)>,
-    /// Lines that may have something to send or an answer to give.
+    /// Sessions that may have something to send or a reply to deliver.
     ready: VecDeque<NodeId>,
-    /// Orders and errands whose line went away under them.
+    /// Orders and BMC requests whose session was removed while they ran.
     lost_orders: VecDeque<(NodeId, (PowerOrder, Tick))>,
     lost_bmc_requests: VecDeque<(NodeId, u64)>,
-    /// Last words to BMCs.
+    /// Logout messages to BMCs.
     logout_datagrams: VecDeque<(SocketAddr, Vec<u8>)>,
     numbers: u64,
 }
 
-/// Whose answer, to what and when that was asked, and the answer.
+/// The node, the order and when it was sent, and the reply.
 type IpmiOrderReply = (NodeId, (PowerOrder, Tick), Result<PowerAnswer, PowerError>);
 
 struct IpmiNodeSession {
@@ -35,7 +35,7 @@ struct IpmiNodeSession {
     /// What the session was made from: a change of `driver_info` makes a new one.
     info: JsonObject,
     session: IpmiSession,
-    /// What was asked under each number, and when.
+    /// The order under each number, and when it was sent.
     orders: BTreeMap<u64, (PowerOrder, Tick)>,
     bmc_requests: BTreeSet<u64>,
     deadline: Option<Tick>,
@@ -76,7 +76,7 @@ impl IpmiTransport {
         Ok(())
     }
 
-    /// Takes an errand; its findings come out of [`Lines::findings`] under its number.
+    /// Queues a BMC request; [`Self::bmc_reply`] returns its reply under the same number.
     pub(crate) fn send_bmc_request(
         &mut self,
         now: Tick,
@@ -108,8 +108,8 @@ impl IpmiTransport {
     fn open(&mut self, node: &Node, entropy: &mut dyn Entropy) -> Result<(), PowerError> {
         self.remove(node.id, entropy);
         let address = bmc_address(&node.driver_info)?;
-        // Two nodes with one BMC address would hear each other's answers. A session without
-        // work is one of a node whose driver_info was changed since: it gives way.
+        // Two nodes with one BMC address would receive each other's replies. A session without
+        // work belongs to a node whose driver_info was changed since: it is replaced.
         if let Some(&other) = self.by_address.get(&address) {
             let is_idle =
                 |line: &IpmiNodeSession| line.orders.is_empty() && line.bmc_requests.is_empty();
@@ -133,7 +133,7 @@ impl IpmiTransport {
         Ok(())
     }
 
-    /// Who waits is told, and so is the BMC.
+    /// Removes a session: its orders fail, and the BMC receives a logout.
     pub(crate) fn remove(&mut self, id: NodeId, entropy: &mut dyn Entropy) {
         let Some(mut line) = self.sessions.remove(&id) else {
             return;
@@ -187,7 +187,7 @@ impl IpmiTransport {
         }
     }
 
-    /// The next answer of any BMC: whose, to what and when that was asked.
+    /// The next reply of any BMC: the node, the order and when it was sent.
     pub(crate) fn answer(&mut self) -> Option<IpmiOrderReply> {
         if let Some((id, order)) = self.lost_orders.pop_front() {
             return Some((id, order, Err(driver_info_changed())));
@@ -205,7 +205,7 @@ impl IpmiTransport {
         None
     }
 
-    /// The next errand that any BMC is done with.
+    /// The next finished BMC request of any BMC.
     pub(crate) fn bmc_reply(&mut self) -> Option<(NodeId, u64, Result<BmcReply, PowerError>)> {
         if let Some((id, number)) = self.lost_bmc_requests.pop_front() {
             return Some((id, number, Err(driver_info_changed())));
@@ -253,10 +253,10 @@ impl IpmiTransport {
     }
 }
 
-/// What is said of an order or errand whose line went away under it.
+/// The error of an order or BMC request whose session was removed while it ran.
 pub(crate) fn driver_info_changed() -> PowerError {
     PowerError::Host {
-        said: "driver_info changed while its BMC was asked; ask again".to_owned(),
+        said: "driver_info changed during a request to the BMC; retry".to_owned(),
         lasting: false,
     }
 }

@@ -1,5 +1,4 @@
-//! The networks: addresses for machines, who else serves there, who is unknown, and
-//! what is wrong.
+//! The networks: leases for machines, other DHCP servers, unknown machines, and faults.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -16,27 +15,27 @@ use trivet_model::{
 use crate::bounds::PORTS_MAX;
 use crate::{Rack, RackOutput, Settings};
 
-/// How many addresses that nodes have from other servers are remembered. Ours.
+/// How many leases of nodes from other servers are remembered. Ours.
 const FOREIGN_LEASES_MAX: usize = PORTS_MAX;
 
-/// How many strangers are noted one by one in [`STRANGERS_NOTED_MS`]. Ours.
+/// How many unknown machines are noted one by one in [`UNKNOWN_MACHINES_NOTED_MS`]. Ours.
 pub(crate) const UNKNOWN_MACHINES_NOTED_MAX: u32 = 20;
 
-/// After this long strangers are noted one by one again. Ours.
+/// After this time unknown machines are noted one by one again. Ours.
 pub(crate) const UNKNOWN_MACHINES_NOTED_MS: u64 = 60_000;
 
-/// What is known of the networks and stands neither on flash nor in the view.
+/// The state of the networks that is neither on flash nor in the view.
 #[derive(Default)]
 pub(crate) struct DhcpNetworkState {
-    /// What nodes have from other servers, both ways.
+    /// Leases of nodes from other servers, in both directions.
     foreign_leases: BTreeMap<MacAddr, Ipv4Addr>,
     foreign_lease_holders: BTreeMap<Ipv4Addr, MacAddr>,
-    /// Ranges that were told to be full.
+    /// Ranges that were reported as full.
     exhausted: Vec<(Ipv4Addr, Ipv4Addr)>,
     unknown_machines: UnknownMachineNoteCount,
 }
 
-/// How many strangers were noted, and how many were not.
+/// How many unknown machines were noted, and how many were not.
 #[derive(Default)]
 struct UnknownMachineNoteCount {
     until: Tick,
@@ -45,12 +44,12 @@ struct UnknownMachineNoteCount {
 }
 
 impl DhcpNetworkState {
-    /// When there is something to say of strangers.
+    /// When the number of suppressed unknown machines is noted.
     pub(crate) fn deadline(&self) -> Option<Tick> {
         (self.unknown_machines.suppressed > 0).then_some(self.unknown_machines.until)
     }
 
-    /// Who has this address from another server.
+    /// The machine that has this address from another server.
     pub(crate) fn holder(&self, address: Ipv4Addr) -> Option<MacAddr> {
         self.foreign_lease_holders.get(&address).copied()
     }
@@ -90,7 +89,7 @@ impl HostDirectory for PortHostDirectory<'_> {
     }
 }
 
-/// The links for readers, with nobody heard on them yet.
+/// The links for readers, before any message was received on them.
 pub(crate) fn links(settings: &Settings) -> impl Iterator<Item = (LinkId, Arc<LinkView>)> {
     let links = settings.dhcp.iter().flat_map(|dhcp| &dhcp.links);
     (0..).map(LinkId).zip(links).map(|(id, link)| {
@@ -162,7 +161,8 @@ impl Rack {
         }
     }
 
-    /// A flood of invented machines is a line, not a log.
+    /// Notes an unknown machine. A flood of invented machines becomes one note with their
+    /// number.
     fn handle_unknown_machine(&mut self, now: Now, client: ClientSeen) {
         let mac = client.mac;
         let seen_at = now.wall;
@@ -185,7 +185,7 @@ impl Rack {
         }
     }
 
-    /// How many strangers were not noted, when their time is over.
+    /// Notes how many unknown machines were suppressed, at the end of the interval.
     pub(crate) fn note_suppressed_unknown_machines(&mut self, now: Now) {
         let noted = &mut self.lan.unknown_machines;
         if now.tick < noted.until {
@@ -199,7 +199,7 @@ impl Rack {
         }
     }
 
-    /// Addresses whose time is over are free again.
+    /// Frees the addresses of expired leases.
     pub(crate) fn expire_leases(&mut self, now: Now) {
         if let Some(dhcp) = &mut self.dhcp
             && dhcp.deadline().is_some_and(|at| at <= now.tick)
@@ -219,8 +219,8 @@ impl Rack {
         }
     }
 
-    /// What flash holds of leases, at the start. Those that no subnet of ours can
-    /// hold any more are forgotten.
+    /// Restores the leases from flash, at start. Leases outside all present subnets are
+    /// dropped.
     pub(crate) fn restore_leases(&mut self, now: Now) {
         let Some(dhcp) = &mut self.dhcp else { return };
         let view = &self.records.view;
@@ -232,7 +232,7 @@ impl Rack {
         }
     }
 
-    /// Somebody answers for an address: another server, or who should not have it.
+    /// A machine claims an address by ARP: another server, or a machine without a lease for it.
     pub(crate) fn handle_arp_claim(
         &mut self,
         now: Now,
@@ -295,7 +295,7 @@ impl Rack {
         }
     }
 
-    /// Tells which ranges are full, and which are no longer.
+    /// Raises and clears the faults of full ranges.
     fn check_pools(&mut self, now: Now) {
         let Some(dhcp) = &self.dhcp else { return };
         let full: Vec<_> = dhcp.exhausted().collect();
@@ -311,8 +311,8 @@ impl Rack {
     }
 }
 
-/// Keeps a server in mind, in place of the one that was not heard for longest if
-/// there are too many. What was known of it.
+/// Stores a server, in place of the one that was silent for longest if there are too many.
+/// Returns its former entry.
 fn remember(link: &mut LinkView, now: Now, heard: DhcpForeignServer) -> Option<ForeignServer> {
     let place = link
         .foreign
@@ -327,7 +327,7 @@ fn remember(link: &mut LinkView, now: Now, heard: DhcpForeignServer) -> Option<F
         Ok(at) => {
             let before = link.foreign[at].clone();
             server.mac = server.mac.or(before.mac);
-            // Who gives addresses at all is no proxy.
+            // A server that leases addresses is not a proxy.
             server.proxy &= before.proxy;
             link.foreign[at] = server;
             Some(before)

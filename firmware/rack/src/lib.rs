@@ -1,10 +1,9 @@
-//! The composition: all rooms as one machine, `handle(now, input, outbox)`.
+//! The composition of all crates into one state machine, `handle(now, input, outbox)`.
 //!
-//! The only crate that knows every room, and it knows no protocol constant.
-//! The shell gives it a batch of inputs, makes the changes in the [`Outbox`]
-//! durable, and only then lets the outputs out: nothing is promised before the
-//! record behind it is on flash. After each batch [`Rack::view`] is a snapshot
-//! for readers.
+//! This is the only crate that depends on every other one, and it contains no protocol
+//! constant. The shell passes it a batch of inputs, makes the changes in the [`Outbox`]
+//! durable, and only then sends the outputs: nothing is acknowledged before its record is on
+//! flash. After each batch [`Rack::view`] is a snapshot for readers.
 
 mod advertised_addresses;
 mod agents;
@@ -71,7 +70,7 @@ use trivet_model::{
     ApiCaller, BoxFault, LinkId, MacAddr, NodeId, Note, OrderOutcome, OrderRefusal, RackOrder,
 };
 
-/// What the rack is told at start.
+/// The settings of the rack, fixed at start.
 #[derive(Clone)]
 pub struct Settings {
     /// DHCP, if it is on.
@@ -80,35 +79,35 @@ pub struct Settings {
     pub api_url: String,
     /// Where nodes reach boot files and images, without a slash at the end.
     pub http_url: String,
-    /// What of these listens on every address.
+    /// Which of these services listen on every address.
     pub wildcard_listeners: WildcardListeners,
-    /// The images of this box.
+    /// The images in the box's own directory.
     pub images: trivet_images::ImageCatalogue,
-    /// Images from elsewhere are fetched through the cache of this box.
+    /// Images from other servers are fetched through the cache of this box.
     pub cache: bool,
-    /// Where things lie on disk.
+    /// Paths of files and directories.
     pub files: RackFilePaths,
-    /// What the operator adds to the agent's kernel line.
+    /// The operator's additions to the agent's kernel command line.
     pub kernel_args: String,
-    /// Told to agents at lookup.
+    /// In seconds; sent to agents at lookup.
     pub heartbeat_timeout_s: u64,
-    /// From where agents may call.
+    /// From which addresses agents may call.
     pub agent_addresses: AgentAddresses,
-    /// How long and how often jobs wait and try.
+    /// Time-outs and numbers of retries of jobs.
     pub limits: NodeLimits,
-    /// How a BMC is asked again.
+    /// When requests to a BMC are repeated.
     pub pace: IpmiTiming,
-    /// How often power states are read that nobody asks for; none is never.
+    /// How often the power states of idle nodes are read, in ms; none is never.
     pub power_sync_interval_ms: Option<u64>,
     /// How many machines boot from the network at once.
     pub boots_at_once: BootLimitRule,
     /// Hardware types that are enabled.
     pub hardware: Vec<String>,
-    /// What the shell found wrong at its start: it stands until the next one.
+    /// Faults that the shell found at its start: they stay until the next start.
     pub faults: Vec<BoxFault>,
 }
 
-/// Where files lie. A file that is not named is not served.
+/// Paths of the files to serve. A file that is not named is not served.
 #[derive(Clone, Debug, Default)]
 pub struct RackFilePaths {
     /// The agent's kernel.
@@ -117,13 +116,13 @@ pub struct RackFilePaths {
     pub ramdisk: Option<PathBuf>,
     /// Another server boots the agent on the nodes; none is served here.
     pub agent_from_other_server: bool,
-    /// Images.
+    /// The directory of images.
     pub images: Option<PathBuf>,
-    /// Loaders.
+    /// The directory of boot loaders.
     pub loaders: Option<PathBuf>,
-    /// The operator's own.
+    /// The directory of the operator's own files.
     pub operator: Option<PathBuf>,
-    /// The directory of the store and the keys: of it only images are ever served.
+    /// The directory of the store and the keys: only its images are ever served.
     pub data: Option<PathBuf>,
 }
 
@@ -134,165 +133,165 @@ pub struct RefusedAgent {
     pub from: IpAddr,
     /// The node that it names, if it names one.
     pub node: Option<NodeId>,
-    /// What it wanted, such as `lookup`.
+    /// The kind of request, such as `lookup`.
     pub request: &'static str,
-    /// Why.
+    /// The reason, for the note.
     pub why: String,
 }
 
-/// Something that reached the box.
+/// An input: something that the box received.
 #[derive(Debug)]
 pub enum RackInput {
-    /// The box has started: every node re-derives its orders.
+    /// The box has started: every node repeats its pending orders.
     Started,
-    /// A caller of the API wants something changed.
+    /// A caller of the API requests a change.
     Order {
-        /// Comes back with the answer.
+        /// Returned with the reply.
         ticket: u64,
-        /// Who, and from where.
+        /// The caller's identity and address.
         caller: Arc<ApiCaller>,
-        /// What.
+        /// The requested change.
         order: RackOrder,
     },
     /// A DHCP message.
     Dhcp {
-        /// Where it came in.
+        /// The interface that received it, with its addresses.
         arrival: dhcp::DhcpArrival,
         /// The datagram's payload.
         bytes: Vec<u8>,
     },
-    /// A machine says that an address is its own (an ARP answer).
+    /// A machine claims an address (an ARP reply).
     ArpClaimed {
-        /// Where it was heard.
+        /// The link that received it.
         link: LinkId,
-        /// The address.
+        /// The claimed address.
         address: Ipv4Addr,
-        /// The machine.
+        /// The hardware address of the machine.
         mac: MacAddr,
     },
     /// A datagram from a BMC.
     Bmc {
-        /// From where.
+        /// The address of the BMC.
         from: SocketAddr,
-        /// The payload.
+        /// The datagram's payload.
         bytes: Vec<u8>,
     },
-    /// An agent answered a call, or did not.
+    /// An agent replied to a call, or did not.
     AgentAnswered {
-        /// Of which node.
+        /// The node of the agent.
         node: NodeId,
-        /// Which call.
+        /// The number of the call.
         call: u64,
-        /// Status and body, or what the connection said.
+        /// Status and body, or the error of the connection.
         result: Result<(u16, Vec<u8>), String>,
     },
-    /// A command line on a host has ended, or could not be run.
+    /// A command on an SSH host has ended, or could not be run.
     SshAnswered {
-        /// For which node.
+        /// The node that the command is for.
         node: NodeId,
-        /// Which run.
+        /// The number of the run.
         run: u64,
-        /// What came of it, or why it did not run.
+        /// Its output, or why it did not run.
         result: Result<ssh::SshCommandOutput, String>,
     },
-    /// A Redfish BMC answered a request, or did not.
+    /// A Redfish BMC replied to a request, or did not.
     RedfishAnswered {
-        /// For which node.
+        /// The node that the request is for.
         node: NodeId,
-        /// Which request.
+        /// The number of the request.
         call: u64,
-        /// What it answered, or why there is no answer.
+        /// Its response, or why there is none.
         result: Result<bmc_redfish::RedfishResponse, bmc_redfish::RedfishTransportError>,
     },
-    /// Somebody asks for a file.
+    /// A client requests a file.
     FileRequested {
-        /// Comes back with the answer.
+        /// Returned with the reply.
         ticket: u64,
-        /// By which door.
+        /// The protocol of the request.
         protocol: FileServerProtocol,
-        /// Who asks.
+        /// The client's address.
         peer: IpAddr,
-        /// The path as it came.
+        /// The path as received.
         path: String,
     },
-    /// A file that was granted goes out.
+    /// A file is being sent, or was sent.
     FileSent {
-        /// To whom.
+        /// The client's address.
         peer: IpAddr,
-        /// By which door.
+        /// The protocol of the request.
         protocol: FileServerProtocol,
-        /// The path as it came.
+        /// The path as received.
         path: String,
-        /// Bytes so far.
+        /// Bytes sent so far.
         sent: u64,
-        /// Bytes that were asked for.
+        /// Bytes that were requested.
         requested: u64,
-        /// Time so far.
+        /// Milliseconds so far.
         took_ms: u64,
-        /// No more will follow.
+        /// The transfer has ended.
         ended: bool,
     },
     /// A request for a file was answered with an error.
     FileRefused {
-        /// To whom.
+        /// The client's address.
         peer: IpAddr,
-        /// By which door.
+        /// The protocol of the request.
         protocol: FileServerProtocol,
-        /// The path as it came.
+        /// The path as received.
         path: String,
-        /// The protocol's answer, such as `404 Not Found`.
+        /// The error of the protocol, such as `404 Not Found`.
         answer: &'static str,
-        /// Why.
+        /// The reason, for the note.
         why: String,
     },
     /// A request of an agent was refused before it became an order.
     AgentRefused(RefusedAgent),
-    /// Something became of an image in the cache.
+    /// The state of an image in the cache changed.
     Image(Box<ImageStatus>),
-    /// The answer to [`Output::FindSum`].
+    /// The reply to [`RackOutput::FindChecksum`].
     ChecksumFound {
-        /// Of which checksum file.
+        /// The URL of the checksum file.
         url: String,
-        /// Of which file.
+        /// The name of the file in it.
         name: String,
-        /// The digest, or a sentence why there is none.
+        /// The digest, or a sentence that says why there is none.
         result: Result<trivet_model::Digest, String>,
     },
-    /// The answer to [`Output::FetchBootFile`].
+    /// The reply to [`RackOutput::FetchBootFile`].
     BootFileFetched {
-        /// Of which URL.
+        /// The requested URL.
         url: String,
-        /// What is in the cache now, or a sentence why nothing is.
+        /// The file in the cache, or a sentence that says why there is none.
         result: Result<FetchedFile, String>,
     },
-    /// What is kept of the logs of a node's agents.
+    /// The stored logs of a node's agents.
     Logs {
-        /// Of which node.
+        /// The node of the agents.
         node: NodeId,
-        /// All that is kept, oldest first.
+        /// All stored bundles, oldest first.
         bundles: Vec<LogBundle>,
-        /// What became of a collection, if there was one: how the new bundle is called, or
-        /// why there is none.
+        /// The result of a collection, if there was one: the name of the new bundle, or why
+        /// there is none.
         collected: Option<Result<String, String>>,
     },
-    /// The store refused a record of this node as too large, and no caller was to blame: what
-    /// its machine told was.
+    /// The store refused a record of this node as too large, and the cause was not an API
+    /// request but data from its machine.
     RecordTooLarge(NodeId),
     /// Time has passed: [`Rack::deadline`] may be due.
     Tick,
 }
 
-/// How a file leaves the box.
+/// The protocol by which a file is sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum FileServerProtocol {
-    /// By TFTP.
+    /// TFTP (RFC 1350).
     Tftp,
-    /// By HTTP.
+    /// HTTP.
     Http,
 }
 
 impl FileServerProtocol {
-    /// The protocol's name.
+    /// The protocol's name, for logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tftp => "TFTP",
@@ -301,150 +300,151 @@ impl FileServerProtocol {
     }
 }
 
-/// Something that must leave the box, after the batch's changes are durable.
+/// An output: something to send or do after the batch's changes are durable.
 #[derive(Debug)]
 pub enum RackOutput {
-    /// The answer to [`Input::Order`]. It comes with the same input, except that to
-    /// a vendor method, which comes when the BMC or the agent has answered.
+    /// The reply to [`RackInput::Order`]. It follows in the same batch, except for a vendor
+    /// method, where it follows the reply of the BMC or the agent.
     Reply {
-        /// The order's.
+        /// The ticket of the order.
         ticket: u64,
-        /// How it went.
+        /// The outcome, or why it was refused.
         result: Result<OrderOutcome, OrderRefusal>,
     },
-    /// The answer to [`Input::FileAsked`].
+    /// The reply to [`RackInput::FileRequested`].
     File {
-        /// The question's.
+        /// The ticket of the request.
         ticket: u64,
         /// What to send; none where there is no such file.
         grant: Option<FileGrant>,
     },
     /// A DHCP message to send.
     Dhcp {
-        /// By which way.
+        /// The link to send it on.
         link: LinkId,
-        /// From this address of ours.
+        /// The source address, one of ours.
         local: Ipv4Addr,
-        /// Where to.
+        /// The destination address.
         to: DhcpDestination,
         /// The payload.
         bytes: Vec<u8>,
     },
-    /// Ask on the wire who has an address (an ARP probe), or only listen for it where
-    /// nothing is said. An answer comes as [`Input::Claimed`]; silence says nothing.
+    /// Send an ARP probe for an address, or only listen for it on a link where nothing is sent.
+    /// A reply arrives as [`RackInput::ArpClaimed`]; no reply has no meaning.
     Probe {
-        /// Where.
+        /// The link to probe on.
         link: LinkId,
-        /// Which.
+        /// The address to probe.
         address: Ipv4Addr,
     },
     /// A datagram to a BMC.
     Bmc {
-        /// Where to.
+        /// The BMC's address.
         to: SocketAddr,
-        /// The payload.
+        /// The datagram's payload.
         bytes: Vec<u8>,
     },
-    /// A call to an agent. It is always answered by [`Input::AgentAnswered`].
+    /// A call to an agent. It always ends with [`RackInput::AgentAnswered`].
     CallAgent {
-        /// Of which node.
+        /// The node of the agent.
         node: NodeId,
-        /// Which call.
+        /// The number of the call.
         call: u64,
-        /// Where the agent listens.
+        /// The URL at which the agent listens.
         url: String,
-        /// Its certificate, the only one to trust.
+        /// The agent's certificate, the only one to trust.
         verify_ca: Option<String>,
-        /// What to ask.
+        /// The request to send.
         request: AgentHttpRequest,
     },
-    /// Collect an agent's logs and keep them. It is always answered by [`Input::Logs`].
+    /// Collect an agent's logs and store them. It always ends with [`RackInput::Logs`].
     CollectLogs {
-        /// Of which node.
+        /// The node of the agent.
         node: NodeId,
-        /// Where the agent listens.
+        /// The URL at which the agent listens.
         url: String,
-        /// Its certificate, the only one to trust.
+        /// The agent's certificate, the only one to trust.
         verify_ca: Option<String>,
-        /// What to ask.
+        /// The request to send.
         request: AgentHttpRequest,
-        /// What must not be kept.
+        /// The token to redact from the logs.
         token: SecretText,
     },
-    /// The node is gone: so are its logs.
+    /// Delete the logs of this node, which was deleted.
     DropLogs(NodeId),
-    /// A command line for another host. It is always answered by
-    /// [`Input::SshAnswered`], within [`ssh::RUN_TIMEOUT_MS`].
+    /// A command for an SSH host. It always ends with [`RackInput::SshAnswered`], within
+    /// [`ssh::RUN_TIMEOUT_MS`].
     Ssh {
-        /// For which node.
+        /// The node that the command is for.
         node: NodeId,
-        /// Which run.
+        /// The number of the run.
         run: u64,
-        /// Which host, and how to log in.
+        /// The host, and how to log in.
         target: Box<ssh::SshTarget>,
-        /// The line for its shell.
+        /// The command line for the host's shell.
         command: String,
     },
-    /// A request to a Redfish BMC. It is always answered by [`Input::RedfishAnswered`],
-    /// within [`bmc_redfish::REQUEST_TIMEOUT_MS`].
+    /// A request to a Redfish BMC. It always ends with [`RackInput::RedfishAnswered`], within
+    /// [`bmc_redfish::REQUEST_TIMEOUT_MS`].
     Redfish {
-        /// For which node.
+        /// The node that the request is for.
         node: NodeId,
-        /// Which request.
+        /// The number of the request.
         call: u64,
-        /// Which BMC, and whom to believe that it is.
+        /// The BMC, and how to verify its certificate.
         target: Box<bmc_redfish::RedfishTarget>,
-        /// What to ask.
+        /// The request to send.
         request: Box<bmc_redfish::RedfishRequest>,
     },
-    /// Bring this image into the cache, if it is not there.
+    /// Fetch this image into the cache, if it is not there.
     FillImage {
-        /// Which.
+        /// The image to fetch.
         wanted: Box<trivet_images::ImageSpec>,
-        /// Somebody waits for it: no hours are kept. How it ended is always told then.
+        /// A client waits for it: the allowed download hours are ignored, and the result is
+        /// always reported.
         urgent: bool,
     },
-    /// Read an image of the cache through, and mend it. How it ended is always told.
+    /// Verify all bytes of an image in the cache, and repair it. The result is always reported.
     CheckImage(Box<trivet_images::ImageSpec>),
-    /// Find the digest of the file of this name in a checksum file. It is always
-    /// answered by [`Input::SumFound`].
+    /// Find the digest of the file of this name in a checksum file. It always ends with
+    /// [`RackInput::ChecksumFound`].
     FindChecksum {
-        /// Where the checksum file is.
+        /// The URL of the checksum file.
         url: String,
         /// The file's name.
         name: String,
     },
-    /// Fetch the file at this URL into the cache, unless it is there and has not changed. It is
-    /// always answered by [`Input::BootFileFetched`]; until then no second one is given for the
-    /// same URL.
+    /// Fetch the file at this URL into the cache, unless it is there and has not changed. It
+    /// always ends with [`RackInput::BootFileFetched`]; until then no second one is sent for
+    /// the same URL.
     FetchBootFile {
-        /// Where it is.
+        /// The URL of the file.
         url: String,
-        /// What its bytes are.
+        /// The format of its bytes.
         format: trivet_images::ImageFormat,
     },
-    /// These images stay in the cache whatever comes; all others may go.
+    /// These images must stay in the cache; all others may be evicted.
     PinImages(Vec<trivet_model::Digest>),
-    /// Nobody wants the image of this digest any more.
+    /// No record refers to the image of this digest any more.
     DropImage(trivet_model::Digest),
-    /// Something happened: log it.
+    /// An event to log.
     Note {
-        /// What.
+        /// The event.
         note: Note,
-        /// How to call the node, if it concerns one.
+        /// The name of the node in the log, if it concerns one.
         label: Option<String>,
     },
 }
 
-/// What to send.
+/// The content of a reply to a request for a file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum FileGrant {
     /// These bytes.
     Bytes(Vec<u8>),
     /// The first of these files that exists, below the directory it is named with.
     File(Vec<ConfinedFile>),
-    /// A file that the settings name by its whole path: a symbolic link is followed wherever it
-    /// leads, except into the data directory.
+    /// A file that the settings name by its whole path: a symbolic link is followed to any
+    /// target outside the data directory.
     NamedFile {
         /// The file, or a link to it.
         file: PathBuf,
@@ -453,38 +453,38 @@ pub enum FileGrant {
     },
     /// This image, from the cache.
     Image(Box<trivet_images::ImageSpec>),
-    /// The chunk list of this image, if it is whole.
+    /// The chunk list of this image, if it is complete.
     ChunkList(Box<trivet_images::ImageSpec>),
-    /// Nothing yet, for the reason that this sentence gives; a later request may get it.
+    /// Nothing yet, for the reason in this sentence; a later request may succeed.
     Unavailable(String),
 }
 
-/// A file that was fetched by its URL alone and is whole in the cache.
+/// A file that was fetched by its URL alone and is complete in the cache.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FetchedFile {
-    /// The digest that it has.
+    /// The digest of its bytes.
     pub digest: trivet_model::Digest,
-    /// Why it is a copy that was fetched earlier and could not be compared with its source, if
-    /// so: the whole sentence.
+    /// Set if it is an earlier copy that could not be compared with its source: the whole
+    /// sentence for the note.
     pub old: Option<String>,
     /// The source sent an `ETag` or `Last-Modified`, so that the next fetch compares only.
     pub has_validator: bool,
 }
 
-/// A file and the directory it must not leave.
+/// A file and the directory that confines it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ConfinedFile {
-    /// The directory; symbolic links may not lead out of it.
+    /// The directory; symbolic links may not point out of it.
     pub root: PathBuf,
     /// The file.
     pub file: PathBuf,
 }
 
-/// What a batch of inputs leaves to do: first the changes, then the outputs.
+/// The results of a batch of inputs: first make the changes durable, then send the outputs.
 #[derive(Debug, Default)]
 pub struct Outbox {
     /// To be made durable, all or none.
     pub changes: Vec<StoreChange>,
-    /// To be let out after that, in this order.
+    /// To be sent after that, in this order.
     pub outputs: Vec<RackOutput>,
 }

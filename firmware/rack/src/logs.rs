@@ -1,4 +1,5 @@
-//! Agents' logs: when they are collected, and what is kept of them. The bytes never come here.
+//! Agents' logs: when they are collected, and what is stored of them. Their bytes are handled
+//! by the shell.
 
 use trivet_model::secret::SecretText;
 use trivet_model::view::LogBundle;
@@ -9,17 +10,17 @@ use crate::{Rack, RackOutput};
 /// Whether an agent's logs are being collected.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum LogCollection {
-    /// They are not.
+    /// No collection.
     #[default]
     None,
-    /// They are.
+    /// A collection is under way.
     UnderWay,
-    /// They are, and then the machine is switched off.
+    /// A collection is under way, and the machine is switched off after it.
     ThenPowerOff,
 }
 
 impl Rack {
-    /// Collects the logs of an agent that may not be the node's any more.
+    /// Collects the logs of an agent whose session the node may have ended.
     pub(crate) fn collect_logs(&mut self, node: NodeId, agent: &AgentSession) {
         let Some(url) = agent.url.clone() else { return };
         self.outputs.push(RackOutput::CollectLogs {
@@ -31,7 +32,7 @@ impl Rack {
         });
     }
 
-    /// An operator wants them.
+    /// An operator requests the logs.
     pub(crate) fn logs_wanted(&mut self, id: NodeId) -> Result<(), OrderRefusal> {
         let node = self.require_node(id)?;
         match node.agent.filter(|agent| agent.url.is_some()) {
@@ -48,7 +49,7 @@ impl Rack {
             }
             None => {
                 let sentence = format!(
-                    "Node {id} has no agent that could be asked; logs are collected while one \
+                    "Node {id} has no agent running; logs are collected while one \
                      runs, and when a job fails."
                 );
                 Err(OrderRefusal::new(RefusalKind::Conflict, sentence))

@@ -19,8 +19,8 @@ use crate::bounds::{NODES_MAX, PORTS_MAX};
 use crate::{Rack, RackOutput, allocations};
 
 impl Rack {
-    /// Carries out an order and notes who asked for it. A stale one is not noted:
-    /// the shell reads again and repeats it, and notes it if it gives up.
+    /// Carries out an order and notes the caller. An order on an outdated record is not noted:
+    /// the shell reads the record again and repeats the order, and notes it if it gives up.
     pub(crate) fn handle_order(
         &mut self,
         now: Now,
@@ -48,7 +48,7 @@ impl Rack {
             order: word,
             refused,
         };
-        // It stands before all that follows from it.
+        // The note of the order is placed before all that follows from it.
         let since = self.outputs.split_off(before);
         let follow = since
             .iter()
@@ -178,7 +178,7 @@ impl Rack {
         Ok(())
     }
 
-    /// Names and instances are unique, hardware types are enabled.
+    /// Checks that names and instances are unique, and hardware types enabled.
     fn check_names(&self, node: &Node) -> Result<(), OrderRefusal> {
         if !self.settings.hardware.contains(&node.driver) {
             return Err(OrderRefusal::new(
@@ -313,7 +313,8 @@ impl Rack {
         }
     }
 
-    /// The address that is kept for a port is nobody else's, and one we could give.
+    /// Checks that the address reserved for a port is not reserved for another, and that this
+    /// box can lease it.
     fn check_reserved(&self, port: &Port) -> Result<(), OrderRefusal> {
         let Some(address) = port.reserved() else {
             return Ok(());
@@ -328,8 +329,8 @@ impl Rack {
         let dhcp = self.dhcp.as_ref();
         if dhcp.is_some_and(|dhcp| !dhcp.could_keep(address)) {
             let sentence = format!(
-                "extra/{RESERVED} {address} is no address for a machine in any network that this \
-                 box serves; see [[dhcp]] in the settings."
+                "extra/{RESERVED} {address} is not an address for a machine in any network that \
+                 this box serves; see [[dhcp]] in the settings."
             );
             return Err(OrderRefusal::new(RefusalKind::Invalid, sentence));
         }
@@ -391,7 +392,7 @@ impl Rack {
             node.instance_info = info;
         }
         if let Some(password) = args.rescue_password.take() {
-            // In clear it goes no further than this.
+            // The password exists in clear text only up to here.
             let hash = trivet_agent::rescue_hash(password.reveal(), &mut *self.entropy);
             args.rescue_password = Some(hash.ok_or_else(|| {
                 let most = trivet_agent::RESCUE_PASSWORD_BYTES_MAX;
@@ -401,7 +402,8 @@ impl Rack {
         }
         let deploys = matches!(verb, Verb::Active | Verb::Deploy | Verb::Rebuild);
         if deploys {
-            // The table speaks first: what it refuses needs no image and no template.
+            // The transition table is checked first: what it refuses needs no image and no
+            // template.
             trivet_node::apply_verb(now, &self.settings.limits, &node, verb, args.clone())?;
             self.prepare_deploy(&mut node, &mut args)?;
             self.check_right(&node, &args.steps, true)?;
@@ -412,8 +414,8 @@ impl Rack {
         if !has_agent && trivet_node::will_boot_agent(&node) {
             self.check_agent_files(&node)?;
         }
-        // A new job takes the place of an operator's power order. One that goes on, as after an
-        // abort that has to wait, keeps its own.
+        // A new job replaces an operator's power order. A job that continues, as after an abort
+        // that has to wait, keeps its own.
         if node.job.is_none() || node.job != before {
             self.drop_change(id);
             node.target_power_state = None;
@@ -428,7 +430,7 @@ impl Rack {
         Ok(())
     }
 
-    /// Brings templates, config drive and image into a deployment.
+    /// Adds templates, config drive and image to a deployment.
     fn prepare_deploy(&mut self, node: &mut Node, args: &mut VerbArgs) -> Result<(), OrderRefusal> {
         crate::templates::add_template_steps(&self.records.view, node, &mut args.steps)?;
         let deployed_by = trivet_drivers::interface(node, InterfaceKind::Deploy);
@@ -458,14 +460,14 @@ impl Rack {
             .prepare_deploy(&mut node, &mut args)
             .and_then(|()| self.check_right(&node, &args.steps, false));
         let refused = prepared.err().map(|refusal| refusal.sentence);
-        // A template may bring a step that the node's interface cannot run.
+        // A template may contain a step that the node's interface cannot run.
         let mut steps = args.steps.iter();
         let unable = || steps.find_map(|step| trivet_drivers::cannot_run(&node, step));
         Ok(OrderOutcome::Checked(refused.or_else(unable)))
     }
 
-    /// Makes the config drive that was given as an object, or the one of a template where
-    /// nobody gave any. What a template brought is made anew each time.
+    /// Builds the config drive from an object, or from a template where the request has none.
+    /// The drive of a template is built again each time.
     fn drive_of_template(&self, node: &mut Node, args: &mut VerbArgs) -> Result<(), OrderRefusal> {
         let made = node.driver_internal_info.remove(TEMPLATE_DRIVE);
         let stands = node.instance_info.get("configdrive").map(fingerprint);
@@ -494,7 +496,7 @@ impl Rack {
         let mut node = self.require_node(id)?;
         node.maintenance = on;
         node.maintenance_reason = reason;
-        // What an operator set does not end by itself, whatever the BMC does.
+        // Maintenance that an operator set is not ended by the box, whatever the BMC does.
         if !on || node.fault.as_deref() == Some(POWER_FAILURE) {
             node.fault = None;
         }
@@ -507,17 +509,17 @@ pub(crate) fn conflict(sentence: String) -> OrderRefusal {
     OrderRefusal::new(RefusalKind::Conflict, sentence)
 }
 
-/// Where it stands that the config drive is a template's, and which.
+/// The key that holds the name of the template that the config drive came from.
 const TEMPLATE_DRIVE: &str = "configdrive_of_template";
 
-/// By what a drive is known again.
+/// Identifies a config drive without storing it twice.
 fn fingerprint(drive: &Value) -> Value {
     let mut hasher = DefaultHasher::new();
     drive.to_string().hash(&mut hasher);
     format!("{:016x}", hasher.finish()).into()
 }
 
-/// A config drive given as an object is made here; others are as they came.
+/// A config drive that is an object is built here; others are left unchanged.
 fn packed_drive(node: &Node, drive: Option<Value>) -> Result<Option<Value>, OrderRefusal> {
     let Some(Value::Object(parts)) = drive else {
         return Ok(drive);

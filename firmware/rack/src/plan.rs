@@ -1,4 +1,4 @@
-//! What a machine boots into, and the script that says so.
+//! What a machine boots, and its boot script.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use trivet_model::{
 use crate::advertised_addresses::AdvertisedUrls;
 use crate::{Rack, Settings};
 
-/// Where records say what a machine loads.
+/// The keys of a record that name the files of the agent.
 pub(crate) const AGENT_FILES: [&str; 4] = [
     "deploy_kernel",
     "deploy_ramdisk",
@@ -28,17 +28,17 @@ impl Rack {
             .node_of_mac(mac)
             .and_then(|id| self.records.node(id));
         let urls = self.settings.urls_for(Some(peer));
-        // A machine that is not a node's is not kept from its own disk.
+        // A machine without a node boots from its own disk.
         let plan = node.map_or(BootPlan::Disk, |node| self.boot_plan(node, &urls));
         trivet_bootfiles::script(mac, &plan, &urls.http)
     }
 
-    /// What a machine boots into, with the addresses where it finds that.
+    /// What a machine boots, with the URLs of its files.
     pub(crate) fn boot_plan(&self, node: &Node, urls: &AdvertisedUrls) -> BootPlan {
         plan(&self.settings, urls, &self.with_addresses(node, urls))
     }
 
-    /// The node, with addresses of this box for all files that this box serves.
+    /// The node, with URLs of this box for all files that this box serves.
     pub(crate) fn with_addresses(&self, node: &Node, urls: &AdvertisedUrls) -> Node {
         let mut node = node.clone();
         self.name_boot_files(&mut node, urls);
@@ -47,8 +47,8 @@ impl Rack {
         node
     }
 
-    /// Refuses a job that boots the agent where there is none to boot, or where its URL has
-    /// credentials in it.
+    /// Refuses a job that boots the agent where no agent is configured, or where its URL
+    /// contains credentials.
     pub(crate) fn check_agent_files(&self, node: &Node) -> Result<(), OrderRefusal> {
         let rescues = node.job.as_ref().map(|job| job.kind) == Some(JobKind::Rescue);
         trivet_drivers::agent_credentials(node, rescues)
@@ -74,7 +74,7 @@ impl Rack {
         Err(OrderRefusal::new(RefusalKind::Invalid, sentence))
     }
 
-    /// What a machine loads may be an image of the box, called by its name.
+    /// A file to boot may be an image of the box, given by its name.
     fn name_images(&self, info: &mut JsonObject, keys: &[&str], urls: &AdvertisedUrls) {
         for key in keys {
             let Some(Value::String(name)) = info.get_mut(*key) else {
@@ -87,7 +87,7 @@ impl Rack {
     }
 }
 
-/// What a machine boots into, by where its node is.
+/// What a machine boots, by the state of its node.
 pub(crate) fn plan(settings: &Settings, urls: &AdvertisedUrls, node: &Node) -> BootPlan {
     if trivet_node::boots_agent(node) {
         return agent(settings, urls, node);
@@ -115,8 +115,8 @@ pub(crate) fn plan(settings: &Settings, urls: &AdvertisedUrls, node: &Node) -> B
     }
 }
 
-/// The agent: the node's own where its record names one that can be loaded, else the
-/// box's. Words that would break the script are left out; validation tells of both.
+/// The agent: the node's own where its record names one that can be loaded, else the box's.
+/// Kernel arguments that would break the script are left out; validation reports both.
 pub(crate) fn agent(settings: &Settings, urls: &AdvertisedUrls, node: &Node) -> BootPlan {
     let kind = node.job.as_ref().map(|job| job.kind);
     let own = trivet_drivers::agent_files(node, kind == Some(JobKind::Rescue));
@@ -140,8 +140,8 @@ pub(crate) fn agent(settings: &Settings, urls: &AdvertisedUrls, node: &Node) -> 
     }
 }
 
-/// What the operator chose. A record that was changed into nonsense after it was
-/// deployed leaves the machine waiting until it is corrected.
+/// The instance as the operator configured it. If its record became invalid after the
+/// deployment, the machine waits until the record is corrected.
 pub(crate) fn instance(urls: &AdvertisedUrls, node: &Node) -> BootPlan {
     let url = |source| match source {
         BootFileSource::Url(url) => url,

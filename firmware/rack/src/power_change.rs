@@ -1,13 +1,15 @@
-//! One change of a machine's power, or one question to its BMC, for a job or an operator.
+//! One change of a machine's power, or one reading of its power state, for a job or an
+//! operator.
 //!
 //! A request that changes power is sent once. Then the power state is polled, first after
 //! [`FIRST_POLL_MS`], later with growing pauses, until it is as wanted. Machines take from a
-//! second to two minutes for that, and a BMC that is asked again meanwhile may start over. So
-//! the request is repeated only after `power_timeout_ms`, once. After two more such times the
-//! BMC itself is restarted, if the settings allow it, and asked a last time.
+//! second to two minutes for that, and a BMC that receives the request again meanwhile may
+//! start over. So the request is repeated only after `power_timeout_ms`, once. After two more
+//! such times the BMC itself is restarted, if the settings allow it, and the request is sent a
+//! last time.
 //!
 //! A BMC that does not answer is waited for: its restart takes minutes. All of this is in
-//! memory: after a restart of the box the power state is read before anything is requested.
+//! memory: after a restart of the box the power state is read before any request is sent.
 
 use trivet_model::{
     BmcFailureCause, JobKind, Node, NodeId, NoteKind, Now, PowerAnswer, PowerError, PowerOrder,
@@ -21,31 +23,32 @@ use crate::Rack;
 /// before. Ours: a good BMC is done in less.
 const FIRST_POLL_MS: u64 = 100;
 
-/// A power cycle that was not seen to switch off is believed after this time. Ours: machines
-/// are off for some seconds, and a BMC that has only accepted the request still reads on.
+/// A power cycle that was not seen to switch off counts as done after this time. Ours: machines
+/// are off for some seconds, and a BMC that has only accepted the request still reports on.
 const CYCLE_MS: u64 = 5_000;
 
-/// The longest pause before a BMC that failed is asked again. Ours.
+/// The longest pause before a request to a BMC that failed is repeated. Ours.
 const RETRY_MS_MAX: u64 = 30_000;
 
-/// How long an operator waits for a BMC that does not answer. Ours: somebody looks on.
+/// How long an operator's order waits for a BMC that does not answer. Ours: an operator is
+/// waiting.
 const OPERATOR_WAIT_MS: u64 = 30_000;
 
-/// The strongest remedy. Cold, because a warm restart may keep what is wrong.
+/// The last escalation. Cold, because a warm restart may keep the error.
 const BMC_RESET: PowerOrder = PowerOrder::BmcReset { warm: false };
 
 /// A change under way; at most one for a node.
 #[derive(Clone, Debug)]
 pub(crate) struct PowerChange {
-    /// What the job or the operator wants done.
+    /// The order of the job or the operator.
     order: PowerOrder,
-    /// The state to be seen; none where the BMC's acceptance is enough.
+    /// The wanted power state; none where the BMC's acceptance is enough.
     wanted: Option<PowerState>,
-    /// The question that is out, and since when.
+    /// The request that is under way, and since when.
     outstanding: Option<(PowerOrder, Tick)>,
-    /// When it goes on, and with which question.
+    /// When the change continues, and with which request.
     wake: Option<(Tick, PowerOrder)>,
-    /// How many requests left, when the first and when the last.
+    /// How many requests were sent, when the first and when the last.
     requests: u32,
     first: Tick,
     last: Tick,
@@ -64,31 +67,32 @@ pub(crate) struct PowerChange {
     rules: PowerChangeRules,
 }
 
-/// How an order is to be carried out.
+/// Rules for carrying out an order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PowerChangeRules {
-    /// How long a change may take until its request is repeated or the change has failed.
+    /// How long a change may take until its request is repeated or the change has failed, in
+    /// ms.
     pub(crate) timeout_ms: u64,
     /// The request may be repeated.
     pub(crate) repeats: bool,
-    /// A restart of the machine may be requested again where nobody knows whether it happened.
+    /// A restart of the machine may be requested again where it is unknown whether it happened.
     pub(crate) restarts_again: bool,
     /// The BMC may be restarted.
     pub(crate) resets_bmc: bool,
-    /// How long a BMC that fails is waited for.
+    /// How long a BMC that fails is waited for, in ms.
     pub(crate) bmc_wait_ms: u64,
-    /// What comes first.
+    /// The first action.
     pub(crate) start: PowerChangeStart,
 }
 
-/// How a change begins.
+/// The first action of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum PowerChangeStart {
-    /// With its request.
+    /// Send the request.
     Request,
-    /// With a look at the state: the request may have been carried out already.
+    /// Read the state first: the request may have been carried out already.
     Read,
-    /// With the same, and nothing is requested: a request may be under way.
+    /// Only read the state: a request may be under way.
     OnlyPoll,
 }
 
@@ -103,7 +107,7 @@ impl PowerChangeRules {
             repeats: true,
             restarts_again: true,
             resets_bmc: limits.bmc_reset && !node.is_power_off_disabled(),
-            // A mistake in a new record must not take minutes to show.
+            // An error in a new record must not take minutes to show.
             bmc_wait_ms: if verifies {
                 limits.power_timeout_ms.min(limits.bmc_wait_ms)
             } else {
@@ -125,14 +129,14 @@ impl PowerChangeRules {
     }
 }
 
-/// What a change does next.
+/// The next action of a change.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum PowerChangeAction {
-    /// Ask this after a pause.
+    /// Send this request after a pause in ms.
     After(u64, PowerOrder),
-    /// Ask this now.
+    /// Send this request now.
     Ask(PowerOrder),
-    /// It has ended.
+    /// The change has ended.
     End(Result<PowerAnswer, PowerError>),
 }
 
@@ -170,7 +174,7 @@ impl PowerChange {
         }
     }
 
-    /// The request that is repeated. A machine that is seen off needs no restart any more.
+    /// The request to repeat. A machine that was seen off needs only to be switched on.
     fn repeated(&self) -> PowerOrder {
         match self.order {
             PowerOrder::Cycle | PowerOrder::Reset => PowerOrder::On,
@@ -268,7 +272,7 @@ impl PowerChange {
         }
     }
 
-    /// The BMC failed a question, or did not answer it.
+    /// The BMC refused a request, or did not answer it.
     fn failed(
         &mut self,
         now: Tick,
@@ -277,7 +281,7 @@ impl PowerChange {
     ) -> PowerChangeAction {
         let (order, asked) = question;
         let restarts = matches!(order, PowerOrder::Cycle | PowerOrder::Reset);
-        // A machine that is off refuses a reset: the job asks for power instead.
+        // A machine that is off refuses a reset: the job requests power-on instead.
         let refuses = error.is_refusal() && !self.accepted;
         let at_once = (restarts && !self.rules.restarts_again)
             || (refuses && (order == PowerOrder::Reset || !self.rules.restarts_again));
@@ -302,13 +306,15 @@ impl PowerChange {
             let waited_s = waited_ms / 1000;
             return PowerChangeAction::End(Err(PowerError::Unanswered { waited_s, last }));
         }
-        // A repetition that is refused shows that the change is under way: it counts.
+        // A repetition that is refused shows that the change is under way: it counts as
+        // accepted.
         let refused = order.switches().is_some() && !error.is_no_response() && !self.accepted;
         if refused {
-            // It was surely not carried out.
+            // It was certainly not carried out.
             self.requests = self.requests.saturating_sub(1);
         }
-        // What may have been heard is not said again before its time: the state is read.
+        // The BMC may have received the request, so it is not repeated before its time: the
+        // state is read.
         let next = match self.wanted {
             Some(_) if !refused && !restarts => PowerOrder::Status,
             _ => order,
@@ -316,7 +322,7 @@ impl PowerChange {
         PowerChangeAction::After(0, next)
     }
 
-    /// The BMC was restarted, or would not be.
+    /// The BMC was restarted, or refused to be.
     fn restarted_bmc(
         &mut self,
         now: Tick,
@@ -329,7 +335,7 @@ impl PowerChange {
                 if self.wanted.is_none() {
                     return PowerChangeAction::After(0, self.repeated());
                 }
-                // It may be away for minutes: a request now would be lost.
+                // It may be offline for minutes: a request now would be lost.
                 self.repeats_after_restart = true;
                 PowerChangeAction::After(0, PowerOrder::Status)
             }
@@ -348,14 +354,15 @@ impl PowerChange {
         (limits.retry_ms << doublings).min(longest).max(1)
     }
 
-    /// The machine was heard: it is on, whatever its BMC says.
+    /// Whether the change ends when the machine was seen on the network, which proves that it
+    /// is on.
     fn ends_when_machine_seen(&self) -> bool {
         self.order == PowerOrder::On && self.wanted.is_some()
     }
 }
 
-/// Whether a BMC that fails like this listens at all. For one that waits its turn a restart is
-/// no remedy.
+/// Whether a BMC that fails like this answers at all. One whose request is only queued is not
+/// restarted.
 fn is_responsive(error: &PowerError) -> bool {
     !error.is_no_response()
         && !matches!(
@@ -371,7 +378,8 @@ fn is_responsive(error: &PowerError) -> bool {
 }
 
 impl Rack {
-    /// Carries out what a job asks of the BMC. What is under way is not begun a second time.
+    /// Carries out a power order of a job. An order that is under way is not started a second
+    /// time.
     pub(crate) fn begin_job_order(&mut self, now: Now, id: NodeId, order: PowerOrder) {
         let Some(node) = self.records.node(id) else {
             return;
@@ -387,7 +395,7 @@ impl Rack {
         self.begin_change(now, id, order, rules);
     }
 
-    /// Begins a change in place of any other.
+    /// Starts a change in place of any other.
     pub(crate) fn begin_change(
         &mut self,
         now: Now,
@@ -402,7 +410,7 @@ impl Rack {
         self.send_change_request(now, id, question);
     }
 
-    /// Nobody waits for the node's change any more.
+    /// The node's change is no longer needed.
     pub(crate) fn drop_change(&mut self, id: NodeId) -> Option<PowerChange> {
         let change = self.transient.get_mut(&id)?.change.take()?;
         if let Some((at, _)) = change.wake {
@@ -422,7 +430,7 @@ impl Rack {
         self.transient.get_mut(&id)?.change.as_mut()
     }
 
-    /// Takes the answer to a question of a change; gives it back if it is to none.
+    /// Handles the reply to a request of a change; returns the reply if it belongs to none.
     pub(crate) fn change_answered(
         &mut self,
         now: Now,
@@ -443,7 +451,7 @@ impl Rack {
             Ok(answer) => change.answered(now.tick, answer, &limits),
             Err(error) => {
                 let first = change.failing.is_none();
-                let why = format!("{error}; the BMC is asked again");
+                let why = format!("{error}; the request is repeated");
                 let next = change.failed(now.tick, question, error);
                 let goes_on = !matches!(next, PowerChangeAction::End(_));
                 note = (first && goes_on).then_some(NoteKind::Retrying { why });
@@ -479,7 +487,7 @@ impl Rack {
         }
     }
 
-    /// Asks what is due.
+    /// Sends the requests that are due.
     pub(crate) fn wake_changes(&mut self, now: Now) {
         while let Some(&(at, id)) = self.power_wakes.first()
             && at <= now.tick
@@ -511,7 +519,7 @@ impl Rack {
         }
     }
 
-    /// A machine was heard on the wire or through its agent.
+    /// A machine was seen on the network or through its agent.
     pub(crate) fn machine_seen(&mut self, now: Now, id: NodeId) {
         let change = self.change_of(id);
         if change.is_some_and(|change| change.ends_when_machine_seen()) {
@@ -610,7 +618,7 @@ mod tests {
         let next = job.failed(Tick(180_000), question, refused());
         assert_eq!(next, PowerChangeAction::Ask(BMC_RESET));
         let next = job.restarted_bmc(Tick(180_001), Ok(PowerAnswer::Accepted));
-        // A BMC that restarts may be away for minutes: the request waits until it answers.
+        // A BMC that restarts may be offline for minutes: the request waits until it answers.
         assert_eq!(next, PowerChangeAction::After(0, PowerOrder::Status));
         let off = PowerAnswer::Power(PowerState::Off);
         let next = job.answered(Tick(300_000), off, &NodeLimits::default());

@@ -1,4 +1,4 @@
-//! Which way a power order goes, and power orders of an operator.
+//! The transport of a power order, and power orders of an operator.
 
 use trivet_drivers::{HardwareCapability, InterfaceKind, can, interface};
 use trivet_model::order::PowerWanted;
@@ -12,7 +12,7 @@ use crate::Rack;
 use crate::logs::LogCollection;
 use crate::power_change::{PowerChangeRules, PowerChangeStart};
 
-/// The longest time an operator may give. Ours.
+/// The longest time-out an operator may set, in seconds. Ours.
 const TIMEOUT_S_MAX: u32 = 86_400;
 
 /// What is known of an operator's power order beyond the change itself; in memory only.
@@ -21,21 +21,23 @@ pub(crate) struct OperatorPower {
     reason: OperatorPowerReason,
     /// Switch on once the machine is seen off.
     then_on: bool,
-    /// The time that the operator gave.
+    /// The operator's time-out.
     timeout_ms: Option<u64>,
 }
 
-/// Where an order comes from.
+/// The origin of an order.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum OperatorPowerReason {
-    /// An operator wants it at once.
+    /// An operator wants an immediate change.
     #[default]
     Hard,
-    /// An operator wants the system to shut down.
+    /// An operator wants the operating system to shut down.
     Soft,
-    /// It was under way when the box restarted: whether the BMC was told is not known.
+    /// It was under way when the box restarted: it is not known whether the BMC received the
+    /// request.
     BoxRestarted,
-    /// Nobody asked for it: a deployment failed, and that is the error to show.
+    /// The box switches the machine off after a failed deployment, whose error must stay
+    /// visible.
     DeployFailed,
 }
 
@@ -47,21 +49,21 @@ impl OperatorPower {
             rules.timeout_ms = limits.soft_off_ms;
         }
         rules.timeout_ms = self.timeout_ms.unwrap_or(rules.timeout_ms);
-        // A caller that names a time-out gets its answer then.
+        // A caller that sets a time-out gets its reply after that time.
         rules.repeats = !soft && self.timeout_ms.is_none();
         rules
     }
 
-    /// What is said of an order that did not come true.
+    /// The error message of an order that failed.
     fn failure_message(self, error: &PowerError) -> String {
         let said = match self.reason {
             OperatorPowerReason::BoxRestarted => {
-                "the box restarted while the power order was under way, and the power is still \
-                 not as it was wanted; give the order again"
+                "the box restarted while the power order was under way, and the power \
+                 state is still not the wanted one; send the order again"
             }
             OperatorPowerReason::Soft => {
-                "the BMC took the power order, but the system did not go down in time; power off \
-                 or reboot hard"
+                "the BMC accepted the power order, but the system did not go down in time; power \
+                 off or reboot hard"
             }
             OperatorPowerReason::Hard | OperatorPowerReason::DeployFailed => {
                 return error.to_string();
@@ -71,25 +73,25 @@ impl OperatorPower {
     }
 }
 
-/// Who carries an order out.
+/// What carries an order out.
 pub(crate) enum BmcTransport {
     Ipmi,
     Redfish,
     /// The host that runs the machine.
     Ssh,
-    /// Nobody: it is as if done at once.
+    /// No hardware: the order succeeds immediately.
     Fake,
     Unsupported(PowerError),
 }
 
-/// Decided by the node's interfaces: boot devices and interrupts are management, what
-/// is said to the BMC itself is its vendor's, the rest is power.
+/// Chosen by the node's interfaces: boot devices and interrupts belong to management, commands
+/// to the BMC itself to vendor, the rest to power.
 pub(crate) fn power_transport(node: &Node, order: PowerOrder) -> BmcTransport {
     let kind = match order {
         PowerOrder::ReadBoot | PowerOrder::SetBoot { .. } | PowerOrder::Nmi => {
             InterfaceKind::Management
         }
-        // Redfish restarts a BMC as part of management.
+        // In Redfish the restart of a BMC belongs to management.
         PowerOrder::BmcReset { .. } if interface(node, InterfaceKind::Management) == "redfish" => {
             InterfaceKind::Management
         }
@@ -110,7 +112,7 @@ pub(crate) fn power_transport(node: &Node, order: PowerOrder) -> BmcTransport {
     }
 }
 
-/// Whether somebody is asked when it comes to power.
+/// Whether power orders of this node are sent to a BMC.
 pub(crate) fn has_bmc(node: &Node) -> bool {
     matches!(
         power_transport(node, PowerOrder::Status),
@@ -119,7 +121,7 @@ pub(crate) fn has_bmc(node: &Node) -> bool {
 }
 
 impl Rack {
-    /// Begins an order whose turn has come: for the job, else for the operator.
+    /// Starts an admitted order: for the job, else for the operator.
     pub(crate) fn start_order(&mut self, now: Now, id: NodeId, order: PowerOrder) {
         let Some(node) = self.records.node(id).cloned() else {
             return;
@@ -136,7 +138,7 @@ impl Rack {
         }
     }
 
-    /// Takes an order that no BMC is asked for. The record is what counts.
+    /// Carries out an order without a BMC: only the record changes.
     pub(crate) fn fake_power(&mut self, now: Now, node: &Node, order: PowerOrder) {
         let state = match order {
             PowerOrder::Status => node.power_state.unwrap_or(PowerState::Off),
@@ -158,7 +160,7 @@ impl Rack {
         self.bmc_answered(now, node.id, order, Ok(PowerAnswer::Power(state)));
     }
 
-    /// A BMC answered: to the job if there is one, else to the operator's order.
+    /// A BMC replied: to the job if there is one, else to the operator's order.
     pub(crate) fn bmc_answered(
         &mut self,
         now: Now,
@@ -237,7 +239,7 @@ impl Rack {
         self.records.put_node(now, node);
     }
 
-    /// A BMC was restarted for a job or for a change of power, or would not be.
+    /// A BMC was restarted for a job or for a power change, or refused to be.
     pub(crate) fn bmc_restart_answered(
         &mut self,
         now: Now,
@@ -250,7 +252,7 @@ impl Rack {
         }
     }
 
-    /// A machine is heard on the wire, so it is on, whatever its BMC says.
+    /// A machine was seen on the network, so it is on, whatever its BMC reports.
     pub(crate) fn sync_power_of_seen_machine(&mut self, now: Now, id: NodeId) {
         let Some(node) = self.records.node(id).cloned() else {
             return;
@@ -259,14 +261,14 @@ impl Rack {
             return;
         }
         if node.target_power_state.is_none() {
-            // Somebody pressed its button, or the BMC is wrong: it is asked now.
+            // Its power button was pressed, or the BMC is wrong: the state is read now.
             self.power_sync.sync_next(now.tick, id);
         }
     }
 
     /// Switches a machine off whose deployment failed, after its agent's logs were collected. A
-    /// verb that came meanwhile takes its place; a power order of an operator is refused until
-    /// it has ended.
+    /// verb that arrives meanwhile replaces this order; a power order of an operator is refused
+    /// until it has ended.
     pub(crate) fn switch_off_failed(&mut self, now: Now, id: NodeId) {
         let Some(node) = self.records.node(id) else {
             return;
@@ -293,9 +295,9 @@ impl Rack {
         self.begin_change(now, id, PowerOrder::Off, rules);
     }
 
-    /// After a restart: an operator's order that was under way. An order to be on is given again
-    /// to a machine that is off, because it may have been half of a reboot; a machine that is to
-    /// be off may have been asked softly.
+    /// After a restart of the box: continues an operator's order that was under way. Power-on
+    /// is sent again to a machine that is off, because it may have been half of a reboot; a
+    /// machine that is to be off may have received a soft request.
     pub(crate) fn resume_power(&mut self, now: Now, id: NodeId) {
         let node = self.records.node(id).filter(|node| node.job.is_none());
         let Some((node, target)) = node.and_then(|node| Some((node, node.target_power_state?)))
@@ -338,7 +340,7 @@ impl Rack {
                 ),
             ));
         }
-        // One that waits for its turn to boot may think better of it.
+        // An operator may change an order that still waits in the boot queue.
         if let Some(target) = node.target_power_state
             && !self.boot_queue.is_queued(node.id)
         {
@@ -388,7 +390,7 @@ impl Rack {
                 (PowerOrder::Reset, PowerState::On)
             }
             PowerWanted::Reboot => (PowerOrder::Cycle, PowerState::On),
-            // A machine that is off cannot be asked; it is just switched on.
+            // A machine that is off cannot shut down; it is only switched on.
             PowerWanted::SoftReboot if node.power_state == Some(PowerState::Off) => {
                 (PowerOrder::On, PowerState::On)
             }
@@ -410,7 +412,7 @@ impl Rack {
         let node = Node {
             target_power_state: Some(target),
             last_error: None,
-            // Whatever ran there does so no more.
+            // The agent ends with the power change.
             agent: None,
             ..node
         };
@@ -420,7 +422,7 @@ impl Rack {
     }
 }
 
-/// What somebody must do now, if anything.
+/// The action that a person must take now, if any.
 fn by_hand(node: &Node, order: PowerOrder) -> Option<String> {
     let name = node.label();
     let agent = trivet_node::boots_agent(node);

@@ -1,5 +1,5 @@
-//! Power states are read now and then, so that what somebody did at the machine shows,
-//! and so that a BMC that has gone away is known before it is needed.
+//! Power sync: power states are read at intervals, so that a change at the machine is seen, and
+//! so that a BMC that became unreachable is known before it is needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,32 +13,32 @@ use trivet_node::NodeEvent;
 use crate::Rack;
 use crate::power_control::has_bmc;
 
-/// How many BMCs are asked at once for freshness' sake. Ours: orders do not count.
+/// How many BMCs are read at once for the power sync. Ours: orders do not count.
 const AT_ONCE_MAX: usize = 32;
 
-/// One reading that is lost is no fault; so many in a row are.
+/// One lost reading is not a fault; this many in a row are.
 const FAILURES_MIN: u32 = 2;
 
-/// A BMC that does not answer is asked half as often each time, so many times.
+/// A BMC that does not answer is read half as often after each failure, up to this many times.
 const HALVINGS_MAX: u32 = 4;
 
-/// The same for a node that is in maintenance for it, which waits for the answer. Ours: four
-/// minutes by default; Ironic takes five.
+/// The same for a node that is in maintenance for this reason, which waits for the reply. Ours:
+/// four minutes by default; Ironic takes five.
 const HALVINGS_FAILED_MAX: u32 = 2;
 
-/// Who is read when.
+/// When each node is read.
 #[derive(Default)]
 pub(crate) struct PowerSyncSchedule {
     due: BTreeSet<(Tick, NodeId)>,
     at: BTreeMap<NodeId, Tick>,
-    /// Who has been asked and has not answered.
+    /// Nodes whose BMC has not replied yet.
     outstanding: BTreeSet<NodeId>,
-    /// How often in a row it failed, and what was raised for it.
+    /// How often in a row the reading failed, and the fault that was raised for it.
     failed: BTreeMap<NodeId, (u32, Option<BoxFault>)>,
 }
 
 impl PowerSyncSchedule {
-    /// While too many are asked, an answer makes us look again.
+    /// While too many readings are under way, the next reply triggers the next reading.
     pub(crate) fn deadline(&self) -> Option<Tick> {
         let first = self.due.first().map(|(at, _)| *at);
         first.filter(|_| self.outstanding.len() < AT_ONCE_MAX)
@@ -50,7 +50,7 @@ impl PowerSyncSchedule {
         self.at.insert(id, at);
     }
 
-    /// Whoever is read at all is read next.
+    /// Reads this node next, if it is read at all.
     pub(crate) fn sync_next(&mut self, now: Tick, id: NodeId) {
         if self.at.contains_key(&id) {
             self.set(id, now);
@@ -65,8 +65,8 @@ impl PowerSyncSchedule {
 }
 
 impl Rack {
-    /// A node is new, or the box is: its turn comes at any time within a round, so that
-    /// a rack is not read in one moment.
+    /// A node is new, or the box has started: the first reading is at a random time within one
+    /// interval, so that a rack is not read all at once.
     pub(crate) fn schedule_power_sync(&mut self, now: Now, id: NodeId) {
         if let Some(every_ms) = self.settings.power_sync_interval_ms {
             let within = self.entropy.number() % every_ms.max(1);
@@ -74,7 +74,7 @@ impl Rack {
         }
     }
 
-    /// The node is gone.
+    /// The node was deleted.
     pub(crate) fn remove_power_sync(&mut self, now: Now, id: NodeId) {
         self.power_sync.unset(id);
         self.power_sync.outstanding.remove(&id);
@@ -117,7 +117,8 @@ impl Rack {
         }
     }
 
-    /// Takes the answer to a reading that was for freshness' sake; false if it was not.
+    /// Handles the reply to a reading of the power sync; false if it belongs to another
+    /// request.
     pub(crate) fn power_sync_answered(
         &mut self,
         now: Now,
@@ -133,7 +134,7 @@ impl Rack {
                 if let Some((_, Some(fault))) = self.power_sync.failed.remove(&id) {
                     self.fault_gone(now, &fault);
                 }
-                // A job that began meanwhile asks for itself.
+                // A job that started meanwhile reads the state itself.
                 if is_idle(node) {
                     self.clear_power_failure(now, node);
                     let event = NodeEvent::Power(PowerOrder::Status, Ok(*answer));
@@ -145,12 +146,12 @@ impl Rack {
         true
     }
 
-    /// One fault for one cause: another cause takes its place.
+    /// One fault for one cause: a new cause replaces the former one.
     fn power_sync_failed(&mut self, now: Now, node: &Node, error: &PowerError) {
         let (count, raised) = self.power_sync.failed.entry(node.id).or_default();
         *count = count.saturating_add(1);
         let most = self.settings.limits.power_sync_retries_max;
-        // A job that began meanwhile reports for itself.
+        // A job that started meanwhile reports its own errors.
         let gives_up = most > 0 && *count >= most && !node.maintenance && is_idle(node);
         if *count < FAILURES_MIN && !gives_up {
             return;
@@ -169,7 +170,7 @@ impl Rack {
         }
     }
 
-    /// The node is in maintenance until its BMC answers, as with Ironic.
+    /// Puts the node in maintenance until its BMC answers, as in Ironic.
     fn power_failure(&mut self, now: Now, node: &Node, error: &PowerError) {
         let why = format!(
             "{POWER_FAILURE}: the power state could not be read {} times in a row: {error}",
@@ -188,7 +189,7 @@ impl Rack {
         self.note(now, Some(node.id), NoteKind::Warning { why });
     }
 
-    /// The BMC answers again: what the box set for its silence is cleared, and nothing else.
+    /// The BMC answers again: clears what the power sync set, and nothing else.
     fn clear_power_failure(&mut self, now: Now, node: &Node) {
         if !node.has_power_failure() {
             return;
@@ -204,7 +205,7 @@ impl Rack {
     }
 }
 
-/// Nobody else is at the node's BMC, and it is one that can be asked.
+/// Whether no job or order uses the node's BMC, and it has one to read.
 fn is_idle(node: &Node) -> bool {
     node.job.is_none()
         && node.target_power_state.is_none()

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use trivet_model::MacAddr;
 
-/// Machines in the order in which they were seen last. To see one, to forget one
-/// and to find the oldest cost the logarithm of how many there are.
+/// Machines in the order in which they were last seen. To add one, to remove one and to find
+/// the oldest has logarithmic cost.
 #[derive(Default)]
 pub(crate) struct RecentlySeenMacs {
     positions: BTreeMap<MacAddr, u64>,
@@ -14,7 +14,7 @@ pub(crate) struct RecentlySeenMacs {
 }
 
 impl RecentlySeenMacs {
-    /// Puts a machine last; true if it was not here.
+    /// Moves a machine to the end; true if it was not in the list.
     pub(crate) fn touch(&mut self, mac: MacAddr) -> bool {
         self.next += 1;
         let before = self.positions.insert(mac, self.next);

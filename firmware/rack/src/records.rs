@@ -19,18 +19,18 @@ use crate::RackOutput;
 use crate::allocations::ALLOCATION;
 use crate::recently_seen::RecentlySeenMacs;
 
-/// How many exchanges back an equal one is looked for. Ours: a boot has six.
+/// How many exchanges back an equal one is searched. Ours: a boot has six.
 const EXCHANGES_FOLDED_MAX: usize = 8;
 
-/// All records. Readers get clones of the view; what must go to flash is
-/// collected until the end of the batch, once per record.
+/// All records. Readers get clones of the view; changes for flash are collected until the end
+/// of the batch, once per record.
 #[derive(Default)]
 pub(crate) struct RecordIndex {
     pub(crate) view: RackView,
     pub(crate) leases: BTreeMap<MacAddr, Lease>,
-    /// Who holds which address.
+    /// The holder of each leased address.
     lease_holders: BTreeMap<Ipv4Addr, MacAddr>,
-    /// Unknown machines, by when they were seen last.
+    /// Unknown machines, by when they were last seen.
     unknown_machines: RecentlySeenMacs,
     serial: u64,
     serial_changed: bool,
@@ -38,7 +38,7 @@ pub(crate) struct RecordIndex {
     ports_changed: BTreeSet<PortId>,
     resources_changed: BTreeSet<(ResourceKind, ResourceId)>,
     leases_changed: BTreeSet<MacAddr>,
-    /// Nodes that may name another BMC now, or have another label.
+    /// Nodes whose BMC address or label may have changed.
     pub(crate) bmcs_changed: BTreeSet<NodeId>,
 }
 
@@ -75,7 +75,7 @@ impl RecordIndex {
         book
     }
 
-    /// What finds nodes and ports by their names and addresses, made in one go.
+    /// Builds the indexes of nodes and ports by name and address, in one pass.
     fn restore_names(&mut self, views: &BTreeMap<NodeId, NodeView>, ports: &[Arc<Port>]) {
         let nodes = || views.values().map(|view| &view.node);
         let names = nodes().filter_map(|node| Some((node.name.clone()?, node.id)));
@@ -149,8 +149,8 @@ impl RecordIndex {
             .collect()
     }
 
-    /// Keeps a node's record, new or changed. A node that lost its instance has
-    /// lost its allocation too.
+    /// Stores a node's record, new or changed. A node without an instance loses its allocation
+    /// too.
     pub(crate) fn put_node(&mut self, now: Now, mut node: Node) {
         if node.instance_uuid.is_none()
             && let Some(Value::String(id)) = node.kept.remove(ALLOCATION)
@@ -261,7 +261,7 @@ impl RecordIndex {
         }
     }
 
-    /// Keeps a resource's record, new or changed.
+    /// Stores a resource's record, new or changed.
     pub(crate) fn put_resource(&mut self, now: Now, mut resource: Resource) {
         resource.revision += 1;
         resource.updated_at = (resource.revision > 1).then_some(now.wall);
@@ -311,17 +311,17 @@ impl RecordIndex {
         }
     }
 
-    /// Who has leased this address.
+    /// The machine that has leased this address.
     pub(crate) fn holder(&self, address: Ipv4Addr) -> Option<MacAddr> {
         self.lease_holders.get(&address).copied()
     }
 
-    /// Files a note and lets it out.
+    /// Stores a note and returns it for the log.
     pub(crate) fn note(&mut self, now: Now, id: Option<NodeId>, kind: NoteKind) -> RackOutput {
         self.note_before(now, id, kind, 0)
     }
 
-    /// Files a note before the newest `follow` ones of the node's.
+    /// Stores a note before the newest `follow` notes of the node.
     pub(crate) fn note_before(
         &mut self,
         now: Now,
@@ -348,8 +348,8 @@ impl RecordIndex {
         RackOutput::Note { note, label }
     }
 
-    /// Files an exchange with a machine's firmware. None if it repeats one of those
-    /// that it follows without anything in between: then it stands in its place.
+    /// Stores an exchange with a machine's firmware. None if it repeats one of the latest
+    /// exchanges with no other note in between: then it replaces that one.
     pub(crate) fn note_exchange(
         &mut self,
         now: Now,
@@ -370,7 +370,7 @@ impl RecordIndex {
         same.is_none().then_some(output)
     }
 
-    /// Remembers an unknown machine; true if it was not known yet.
+    /// Stores an unknown machine; true if it was not known yet.
     pub(crate) fn add_unknown_machine(&mut self, stranger: UnknownMachine) -> bool {
         let mac = stranger.client.mac;
         if self.unknown_machines.touch(mac)
@@ -389,7 +389,7 @@ impl RecordIndex {
     }
 }
 
-/// A node of which nothing but its record is known.
+/// The view of a node before anything but its record is known.
 fn view_of(node: Arc<Node>) -> NodeView {
     NodeView {
         node,
@@ -412,7 +412,7 @@ mod tests {
         let mut port = Port {
             id: PortId::random(seeded),
             revision: 1,
-            // Not in the order in which they come.
+            // Not in the order of creation.
             serial: u64::from(number) * 91 % 1009,
             node,
             address: MacAddr([2, 0, 0, 0, high, low]),

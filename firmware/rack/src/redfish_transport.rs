@@ -1,8 +1,7 @@
-//! Lines to BMCs that speak Redfish.
+//! Sessions with BMCs that use Redfish.
 //!
 //! Each node has a session of its own. Nodes may share an address, as the systems of one
-//! chassis do: whoever has something to ask takes its turn there, one request at a time
-//! with a pause after each.
+//! chassis do: their requests are queued there and sent one at a time, with a pause after each.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,13 +14,13 @@ use trivet_model::{BmcReply, BmcRequest, Node, NodeId, PowerAnswer, PowerError, 
 
 use crate::ipmi_transport::driver_info_changed;
 
-/// Rest of a BMC after each answer. Ours: their processors are small.
+/// Pause after each response of a BMC. Ours: their processors are small.
 pub(crate) const GAP_MS: u64 = 50;
-/// Most requests that wait for their turn at one address: those of nodes, each once, and
-/// ends of sessions, which are left out when there are more. Ours.
+/// Most requests that are queued for one address: one of each node, and logouts, which are
+/// dropped when there are more. Ours.
 const QUEUED_REQUESTS_MAX: usize = 4096;
 
-/// A request that may leave now.
+/// A request that may be sent now.
 pub(crate) struct OutgoingRedfishRequest {
     pub(crate) node: NodeId,
     pub(crate) call: u64,
@@ -29,22 +28,22 @@ pub(crate) struct OutgoingRedfishRequest {
     pub(crate) request: RedfishRequest,
 }
 
-/// Whose answer, to what and when that was asked, and the answer.
+/// The node, the order and when it was sent, and the reply.
 type RedfishOrderReply = (NodeId, (PowerOrder, Tick), Result<PowerAnswer, PowerError>);
 type RedfishBmcReply = (NodeId, u64, Result<BmcReply, PowerError>);
 
-/// One session per node, one turn at a time per BMC.
+/// One session per node, one request at a time per BMC.
 #[derive(Default)]
 pub(crate) struct RedfishTransport {
     sessions: BTreeMap<NodeId, RedfishNodeSession>,
     bmcs: BTreeMap<RedfishOrigin, RedfishBmcQueue>,
-    /// Addresses where somebody may take a turn.
+    /// Addresses where the next request may be sent.
     ready: VecDeque<RedfishOrigin>,
-    /// Whose request is on its way, by its number.
+    /// The node whose request is under way, by its number.
     in_flight: BTreeMap<u64, (RedfishOrigin, NodeId)>,
-    /// When a session has something to ask.
+    /// When a session has something to send.
     wakes: BTreeSet<(Tick, NodeId)>,
-    /// When a BMC has rested.
+    /// When the pause of a BMC ends.
     pauses: BTreeSet<(Tick, RedfishOrigin)>,
     answers: VecDeque<RedfishOrderReply>,
     bmc_replies: VecDeque<RedfishBmcReply>,
@@ -56,25 +55,25 @@ struct RedfishNodeSession {
     info: JsonObject,
     target: RedfishTarget,
     session: RedfishSession,
-    /// What was asked under each number, and when.
+    /// The order under each number, and when it was sent.
     orders: BTreeMap<u64, (PowerOrder, Tick)>,
-    /// Errands under our numbers, with those of who asked.
+    /// BMC requests under the session's numbers, with the numbers of the callers.
     bmc_requests: BTreeMap<u64, u64>,
     call: Option<u64>,
     wake: Option<Tick>,
 }
 
-/// What goes on at one address.
+/// The queue of one address.
 #[derive(Default)]
 struct RedfishBmcQueue {
-    /// A request is on its way, or the BMC rests after one.
+    /// A request is under way, or the pause after one is.
     busy: bool,
     requests: VecDeque<QueuedRedfishRequest>,
 }
 
 enum QueuedRedfishRequest {
     Node(NodeId),
-    /// The end of a session that is forgotten here.
+    /// The logout of a session that was removed.
     Logout(NodeId, Box<RedfishTarget>, RedfishRequest),
 }
 
@@ -100,7 +99,7 @@ impl RedfishTransport {
         Ok(())
     }
 
-    /// Takes an errand; its findings come out of [`Services::findings`] under `asked`.
+    /// Queues a BMC request; [`Self::bmc_reply`] returns its reply under `asked`.
     pub(crate) fn send_bmc_request(
         &mut self,
         now: Tick,
@@ -138,7 +137,7 @@ impl RedfishTransport {
         self.sessions.get_mut(&id).ok_or(PowerError::QueueFull)
     }
 
-    /// Who waits is told. The session's end on the BMC waits for its turn.
+    /// Removes a session: its orders fail. The logout is queued.
     pub(crate) fn remove(&mut self, id: NodeId) {
         let Some(mut line) = self.sessions.remove(&id) else {
             return;
@@ -175,8 +174,8 @@ impl RedfishTransport {
         }
     }
 
-    /// Takes the answer to a request, or why there is none. One to a session that is
-    /// forgotten only lets the next take its turn.
+    /// Handles the response to a request, or why there is none. A response to a removed session
+    /// only lets the next request be sent.
     pub(crate) fn answered(
         &mut self,
         now: Tick,
@@ -223,7 +222,7 @@ impl RedfishTransport {
         }
     }
 
-    /// A session may have ended something, or have something to ask now or later.
+    /// A session may have finished an order, or have something to send now or later.
     fn mark_ready(&mut self, now: Tick, id: NodeId) {
         let Some(line) = self.sessions.get_mut(&id) else {
             return;
@@ -255,12 +254,12 @@ impl RedfishTransport {
         }
     }
 
-    /// The next answer of any BMC.
+    /// The next reply of any BMC.
     pub(crate) fn answer(&mut self) -> Option<RedfishOrderReply> {
         self.answers.pop_front()
     }
 
-    /// The next errand that any BMC is done with.
+    /// The next finished BMC request of any BMC.
     pub(crate) fn bmc_reply(&mut self) -> Option<RedfishBmcReply> {
         self.bmc_replies.pop_front()
     }

@@ -1,5 +1,5 @@
-//! Ironic's smaller resources: kept, changed and forgotten. What a kind means is
-//! decided elsewhere; here nothing is lost and nothing is there twice.
+//! Ironic's smaller resources: stored, changed and deleted. Other modules decide what each kind
+//! means; this one keeps them unique and complete.
 
 use serde_json::Value;
 use trivet_model::index::{IndexRange, NodeKey};
@@ -42,7 +42,7 @@ impl Rack {
         Ok(())
     }
 
-    /// What it claims is its own, and the node it belongs to is there.
+    /// Checks that its names are unique, and that the node it belongs to exists.
     fn check_resource(&self, resource: &Resource) -> Result<(), OrderRefusal> {
         let view = &self.records.view;
         for claim in resource.claims() {
@@ -119,7 +119,7 @@ impl Rack {
         Ok(())
     }
 
-    /// Refuses where something else names it.
+    /// Refuses where another record refers to it.
     fn check_unused(&self, resource: &Resource) -> Result<(), OrderRefusal> {
         let (view, id) = (&self.records.view, resource.id.to_string());
         let names = |kept: &JsonObject, field: &str| {

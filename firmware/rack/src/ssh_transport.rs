@@ -1,4 +1,4 @@
-//! Hosts of virtual machines: one order of a node at a time, over SSH.
+//! SSH hosts of virtual machines: one order of a node at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,10 +7,10 @@ use trivet_model::{Node, NodeId, Now, PowerError, PowerOrder};
 
 use crate::{Rack, RackOutput};
 
-/// The most orders that wait for one host's answer, per node.
+/// The most orders that wait for one host, per node.
 const ORDERS_MAX: usize = 8;
 
-/// Orders on their way to hosts.
+/// Orders that are being carried out by hosts.
 #[derive(Default)]
 pub(crate) struct SshTransport {
     queues: BTreeMap<NodeId, SshOrderQueue>,
@@ -18,7 +18,7 @@ pub(crate) struct SshTransport {
 
 struct SshOrderQueue {
     target: SshTarget,
-    /// The number of the run whose answer is awaited.
+    /// The number of the run whose result is awaited.
     run: u64,
     /// The first one is under way.
     exchanges: VecDeque<SshPowerScript>,
@@ -31,7 +31,7 @@ impl SshTransport {
 }
 
 impl Rack {
-    /// Gives an order to the host that runs the node.
+    /// Sends an order to the host that runs the node.
     pub(crate) fn order_over_ssh(&mut self, now: Now, node: &Node, order: PowerOrder) {
         let id = node.id;
         let target = match SshTarget::of(&node.driver_info) {
@@ -62,7 +62,7 @@ impl Rack {
         }
     }
 
-    /// A command line has ended.
+    /// A command on a host has ended.
     pub(crate) fn ssh_answered(
         &mut self,
         now: Now,
@@ -71,7 +71,7 @@ impl Rack {
         result: Result<SshCommandOutput, String>,
     ) {
         let queue = self.ssh_transport.queues.get_mut(&id);
-        // An answer to a run of an earlier life of the box, or of a node that is gone.
+        // A result of a run before the box restarted, or of a node that was deleted.
         let Some(queue) = queue.filter(|queue| queue.run == run) else {
             return;
         };
@@ -81,7 +81,7 @@ impl Rack {
         }
     }
 
-    /// Runs the next line, or ends the order and begins the one that waits.
+    /// Runs the next command, or ends the order and starts the next one.
     fn run_next_ssh_command(&mut self, now: Now, id: NodeId, first: SshPowerStep) {
         let mut next = Some(first);
         while let Some(step) = next.take() {

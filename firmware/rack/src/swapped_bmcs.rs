@@ -1,10 +1,11 @@
-//! BMCs that are swapped: the wrong machine starts.
+//! Swapped BMCs: the wrong machine starts.
 //!
-//! A node whose `driver_info` names the BMC of another machine boots that machine. Its own is
-//! never heard, and a port of the other node asks for an address although nobody switched that
-//! node on. Once is chance, as people press buttons; twice, after two requests of the same job,
-//! is a mistake in the records. An agent that answers after its BMC reported the last power-off
-//! of a deployment is the other sign; the power-ons tell which node has the other BMC.
+//! A node whose `driver_info` names the BMC of another machine boots that machine. Its own
+//! machine is never seen, and a port of the other node requests an address although the box did
+//! not switch that node on. Once may be chance, such as a pressed power button; twice, after
+//! two requests of the same job, is an error in the records. An agent that answers after its
+//! BMC reported the last power-off of a deployment is the other indication; the power-ons show
+//! which node has the other BMC.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +14,17 @@ use trivet_node::NodeEvent;
 
 use crate::Rack;
 
-/// How long after a power-on a machine may be heard for the first time. Ours: self-tests take
-/// up to three minutes.
+/// How long after a power-on a machine may be seen for the first time. Ours: self-tests take up
+/// to three minutes.
 const WINDOW_MS: u64 = 180_000;
 
-/// So many power-ons of a node must each be followed by the same other machine.
+/// This many power-ons of a node must each be followed by the same other machine.
 const TIMES_MIN: u32 = 2;
 
-/// So many other nodes are kept whose machines started after a power-on.
+/// How many other nodes are kept whose machines started after a power-on.
 const STARTED_MAX: usize = 3;
 
-/// What is remembered of power-ons; at most one entry for a node.
+/// The latest power-ons; at most one entry for a node.
 #[derive(Default)]
 pub(crate) struct PowerOns {
     last: BTreeMap<NodeId, PowerOn>,
@@ -31,13 +32,13 @@ pub(crate) struct PowerOns {
 
 struct PowerOn {
     at: Tick,
-    /// It is to boot the agent, and nothing was heard of it since.
+    /// It is to boot the agent, and was not seen since.
     awaited: bool,
-    /// Which other machine was heard instead, after how many power-ons, and whether after the
+    /// Which other machine was seen instead, after how many power-ons, and whether after the
     /// last one too.
     other_machine: Option<(NodeId, u32, bool)>,
     /// Other nodes whose machines started within [`WINDOW_MS`] although no request had switched
-    /// them on. Kept when the node's own machine is heard: the job of the other node may have
+    /// them on. Kept when the node's own machine is seen: the job of the other node may have
     /// switched that on.
     started: Vec<NodeId>,
 }
@@ -57,7 +58,7 @@ impl PowerOns {
 }
 
 impl Rack {
-    /// A request to switch on or to restart leaves for the node's BMC.
+    /// A request to switch on or to restart is sent to the node's BMC.
     pub(crate) fn switched_on(&mut self, now: Now, id: NodeId) {
         let node = self.records.node(id);
         let awaited = node.is_some_and(|node| trivet_node::boots_agent(node));
@@ -75,7 +76,7 @@ impl Rack {
         self.power_ons.last.insert(id, power_on);
     }
 
-    /// The node was heard in any way: it is the machine that it should be.
+    /// The node's machine was seen in any way: it is the right machine.
     pub(crate) fn own_machine_seen(&mut self, id: NodeId) {
         if let Some(power_on) = self.power_ons.last.get_mut(&id) {
             power_on.awaited = false;
@@ -83,12 +84,12 @@ impl Rack {
         }
     }
 
-    /// A machine that starts asks for an address.
+    /// A machine that starts requests an address.
     pub(crate) fn machine_start_seen(&mut self, now: Now, id: NodeId, mac: MacAddr) {
         let within = |at: Tick, ms: u64| now.tick.since_ms(at) <= ms;
         let boot_ms = self.settings.limits.boot_ms;
         let own = self.power_ons.last.get(&id);
-        // Somebody switched it on: no wonder.
+        // The box itself switched it on.
         if own.is_some_and(|own| within(own.at, boot_ms)) {
             return;
         }
@@ -140,7 +141,7 @@ impl Rack {
         if waits_in_vain {
             let that = self.label_of(*other);
             let why = format!(
-                "the machine of node {that} was not heard since its power-on, but it started after \
+                "the machine of node {that} was not seen since its power-on, but it started after \
                  a power-on of node {this}, whose agent still runs after its BMC reported a \
                  power-off or restart: the BMCs of {that} and {this} are probably swapped; compare \
                  the BMC addresses in driver_info of {that} and {this} with the machines"
@@ -159,7 +160,7 @@ impl Rack {
         let (this, that) = (self.label_of(id), self.label_of(other));
         let why = format!(
             "power-on of node {this} was followed {times} times by a DHCP request of {mac}, a port \
-             of node {that}, and {this} itself was not heard: their BMCs are probably swapped; \
+             of node {that}, and {this} itself was not seen: their BMCs are probably swapped; \
              compare the BMC addresses in driver_info of {this} and {that} with the machines"
         );
         self.events.push_back((id, NodeEvent::WrongMachine { why }));

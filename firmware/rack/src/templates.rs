@@ -1,5 +1,5 @@
-//! Deploy templates: steps, and a config drive, that join a deployment because the instance
-//! asks for a trait of their name.
+//! Deploy templates: steps, and a config drive, that are added to a deployment because the
+//! instance requests a trait of their name.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ fn invalid(sentence: String) -> OrderRefusal {
     OrderRefusal::new(RefusalKind::Invalid, sentence)
 }
 
-/// Adds the steps of the templates whose names are among the instance's traits, which
-/// must all be the node's. A step the operator gave counts before a template's.
+/// Adds the steps of the templates whose names are among the instance's traits, which must all
+/// be traits of the node. A step of the operator replaces the same step of a template.
 pub(crate) fn add_template_steps(
     view: &RackView,
     node: &Node,
@@ -67,8 +67,8 @@ pub(crate) fn add_template_steps(
     Ok(())
 }
 
-/// The config drive in `extra` of the template that the instance asks for, with the node's
-/// own facts in it.
+/// The config drive in `extra` of the template that the instance requests, with the fields of
+/// the node inserted.
 pub(crate) fn config_drive(view: &RackView, node: &Node) -> Result<Option<Value>, OrderRefusal> {
     let wanted = instance_traits(node)?.into_iter();
     let mut drives = wanted.filter_map(|name| {
@@ -81,8 +81,8 @@ pub(crate) fn config_drive(view: &RackView, node: &Node) -> Result<Option<Value>
     };
     if let Some((second, _)) = drives.next() {
         return Err(invalid(format!(
-            "Deploy templates {first} and {second} both have a config drive; ask for one of them, \
-             or give a config drive."
+            "Deploy templates {first} and {second} both have a config drive; request one of \
+             them, or send a config drive."
         )));
     }
     let parts = drive.as_object().ok_or_else(|| {
@@ -96,7 +96,7 @@ pub(crate) fn config_drive(view: &RackView, node: &Node) -> Result<Option<Value>
     Ok(Some(Value::Object(filled)))
 }
 
-/// What a template may say of a node. Secrets are nobody's fact.
+/// The fields of a node that a template may reference. Secret fields are not among them.
 fn facts(view: &RackView, node: &Node) -> Value {
     let ports = view.nodes.get(&node.id).map(|view| view.ports.as_slice());
     let ports = ports.unwrap_or_default().iter();
@@ -113,9 +113,9 @@ fn facts(view: &RackView, node: &Node) -> Value {
     })
 }
 
-/// What of it is no secret. A mask in place of one would be taken for the secret.
+/// The fields that are not secret. A mask in place of a secret would be used as its value.
 fn without_secrets(object: &JsonObject) -> Value {
-    // All of it, or the credentials of a URL in it.
+    // The whole value is masked, or the credentials of a URL in it.
     fn is_masked(value: &Value) -> bool {
         value.as_str().is_some_and(|text| text.contains(MASK))
     }

@@ -46,17 +46,17 @@ use crate::{
 
 const MAC: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 1]);
 
-/// A rack and its store, driven by hand.
+/// A rack and its store, driven by the test.
 struct RackBench {
     rack: Rack,
     settings: Settings,
     store: Store<SimFlash>,
     now: Now,
-    /// What the last batch let out, answers to orders excepted.
+    /// The outputs of the last batch, except replies to orders.
     outputs: Vec<RackOutput>,
 }
 
-/// Whose orders the tests give.
+/// The caller of the tests' orders.
 fn caller() -> Arc<ApiCaller> {
     let caller = ApiCaller {
         identity: CallerIdentity::user("ann"),
@@ -141,7 +141,7 @@ impl RackBench {
         bench
     }
 
-    /// The same flash with a rack that knows only what stands on it.
+    /// The same flash with a new rack that is restored from it.
     fn restarted(self) -> Self {
         self.restarted_with(BootLimitRule::Auto)
     }
@@ -214,7 +214,7 @@ impl RackBench {
         (*self.rack.view().nodes.get(&id).unwrap().node).clone()
     }
 
-    /// Puts the node where the test wants it, past all rules.
+    /// Changes the node's record directly, without any check.
     fn force(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
         let mut node = self.node(id);
         change(&mut node);

@@ -1,8 +1,7 @@
-//! Vendor methods: something said to a BMC or an agent, and the answer owed to
-//! whoever asked for it.
+//! Vendor methods: a command to a BMC or an agent, with a deferred reply to the caller.
 //!
-//! Nothing of this is on flash. A box that restarts has closed the connection of
-//! who waited, and does not say the thing again: it may have been heard.
+//! Nothing of this is on flash. A restart of the box closes the callers' connections, and the
+//! command is not sent again: it may have been carried out.
 
 use serde_json::{Value, json};
 use trivet_agent::RawAgentReply;
@@ -16,32 +15,32 @@ use trivet_model::{
 use crate::bmc_requests::BMC_REPLY_WAIT_MS_MAX;
 use crate::{Rack, RackOutput};
 
-/// The most answers owed at once.
+/// The most deferred replies at once.
 pub const PENDING_REQUESTS_MAX: usize = 256;
 
-/// How long an answer may be owed. Longer than a BMC or an agent is waited for, but
-/// orders before this one may take their time too.
+/// How long a reply may be deferred, in ms. Longer than the time-out of a BMC or an agent,
+/// because the orders before this one take time too.
 const PENDING_REQUEST_MS_MAX: u64 = 90_000;
 
-/// An answer that is owed.
+/// A deferred reply.
 pub(crate) struct PendingVendorRequest {
     ticket: u64,
     due: Tick,
-    /// What was asked, without what may be secret.
+    /// The command, without data that may be secret.
     label: String,
     source: PendingReplySource,
 }
 
 enum PendingReplySource {
     BmcOrder(PowerOrder),
-    /// The number of the errand, and what it was.
+    /// The number of the BMC request, and the request.
     BmcRequest(u64, BmcRequest),
     /// The number of the call.
     Agent(u64),
 }
 
 impl Rack {
-    /// Begins a vendor method. Its answer comes later, unless it is refused.
+    /// Starts a vendor method. The reply is deferred, unless the method is refused.
     pub(crate) fn vendor(
         &mut self,
         now: Now,
@@ -113,10 +112,10 @@ impl Rack {
     ) -> Result<u64, OrderRefusal> {
         let id = node.id;
         if command == trivet_agent::COLLECT_LOGS {
-            // Tokens stand in them, packed so that nobody sees it.
+            // They contain tokens in a compressed file, where redaction cannot find them.
             let sentence = format!(
-                "{command} is not passed on, as logs hold secrets; ask for them by POST \
-                 /trivet/nodes/{id}/logs (trivet node logs --collect), which takes those out."
+                "{command} is not passed on, as logs contain secrets; request them by POST \
+                 /trivet/nodes/{id}/logs (trivet node logs --collect), which redacts them."
             );
             return Err(OrderRefusal::new(RefusalKind::Invalid, sentence));
         }
@@ -131,13 +130,13 @@ impl Rack {
         let at_work = |phase| !held && phase != JobPhase::AwaitAgent;
         if called || node.job.as_ref().is_some_and(|job| at_work(job.phase)) {
             let why = format!(
-                "its agent is at work for the box ({}); wait until that is done",
+                "its agent runs a job of the box ({}); wait until that is done",
                 node.provision_state
             );
             return Err(conflict(id, &why));
         }
         let request = trivet_agent::raw_call(node, command, params, wait).map_err(|error| {
-            let sentence = format!("Node {id} takes no agent command: {error}.");
+            let sentence = format!("Node {id} accepts no agent command: {error}.");
             OrderRefusal::new(RefusalKind::Invalid, sentence)
         })?;
         let session = node.agent.as_ref();
@@ -154,7 +153,7 @@ impl Rack {
         Ok(self.calls)
     }
 
-    /// A BMC answered one of the orders that only vendor methods give.
+    /// A BMC replied to one of the orders that only vendor methods send.
     pub(crate) fn vendor_bmc_answered(
         &mut self,
         now: Now,
@@ -173,7 +172,7 @@ impl Rack {
             |owed| matches!(owed.source, PendingReplySource::BmcOrder(it) if it == order),
         );
         if !asked {
-            // Nobody waits for it any more, or it is a rung of the ladder.
+            // The reply is no longer awaited, or belongs to an escalation.
             return self.bmc_restart_answered(now, id, order, answer);
         }
         let result = match answer {
@@ -187,7 +186,7 @@ impl Rack {
         self.send_deferred_reply(id, result);
     }
 
-    /// What was asked, if the answer to the errand of this number is owed.
+    /// The BMC request of this number, if its reply is still deferred.
     pub(crate) fn pending_bmc_request(&self, id: NodeId, number: u64) -> Option<BmcRequest> {
         match &self.pending_requests.get(&id)?.source {
             PendingReplySource::BmcRequest(owed, errand) if *owed == number => Some(errand.clone()),
@@ -195,7 +194,7 @@ impl Rack {
         }
     }
 
-    /// Takes an agent's answer if it is to a vendor method.
+    /// Handles an agent's reply if it belongs to a vendor method.
     pub(crate) fn vendor_agent_answered(
         &mut self,
         now: Now,
@@ -257,13 +256,13 @@ impl Rack {
         }
     }
 
-    /// The node is gone, and with it whoever would have answered.
+    /// The node was deleted: its deferred reply becomes an error.
     pub(crate) fn cancel_pending_request(&mut self, id: NodeId) {
         let sentence = format!("Node {id} was deleted meanwhile.");
         self.send_deferred_reply(id, Err(OrderRefusal::new(RefusalKind::NotFound, sentence)));
     }
 
-    /// When the next answer is overdue.
+    /// When the next deferred reply times out.
     pub(crate) fn pending_request_deadline(&self) -> Option<Tick> {
         self.pending_requests
             .values()
@@ -271,7 +270,7 @@ impl Rack {
             .min()
     }
 
-    /// Tells those who waited too long.
+    /// Replies with an error to the callers that waited too long.
     pub(crate) fn expire_pending_requests(&mut self, now: Now) {
         let overdue = self.pending_requests.iter();
         let overdue = overdue.filter(|(_, promise)| promise.due <= now.tick);
@@ -306,7 +305,7 @@ fn label(order: PowerOrder) -> String {
     }
 }
 
-/// A job that is at work has the BMC for itself.
+/// Refuses where a job uses the BMC.
 fn bmc_is_free(node: &Node) -> Result<(), OrderRefusal> {
     if node.job.is_none() || node.provision_state.is_waiting() {
         return Ok(());
@@ -316,7 +315,7 @@ fn bmc_is_free(node: &Node) -> Result<(), OrderRefusal> {
     Err(conflict(node.id, &why))
 }
 
-/// What a caller is told of a BMC that failed.
+/// The error for the caller of a BMC that failed.
 pub(crate) fn refusal(id: NodeId, error: &PowerError) -> OrderRefusal {
     let kind = match error {
         PowerError::NotConfigured { .. }

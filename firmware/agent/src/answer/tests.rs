@@ -77,7 +77,7 @@ fn reads_the_clean_steps_of_the_transcript() {
 }
 
 #[test]
-fn deploy_steps_do_not_say_whether_they_can_be_stopped() {
+fn deploy_steps_have_no_abortable_field() {
     let steps = json!({"M": [{"step": "write_image", "priority": 0, "interface": "deploy",
                               "reboot_requested": false}]});
     let found = json!({"deploy_steps": steps, "hardware_manager_version": null});
@@ -211,7 +211,7 @@ fn steps_and_versions_that_no_record_holds_are_not_taken() {
 }
 
 #[test]
-fn what_was_written_is_told_in_keys_with_blanks() {
+fn written_partitions_are_read_from_keys_with_spaces() {
     let found = json!({"root uuid": "r", "efi system partition uuid": "e", "partitions": {},
                        "PReP Boot partition uuid": ""});
     let body = done("get_partition_uuids", &found);
@@ -231,7 +231,7 @@ fn what_was_written_is_told_in_keys_with_blanks() {
 }
 
 #[test]
-fn a_boot_loader_is_looked_after_until_it_is_done() {
+fn a_boot_loader_is_polled_until_it_is_done() {
     let at = |status, error: &Value| {
         let last = result("install_bootloader", status, error, &Value::Null);
         looked(&[write_image_done(), last])
@@ -267,7 +267,7 @@ fn an_agent_that_works_or_leaves_is_waited_for() {
 }
 
 #[test]
-fn a_failed_step_is_told_in_the_agents_words() {
+fn a_failed_step_has_the_agents_error_text() {
     let error = json!({"type": "HardwareManagerMethodNotFound", "code": 500,
                        "message": "No HardwareManager found to handle method",
                        "details": "Could not find method: no_such_step"});
@@ -295,7 +295,7 @@ fn a_failed_step_is_told_in_the_agents_words() {
 }
 
 #[test]
-fn a_version_mismatch_is_no_failure() {
+fn a_version_mismatch_is_not_a_failure() {
     let error = json!({"type": "VersionMismatch", "code": 409, "message": "m", "details": "d"});
     let body = result(
         "execute_clean_step",
@@ -366,7 +366,7 @@ fn a_lockdown_is_done_or_refused_by_an_agent_that_does_not_know_it() {
 }
 
 #[test]
-fn a_busy_agent_is_asked_again_whatever_the_status() {
+fn a_busy_agent_is_busy_whatever_the_status() {
     let fault = json!({"faultcode": "Client",
                        "faultstring": "Agent is busy: executing command start_flow"});
     for status in [409, 500] {
@@ -377,7 +377,7 @@ fn a_busy_agent_is_asked_again_whatever_the_status() {
 }
 
 #[test]
-fn a_refused_token_is_told_apart() {
+fn a_refused_token_is_distinguished() {
     let fault = json!({"faultcode": "Client", "faultstring": "401 Unauthorized: Token invalid."});
     assert_eq!(
         of(&AgentOrder::ListCommands, 401, &fault),
@@ -413,7 +413,7 @@ fn a_redirect_is_nonsense_and_shows_no_token() {
 }
 
 #[test]
-fn what_is_no_answer_is_nonsense() {
+fn an_invalid_reply_is_an_error() {
     for body in [&b""[..], b"{", b"[]", b"{\"commands\": 1}", b"\xff\xfe"] {
         let event = answer(&AgentOrder::ListCommands, 200, body);
         assert!(

@@ -1,4 +1,4 @@
-//! What errands bring, and how it reads as JSON.
+//! Replies to BMC requests, and their JSON.
 
 use core::fmt;
 use core::str::FromStr;
@@ -10,68 +10,68 @@ use super::{BootMode, MediaDevice};
 use crate::words;
 
 words! {
-    /// How a sensor is.
+    /// The state of a sensor.
     SensorState {
         /// Within its thresholds.
         Ok = "ok",
-        /// Past a first threshold.
+        /// Beyond the warning threshold.
         Warning = "warning",
-        /// Past a critical one.
+        /// Beyond the critical threshold.
         Critical = "critical",
-        /// Past the last one.
+        /// Beyond the non-recoverable threshold.
         NonRecoverable = "non_recoverable",
         /// It has states instead of thresholds, see `states`.
         Discrete = "discrete",
-        /// It says nothing at present.
+        /// It has no reading at present.
         Unavailable = "unavailable",
     }
 }
 
 words! {
-    /// How bad an event is.
+    /// The severity of an event.
     BmcEventSeverity {
-        /// As it should be.
+        /// Normal.
         Ok = "ok",
-        /// Not yet bad.
+        /// A warning.
         Warning = "warning",
-        /// Bad.
+        /// Critical.
         Critical = "critical",
-        /// The BMC does not say.
+        /// The BMC does not report it.
         Unknown = "unknown",
     }
 }
 
 words! {
-    /// What the light that marks a machine does.
+    /// The state of the identification indicator.
     BmcIndicatorState {
-        /// It is dark.
+        /// It is off.
         Off = "off",
-        /// It is lit.
+        /// It is on.
         On = "on",
-        /// It blinks, or is lit for a while.
+        /// It blinks, or is on for a limited time.
         Blinking = "blinking",
-        /// The BMC does not say.
+        /// The BMC does not report it.
         Unknown = "unknown",
     }
 }
 
-/// What an errand brought.
+/// The reply to a BMC request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BmcReply {
-    /// It is done: `{"done": true}`.
+    /// Success without data: `{"done": true}`.
     Done,
     /// `{"sensors": [..]}`.
     Sensors(Vec<BmcSensor>),
     /// `{"events": [..], "overflowed"}`, oldest first.
     Events {
-        /// What is in the log.
+        /// The entries of the log.
         events: Vec<BmcEvent>,
         /// Whether events were lost because it was full.
         overflowed: Option<bool>,
     },
-    /// The fields of [`Parts`].
+    /// The fields of [`BmcInventory`].
     Inventory(Box<BmcInventory>),
-    /// The fields of [`Identity`].
+    /// The fields of [`BmcIdentity`].
     Identity(Box<BmcIdentity>),
     /// `{"interfaces": [..]}`.
     Network(Vec<BmcNetworkInterface>),
@@ -87,7 +87,7 @@ pub enum BmcReply {
     SecureBoot(Option<bool>),
     /// `{"media": [..]}`.
     Media(Vec<VirtualMediaDrive>),
-    /// The fields of [`System`].
+    /// The fields of [`BmcSystemInfo`].
     System(Box<BmcSystemInfo>),
 }
 
@@ -114,40 +114,40 @@ impl BmcReply {
     }
 }
 
-/// One sensor and what it said.
+/// One sensor and its reading.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BmcSensor {
-    /// As the machine calls it.
+    /// Its name in the BMC.
     pub name: String,
-    /// What it measures: `temperature`, `voltage`, `current`, `fan`, `power`, or another
-    /// word of the protocol in lower case with underscores.
+    /// The quantity: `temperature`, `voltage`, `current`, `fan`, `power`, or another name of
+    /// the protocol in lower case with underscores.
     pub kind: String,
     /// The value, if it has one.
     pub value: Option<f64>,
     /// Unit of the value: `C`, `V`, `A`, `RPM`, `W`, `%`, ...
     pub unit: Option<String>,
-    /// How it is.
+    /// Its state.
     pub state: SensorState,
-    /// Numbers of the states that hold, where it has states.
+    /// Numbers of the active states, where it has states.
     pub states: Vec<u8>,
-    /// Where the state changes, in the unit of the value.
+    /// Its thresholds, in the unit of the value.
     pub thresholds: SensorThresholds,
 }
 
 /// The thresholds of a sensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SensorThresholds {
-    /// Below it is a warning.
+    /// Lower values are a warning.
     pub lower_warning: Option<f64>,
-    /// Below it is critical.
+    /// Lower values are critical.
     pub lower_critical: Option<f64>,
-    /// Below it is the end.
+    /// Lower values are not recoverable.
     pub lower_non_recoverable: Option<f64>,
-    /// Above it is a warning.
+    /// Higher values are a warning.
     pub upper_warning: Option<f64>,
-    /// Above it is critical.
+    /// Higher values are critical.
     pub upper_critical: Option<f64>,
-    /// Above it is the end.
+    /// Higher values are not recoverable.
     pub upper_non_recoverable: Option<f64>,
 }
 
@@ -156,52 +156,52 @@ pub struct SensorThresholds {
 pub struct BmcEvent {
     /// Its number or name in the log.
     pub id: String,
-    /// When, as Ironic writes times, if the BMC's clock was set.
+    /// The time in Ironic's format, if the BMC's clock was set.
     pub time: Option<String>,
-    /// How bad it is.
+    /// Its severity.
     pub severity: BmcEventSeverity,
-    /// Name or number of the sensor that saw it.
+    /// Name or number of the sensor that reported it.
     pub sensor: Option<String>,
-    /// What that sensor measures, in the words of [`Sensor::kind`].
+    /// The quantity of that sensor, as in [`BmcSensor::kind`].
     pub kind: Option<String>,
-    /// Whether it came (or, if not, went).
+    /// Whether the condition started (or, if false, ended).
     pub asserted: Option<bool>,
-    /// What happened, for people.
+    /// The description, for people.
     pub message: String,
-    /// The record in hexadecimal digits, where the protocol shows it.
+    /// The record in hexadecimal digits, where the protocol has it.
     pub raw: Option<String>,
 }
 
-/// What the machine's makers wrote into it.
+/// The FRU inventory of the machine.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct BmcInventory {
-    /// The case.
+    /// The chassis.
     pub chassis: Option<ChassisPart>,
     /// The board.
     pub board: Option<BoardPart>,
-    /// The machine as it is sold.
+    /// The product.
     pub product: Option<ProductPart>,
     /// Why some of it could not be read, for people.
     pub problem: Option<String>,
-    /// The whole device in base64, where the protocol shows its bytes.
+    /// The whole device in base64, where the protocol has its bytes.
     pub data: Option<String>,
 }
 
-/// The case.
+/// The chassis.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct ChassisPart {
     /// Part number.
     pub part_number: String,
     /// Serial number.
     pub serial_number: String,
-    /// What else its maker wrote.
+    /// Further fields of the manufacturer.
     pub extra: Vec<String>,
 }
 
 /// The board.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct BoardPart {
-    /// Maker.
+    /// Manufacturer.
     pub manufacturer: String,
     /// Name.
     pub name: String,
@@ -209,16 +209,16 @@ pub struct BoardPart {
     pub part_number: String,
     /// Serial number.
     pub serial_number: String,
-    /// When it was made, as Ironic writes times.
+    /// The manufacturing time in Ironic's format.
     pub made_at: Option<String>,
-    /// What else its maker wrote.
+    /// Further fields of the manufacturer.
     pub extra: Vec<String>,
 }
 
-/// The machine as it is sold.
+/// The product.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct ProductPart {
-    /// Maker.
+    /// Manufacturer.
     pub manufacturer: String,
     /// Name.
     pub name: String,
@@ -228,13 +228,13 @@ pub struct ProductPart {
     pub version: String,
     /// Serial number.
     pub serial_number: String,
-    /// The owner's own number.
+    /// The asset tag of the owner.
     pub asset_tag: String,
-    /// What else its maker wrote.
+    /// Further fields of the manufacturer.
     pub extra: Vec<String>,
 }
 
-/// Who a BMC is.
+/// The identity of a BMC.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct BmcIdentity {
     /// `ipmi` or `redfish`.
@@ -243,15 +243,15 @@ pub struct BmcIdentity {
     pub protocol_version: Option<String>,
     /// Version of the BMC's firmware.
     pub firmware_version: Option<String>,
-    /// Maker, by name.
+    /// Manufacturer, by name.
     pub manufacturer: Option<String>,
-    /// Maker, by IANA's enterprise number.
+    /// Manufacturer, by IANA's enterprise number.
     pub manufacturer_id: Option<u32>,
     /// Model of the BMC.
     pub model: Option<String>,
-    /// The maker's number for the product.
+    /// The manufacturer's product number.
     pub product_id: Option<u16>,
-    /// The maker's number for the BMC.
+    /// The manufacturer's number for the BMC.
     pub device_id: Option<u8>,
     /// Revision of the BMC.
     pub device_revision: Option<u8>,
@@ -261,7 +261,7 @@ pub struct BmcIdentity {
     pub system_uuid: Option<String>,
 }
 
-/// One place of the BMC in the network.
+/// One network interface of the BMC.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct BmcNetworkInterface {
     /// Name of the interface or number of the channel.
@@ -274,7 +274,7 @@ pub struct BmcNetworkInterface {
     pub ipv4_mask: Option<String>,
     /// IPv4 gateway.
     pub ipv4_gateway: Option<String>,
-    /// Where the IPv4 address is from: `static`, `dhcp`, `firmware`, `other`.
+    /// The source of the IPv4 address: `static`, `dhcp`, `firmware`, `other`.
     pub ipv4_source: Option<String>,
     /// IPv6 addresses.
     pub ipv6_addresses: Vec<String>,
@@ -285,39 +285,39 @@ pub struct BmcNetworkInterface {
 pub struct BmcUser {
     /// Number or name in the BMC.
     pub id: String,
-    /// What it logs in as; empty where nobody has set it up.
+    /// The login name; empty for an unused entry.
     pub name: String,
-    /// What it may do: `administrator`, `operator`, `user`, `none`, or the BMC's word.
+    /// Its role: `administrator`, `operator`, `user`, `none`, or the BMC's own name.
     pub role: String,
-    /// Whether it may log in, where the BMC says.
+    /// Whether it may log in, where the BMC reports it.
     pub enabled: Option<bool>,
 }
 
-/// A virtual drive.
+/// A virtual media drive.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct VirtualMediaDrive {
-    /// As the BMC calls it.
+    /// Its identifier in the BMC.
     pub id: String,
-    /// What can be put in.
+    /// The kinds of media it accepts.
     pub devices: Vec<MediaDevice>,
-    /// What is in, without a password.
+    /// The URL of its image, without a password.
     pub image: Option<String>,
-    /// Whether something is in.
+    /// Whether an image is inserted.
     pub inserted: bool,
 }
 
-/// What a machine is made of.
+/// The hardware summary of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct BmcSystemInfo {
-    /// Maker.
+    /// Manufacturer.
     pub manufacturer: Option<String>,
     /// Model.
     pub model: Option<String>,
-    /// The maker's number for what it sold.
+    /// The manufacturer's stock-keeping number.
     pub sku: Option<String>,
     /// Serial number.
     pub serial_number: Option<String>,
-    /// The owner's own number.
+    /// The asset tag of the owner.
     pub asset_tag: Option<String>,
     /// UUID.
     pub uuid: Option<String>,
@@ -329,7 +329,7 @@ pub struct BmcSystemInfo {
     pub processors: Vec<Processor>,
     /// Hardware addresses of network cards.
     pub mac_addresses: Vec<String>,
-    /// `ok`, `warning` or `critical`, as the BMC judges.
+    /// `ok`, `warning` or `critical`, as the BMC reports.
     pub health: Option<String>,
 }
 

@@ -50,7 +50,7 @@ fn nothing_that_is_secret_is_printed() {
 }
 
 #[test]
-fn what_reads_says_so_and_never_counts() {
+fn read_only_requests_may_be_repeated() {
     for errand in every() {
         let reads = ["read", "list"]
             .iter()

@@ -16,7 +16,7 @@ fn id(number: u64) -> NodeId {
     NodeId(Uuid::from_u128(u128::from(number)))
 }
 
-/// A node with fields by chance, many of them equal to those of others.
+/// A node with random fields, many of them equal to those of others.
 fn random(number: u64, seeded: &mut SeededRandom) -> Node {
     let mut node = Node::new(id(number), "ipmi", UnixMs(0));
     node.serial = seeded.below(8);
@@ -70,7 +70,7 @@ fn nodes_restored_at_once_have_the_indexes_of_nodes_inserted_one_by_one() {
                     "{key:?}, {count} nodes, {step}"
                 );
             }
-            // And they take changes as the others do.
+            // And they accept changes as the others do.
             let node = random(count / 2, &mut seeded);
             inserted.insert(node.id, view_of(node.clone()));
             restored.insert(node.id, view_of(node));

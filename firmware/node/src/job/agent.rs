@@ -1,4 +1,4 @@
-//! What an agent's beats and answers mean for a job.
+//! What an agent's heartbeats and replies mean for a job.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use super::CACHED_STEPS;
 use crate::table::ProvisionEvent;
 use crate::{NodeAction, NodeTransition, steps};
 
-/// More of what an agent could not find out is cut off. Ours.
+/// A longer list of what an agent could not find out is truncated, in characters. Ours.
 const COMPLAINT_CHARS_MAX: usize = 500;
 
 impl NodeTransition<'_> {
-    /// The first sign of a boot gives its agent time to come up. Later ones give no
-    /// more: a machine that boots in circles, or whose agent is dead while its kernel
-    /// renews the lease, would be waited for without end.
+    /// The first time a booting machine is seen starts the time limit of its agent. Later times
+    /// do not extend it: otherwise a machine that reboots in a loop, or whose agent has failed
+    /// while its kernel renews the lease, would be waited for without end.
     pub(super) fn machine_seen(&mut self, phase: JobPhase) {
         let Some(job) = &mut self.node.job else {
             return;
@@ -35,8 +35,9 @@ impl NodeTransition<'_> {
         match phase {
             JobPhase::AwaitAgent => {
                 let Some(job) = &self.node.job else { return };
-                // The data of an inspection come by themselves and before the first beat. An
-                // agent that beats without having sent them gets no more time for it.
+                // The agent sends inspection data without a request and before the first
+                // heartbeat. An agent that sends heartbeats without having sent the data gets
+                // no more time for it.
                 let (kind, midway) = (job.kind, job.at > 0);
                 if self.has_inspection_data() {
                     self.resumed();
@@ -50,7 +51,7 @@ impl NodeTransition<'_> {
                     }
                 }
             }
-            // A wait without a time ends with the next beat.
+            // A wait without a time ends with the next heartbeat.
             JobPhase::Pause
                 if self.present_builtin_step() == Some(ReservedStep::Wait { seconds: None }) =>
             {
@@ -115,8 +116,8 @@ impl NodeTransition<'_> {
                 AgentOrder::Execute { .. },
                 Err(AgentError::Unreachable { .. }),
             ) => {
-                // The agent may have taken it: its next beat shows. One that never takes it is
-                // given up, so the tries are not counted anew.
+                // The agent may have received it: its next heartbeat shows. The count of tries
+                // is kept, so that an agent that never accepts it is given up.
                 self.enter_again(JobPhase::AwaitStep);
             }
             (
@@ -149,7 +150,7 @@ impl NodeTransition<'_> {
         }
     }
 
-    /// The agent's work is done: only whether it still answers counts.
+    /// The agent's work is done: only whether it still answers matters.
     fn last_answer(&mut self, order: &AgentOrder, answer: &Result<AgentEvent, AgentError>) {
         match order {
             AgentOrder::ListCommands => self.lost_agent_replied(answer.is_ok()),
@@ -158,15 +159,15 @@ impl NodeTransition<'_> {
         }
     }
 
-    /// What became of the lockdown. Agents from before it do not know the command: the
-    /// deployment goes on.
+    /// The result of the lockdown. Older agents do not have the command: the deployment
+    /// continues.
     fn locked_down(&mut self, answer: &Result<AgentEvent, AgentError>) {
         if self.node.job.as_ref().map(|job| job.phase) != Some(JobPhase::FinalOff) {
             return;
         }
         let said = match answer {
             Ok(AgentEvent::Finished | AgentEvent::Accepted) => {
-                // It does not serve any more.
+                // It no longer accepts calls.
                 self.node.agent = None;
                 return self.is_off(JobPhase::FinalOff);
             }
@@ -174,24 +175,24 @@ impl NodeTransition<'_> {
             Err(error) => error.to_string(),
         };
         let why = format!(
-            "the agent was not locked down before the restart: {said}; the deployment goes on"
+            "the agent was not locked down before the restart: {said}; the deployment continues"
         );
         self.note(NoteKind::Warning { why });
         self.is_off(JobPhase::FinalOff);
     }
 
-    /// The agent is alive and could not flush its buffers, or does not know how to: the image is
-    /// written, and most kernels have flushed it by now. Ironic goes on too.
+    /// The agent answers and could not flush its buffers, or does not have the command: the
+    /// image is written, and most kernels have flushed it by now. Ironic continues too.
     fn not_synced(&mut self, error: &AgentError) {
         let why = format!(
-            "the agent could not sync its disks before the power-off: {error}; the deployment goes \
-             on"
+            "the agent could not sync its disks before the power-off: {error}; the deployment \
+             continues"
         );
         self.note(NoteKind::Warning { why });
         self.enter(JobPhase::FinalOff);
     }
 
-    /// It does not answer, or not now.
+    /// The agent does not answer, or not now: the order is retried.
     pub(super) fn retry_later(&mut self, why: &str) {
         if self.tried() {
             let why = why.to_owned();
@@ -203,9 +204,9 @@ impl NodeTransition<'_> {
         }
     }
 
-    /// It beats, so it lives; but one that can never be called is of no use.
+    /// It sends heartbeats, so it runs; but an agent that can never be called is useless.
     pub(super) fn agent_unreachable(&mut self, error: &AgentError) {
-        let why = format!("the agent beats but cannot be called: {error}");
+        let why = format!("the agent sends heartbeats but cannot be called: {error}");
         if self.tried() {
             self.note(NoteKind::Retrying { why });
         } else {
@@ -213,10 +214,12 @@ impl NodeTransition<'_> {
         }
     }
 
-    /// A stock agent that met an error of its own cannot list its commands any more, and
-    /// what it works on cannot be seen. A new boot mends that.
+    /// A stock agent that had an internal error can no longer list its commands, so the state
+    /// of its step is unknown. A new boot repairs that.
     pub(super) fn command_list_unreadable(&mut self, error: &AgentError) {
-        self.boot_again(&format!("what the agent is at cannot be seen: {error}"));
+        self.boot_again(&format!(
+            "the command list of the agent cannot be read: {error}"
+        ));
     }
 
     pub(super) fn planned(&mut self, offered: &[JobStep], who: &str) {
@@ -234,7 +237,7 @@ impl NodeTransition<'_> {
                 job.steps = steps;
                 let tries = job.tries;
                 self.next_step();
-                // Lists that change from one look to the next must not be read for ever.
+                // The number of reads is limited, because the lists may change every time.
                 if let Some(job) = &mut self.node.job
                     && job.phase == JobPhase::StartStep
                 {
@@ -261,12 +264,12 @@ impl NodeTransition<'_> {
     pub(super) fn step_reported(&mut self, event: AgentEvent) {
         let present = self.present_step().unwrap_or_default();
         match event {
-            // Nothing tells an agent from before tokens that started anew from the one that was
-            // given the step.
+            // An agent from before tokens that restarted cannot be distinguished from the one
+            // that received the step.
             AgentEvent::Idle if self.is_legacy() && self.unrepeatable_step().is_some() => {
-                self.boot_again("the agent knows of no step");
+                self.boot_again("the command list of the agent has no step");
             }
-            AgentEvent::Idle => self.repeat_step("the agent knows of no step"),
+            AgentEvent::Idle => self.repeat_step("the command list of the agent has no step"),
             AgentEvent::StepDone {
                 step,
                 at,
@@ -298,7 +301,7 @@ impl NodeTransition<'_> {
             } => {
                 let step = step.unwrap_or(present);
                 self.fail(&format!(
-                    "step {step} failed: {said}; its agent's logs say more (trivet node logs)"
+                    "step {step} failed: {said}; see its agent's logs (trivet node logs)"
                 ));
             }
             AgentEvent::StepRunning => {
@@ -311,15 +314,14 @@ impl NodeTransition<'_> {
                     return;
                 }
                 if self.tried() {
-                    let why = "the agent's hardware managers are other ones than when its steps \
-                               were read";
+                    let why = "the agent's hardware managers changed since its steps were read";
                     self.note(NoteKind::Retrying { why: why.into() });
                     self.resumed();
                     self.enter_again(JobPhase::GetSteps);
                 } else {
                     self.fail(
-                        "the agent's hardware managers change from one look to the next; make the \
-                         ramdisk's managers tell the same versions each time",
+                        "the agent's hardware managers change at each reading; make the \
+                         ramdisk's managers report the same versions each time",
                     );
                 }
             }
@@ -327,7 +329,7 @@ impl NodeTransition<'_> {
         }
     }
 
-    /// What the agent offers is kept where Ironic has it, for whoever plans a job.
+    /// Stores the steps that the agent offers under Ironic's key, for planning jobs.
     fn keep_list(&mut self, versions: &BTreeMap<String, String>, listed: Value) {
         let kind = self.node.job.as_ref().and_then(|job| job.step_kind);
         let kind = kind.unwrap_or(StepKind::Clean);
@@ -336,7 +338,7 @@ impl NodeTransition<'_> {
         info.insert("hardware_manager_version".to_owned(), json!(versions));
     }
 
-    /// A step that changed the RAID says what there is now.
+    /// Stores the RAID configuration that a step reports.
     fn keep_raid(&mut self, interface: &str, step: &str, result: Value) {
         if interface != "raid" {
             return;
@@ -358,7 +360,7 @@ impl NodeTransition<'_> {
         agent.is_some_and(trivet_model::AgentSession::is_legacy)
     }
 
-    /// Whether an answer is about the present step and not an earlier one of its name.
+    /// Whether a reply is about the present step and not an earlier one of the same name.
     fn is_at(&self, at: Option<u32>) -> bool {
         let job = self.node.job.as_ref();
         at.is_none() || job.map(|job| job.at) == at
@@ -376,12 +378,12 @@ impl NodeTransition<'_> {
             self.enter_again(JobPhase::StartStep);
         } else {
             self.fail(&format!(
-                "a step does not start: {why}; its agent's logs say more (trivet node logs)"
+                "a step does not start: {why}; see its agent's logs (trivet node logs)"
             ));
         }
     }
 
-    /// Whoever says so counts how often.
+    /// The sender of this event limits how often a step is retried.
     pub(super) fn step_again(&mut self, phase: JobPhase, why: String) {
         if phase == JobPhase::AwaitStep {
             self.note(NoteKind::Retrying { why });
@@ -401,7 +403,7 @@ impl NodeTransition<'_> {
 
     pub(super) fn not_inspected(&mut self, phase: JobPhase, why: &str) {
         if self.inspects(phase) {
-            self.fail(&format!("what the agent found cannot be kept: {why}"));
+            self.fail(&format!("the inspection data cannot be stored: {why}"));
         }
     }
 
@@ -423,7 +425,7 @@ impl NodeTransition<'_> {
             let said = said.chars().take(COMPLAINT_CHARS_MAX).map(plain);
             let said: String = said.collect();
             return self.fail(&format!(
-                "the agent could not look into everything: {said}; what it found is kept"
+                "the agent could not inspect everything: {said}; the other data are stored"
             ));
         }
         self.inspection_data_stored();

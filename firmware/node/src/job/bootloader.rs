@@ -1,8 +1,8 @@
-//! What was written is made to start.
+//! Makes the written image bootable.
 //!
-//! A disk image starts a BIOS machine as it is. UEFI firmware wants to be told what to
-//! start, a partition image has no loader yet, and a software RAID needs one on each of
-//! its disks: the agent does these once all steps are done.
+//! A disk image boots on a BIOS machine without further work. UEFI firmware needs a boot entry,
+//! a partition image has no boot loader yet, and a software RAID needs one on each of its
+//! disks: the agent installs these once all steps are done.
 
 use serde_json::Value;
 use trivet_drivers::boot_mode;
@@ -13,10 +13,10 @@ use trivet_model::{
 
 use crate::{NodeAction, NodeTransition, steps};
 
-/// The step that leaves something behind that is to start.
+/// The step after which a boot loader may be needed.
 pub(super) const WRITE_IMAGE: &str = "write_image";
 
-/// What stands in the timeline for it.
+/// The name of this work in the timeline.
 const STEP: &str = "install_bootloader";
 
 impl NodeTransition<'_> {
@@ -37,9 +37,9 @@ impl NodeTransition<'_> {
         })
     }
 
-    /// The agent that wrote the image is lost. It alone knew the parts of what it wrote, and
-    /// until they are synced nobody knows that they are on the disk: it is written again, if
-    /// all that followed may be done again too.
+    /// The agent that wrote the image is lost. Only that agent knew the written partitions, and
+    /// until they are synced it is not certain that they are on the disk: the image is written
+    /// again, if all later steps may be repeated too.
     pub(super) fn rewind_to_write_image(&mut self) {
         let Some(job) = &mut self.node.job else {
             return;
@@ -55,7 +55,7 @@ impl NodeTransition<'_> {
         }
     }
 
-    /// What the agent said meanwhile.
+    /// A reply of the agent during the installation.
     pub(super) fn bootloader_replied(
         &mut self,
         order: &AgentOrder,
@@ -65,7 +65,7 @@ impl NodeTransition<'_> {
             (AgentOrder::FindPartitions, Ok(AgentEvent::PartitionsFound(parts))) => {
                 self.partitions_found(parts)
             }
-            // Whatever it works on may be the boot loader already.
+            // The command that it works on may be the boot loader already.
             (AgentOrder::FindPartitions, Ok(AgentEvent::Busy)) => {
                 self.enter_again(JobPhase::AwaitBootloader);
             }
@@ -99,7 +99,7 @@ impl NodeTransition<'_> {
         self.actions.push(NodeAction::Agent(order));
     }
 
-    /// What became of the order to install it.
+    /// The reply to the order to install the boot loader.
     fn bootloader_accepted(&mut self, answer: Result<AgentEvent, AgentError>) {
         match answer {
             Ok(AgentEvent::Accepted) => {
@@ -108,8 +108,8 @@ impl NodeTransition<'_> {
                 self.enter_again(JobPhase::AwaitBootloader);
             }
             Ok(AgentEvent::Finished) => self.loader_done(),
-            // The agent may have taken it, or is at it since before this box restarted: its
-            // next beat shows.
+            // The agent may have received it, or has worked on it since before this box
+            // restarted: its next heartbeat shows.
             Ok(AgentEvent::Busy) | Err(AgentError::Unreachable { .. }) => {
                 self.enter_again(JobPhase::AwaitBootloader);
             }
@@ -118,7 +118,7 @@ impl NodeTransition<'_> {
         }
     }
 
-    /// What a look at the agent showed meanwhile.
+    /// The state of the agent's commands during the installation.
     fn bootloader_reported(&mut self, event: AgentEvent) {
         match event {
             AgentEvent::BootloaderDone(Ok(())) => self.loader_done(),
@@ -128,7 +128,7 @@ impl NodeTransition<'_> {
                 self.resumed();
                 self.enter_again(JobPhase::Bootloader);
             }
-            _ => self.fail("the boot loader is not installed: the agent does not take the order"),
+            _ => self.fail("the boot loader is not installed: the agent does not accept the order"),
         }
     }
 
@@ -141,8 +141,8 @@ impl NodeTransition<'_> {
 
     fn loader_failed(&mut self, said: &str) {
         self.fail(&format!(
-            "the image is written, but the machine was not made to start it: {said}; does the \
-             image fit the machine's boot mode?"
+            "the image is written, but no boot loader was installed: {said}; check that the \
+             image matches the machine's boot mode"
         ));
     }
 }
@@ -155,7 +155,7 @@ pub(super) fn is_partition(info: &JsonObject) -> bool {
     info.get("image_type").and_then(Value::as_str) == Some("partition")
 }
 
-/// Whether a software RAID was made of the machine's disks.
+/// Whether the machine's disks form a software RAID.
 fn is_raid(node: &Node) -> bool {
     let config = node.kept.get("raid_config").and_then(Value::as_object);
     let disks = config.and_then(|config| config.get("logical_disks")?.as_array());

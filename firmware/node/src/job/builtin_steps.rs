@@ -1,5 +1,4 @@
-//! Steps that need no agent: those Ironic keeps for itself, and those of a node that
-//! only pretends.
+//! Steps that need no agent: Ironic's reserved steps, and those of a node with fake hardware.
 
 use serde_json::Value;
 use trivet_drivers::{
@@ -16,7 +15,7 @@ impl NodeTransition<'_> {
         self.node.job.as_ref().is_some_and(|job| job.boots > 0)
     }
 
-    /// Fits the steps of a job that boots no agent to what the node has.
+    /// Plans the steps of a job that boots no agent.
     pub(crate) fn plan_here(&mut self) {
         let Some(job) = &self.node.job else { return };
         let kind = job.step_kind.unwrap_or(StepKind::Clean);
@@ -31,13 +30,13 @@ impl NodeTransition<'_> {
         self.planned(&offered, &format!("node {}", self.node.label()));
     }
 
-    /// What a step of Ironic's own means, if the present one is such.
+    /// The reserved step of Ironic, if the present one is such.
     pub(super) fn present_builtin_step(&self) -> Option<ReservedStep> {
         let job = self.node.job.as_ref()?;
         reserved(job.steps.get(job.at as usize)?)
     }
 
-    /// Begins the present step, or what follows the last one.
+    /// Starts the present step, or what follows the last one.
     pub(super) fn next_step(&mut self) {
         let Some(job) = &self.node.job else { return };
         let Some(step) = job.steps.get(job.at as usize).cloned() else {
@@ -64,11 +63,11 @@ impl NodeTransition<'_> {
         let is_on = self.node.power_state == Some(PowerState::On);
         match act {
             ReservedStep::Hold => self.enter(JobPhase::Hold),
-            // Nobody beats where no agent runs.
+            // Without an agent there are no heartbeats.
             ReservedStep::Wait { seconds: None } if !self.uses_agent() => self.step_passed(),
             ReservedStep::Wait { .. } => self.enter(JobPhase::Pause),
             ReservedStep::PowerOn if is_on => self.step_passed(),
-            // Between steps of the agent a machine starts into the agent.
+            // Between steps of the agent a machine boots the agent.
             ReservedStep::PowerOn | ReservedStep::Reboot if self.uses_agent() => {
                 self.count_step();
                 self.enter(JobPhase::PowerOff);
@@ -88,7 +87,7 @@ impl NodeTransition<'_> {
         }
     }
 
-    /// The present step is done; on with the next.
+    /// The present step is done; the next one starts.
     pub(super) fn step_passed(&mut self) {
         self.count_step();
         self.resumed();
@@ -98,13 +97,13 @@ impl NodeTransition<'_> {
     /// The operator ended a hold.
     pub(crate) fn released(&mut self) {
         if self.node.job.is_none() {
-            return self.fail("nothing was held; begin again");
+            return self.fail("no job was held; start the job again");
         }
         let is_off = self.node.power_state == Some(PowerState::Off);
         if !self.uses_agent() || is_off {
             return self.step_passed();
         }
-        // The agent runs: its next beat begins the next step.
+        // The agent runs: its next heartbeat starts the next step.
         self.count_step();
         if let Some(job) = &mut self.node.job {
             job.phase = JobPhase::AwaitAgent;
@@ -126,19 +125,19 @@ impl NodeTransition<'_> {
         let fake = interface(&self.node, InterfaceKind::Deploy) == FAKE;
         let is_off = self.node.power_state == Some(PowerState::Off);
         match (self.uses_agent(), starts) {
-            // The agent went with the power: nothing is left to sync.
+            // The agent ended with the power: nothing is left to sync.
             (true, true) if is_off && !self.wants_loader() => self.is_off(JobPhase::FinalOff),
             (true, true) if is_off => self.enter(JobPhase::BootFromNet),
             (true, true) => self.disk_written(),
             (true, false) => self.agent_done(),
             (false, true) if fake => self.enter(JobPhase::BootFromDisk),
             (false, true) if self.begins_instance() => self.starts_instance(),
-            // Nothing was booted: the machine is as it was.
+            // Nothing was booted: the machine is unchanged.
             (false, _) => self.finish(),
         }
     }
 
-    /// What a step leaves behind on a node that only pretends.
+    /// Simulates the result of a step on a node with fake hardware.
     fn simulate_step(&mut self, step: &JobStep) {
         let kept = &mut self.node.kept;
         let internal = &mut self.node.driver_internal_info;
@@ -173,7 +172,7 @@ impl NodeTransition<'_> {
     }
 }
 
-/// Where the settings of a pretended BIOS stand in `driver_internal_info`, by name.
+/// The key of the simulated BIOS settings in `driver_internal_info`, by name.
 const BIOS_SETTINGS: &str = "bios_settings";
 
 fn simulated_step(interface: &str, name: &str) -> JobStep {

@@ -1,23 +1,23 @@
-//! How a machine that was not heard is booted again: each time by stronger means.
+//! How a machine that was not seen is booted again: each time with a stronger method.
 
 use trivet_model::PowerOrder;
 
-/// The strongest: the BMC starts anew. Cold, because a warm one keeps what ails it.
+/// The strongest: the BMC restarts. Cold, because a warm restart may keep the error.
 pub(super) const BMC_RESET: PowerOrder = PowerOrder::BmcReset { warm: false };
 
-/// How a machine that was not heard is booted again.
+/// How a machine that was not seen is booted again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum BootEscalation {
-    /// Reset, with the power on.
+    /// Reset, without a power-off.
     Reset,
-    /// Off, seen off, and on.
+    /// Power off, wait until it is seen off, and power on.
     Cycle,
     /// The same after the BMC was restarted.
     BmcReset,
 }
 
-/// The rung for the boot with this number, which is not the first, of so many. The last of four
-/// or more restarts the BMC, where that is allowed.
+/// The method for the boot with this number, which is not the first, of at most `most`. The
+/// last of four or more restarts the BMC, where that is allowed.
 pub(super) fn boot_escalation(number: u32, most: u32, resets_bmc: bool) -> BootEscalation {
     match number {
         2 if most > 2 => BootEscalation::Reset,

@@ -1,8 +1,8 @@
-//! Fast track: the agent stays between two jobs, so that the next one needs no boot.
+//! Fast track: the agent keeps running between two jobs, so that the next one needs no boot.
 //!
-//! Only where the settings or the node's `driver_info` say so. An agent that stays goes on
-//! beating; one that is not heard any more, or whose machine is switched, is forgotten, and the
-//! next job boots as ever.
+//! Used only where the settings or the node's `driver_info` enable it. An agent that stays
+//! keeps sending heartbeats; when its heartbeats stop, or its machine is switched, its session
+//! is removed, and the next job boots as usual.
 
 use trivet_model::order::VerbArgs;
 use trivet_model::{JobKind, JobPhase, Node, NoteKind, PowerState, StepKind};
@@ -10,18 +10,18 @@ use trivet_model::{JobKind, JobPhase, Node, NoteKind, PowerState, StepKind};
 use super::bootloader::is_partition;
 use crate::{NodeAction, NodeEvent, NodeLimits, NodeTransition};
 
-/// How long an agent that has sent its findings may take to its first beat. Ours; the stock
-/// agent needs some ten seconds.
+/// Time from an agent's inspection data to its first heartbeat. Ours; the stock agent needs
+/// about ten seconds.
 const FIRST_HEARTBEAT_MS_MAX: u64 = 120_000;
 
-/// Whether agents stay on this node.
+/// Whether agents keep running on this node.
 pub(super) fn keeps_agent(node: &Node, limits: &NodeLimits) -> bool {
     let said = trivet_drivers::fast_track(&node.driver_info);
     said.ok().flatten().unwrap_or(limits.fast_track)
 }
 
-/// Whether the agent that stayed can do the next job. One that is not heard for a heartbeat
-/// timeout is forgotten, so the one that is known was heard lately.
+/// Whether the running agent can do the next job. A session without heartbeats for a heartbeat
+/// timeout is removed, so an existing session is recent.
 fn is_ready(node: &Node, limits: &NodeLimits) -> bool {
     keeps_agent(node, limits)
         && node.agent.as_ref().is_some_and(|agent| agent.url.is_some())
@@ -29,10 +29,10 @@ fn is_ready(node: &Node, limits: &NodeLimits) -> bool {
 }
 
 impl NodeTransition<'_> {
-    /// Starts a job that runs steps: with the agent that stayed, or by a boot.
+    /// Starts a job that runs steps: with the running agent, or with a boot.
     pub(crate) fn start_steps(&mut self, kind: JobKind, step_kind: StepKind, args: VerbArgs) {
-        // The stock agent installs a loader for a partition image only where its first lookup
-        // told it to: one that is here already does not know.
+        // The stock agent installs a boot loader for a partition image only where the reply to
+        // its first lookup said so: an agent that runs already does not know.
         let partition = kind == JobKind::Deploy && is_partition(&self.node.instance_info);
         let ready = is_ready(&self.node, self.limits) && !partition;
         let agent = self.node.agent.take();
@@ -46,7 +46,7 @@ impl NodeTransition<'_> {
         }
     }
 
-    /// The agent's work is done. It stays, or its machine is switched off.
+    /// The agent's work is done. It keeps running, or its machine is switched off.
     pub(super) fn agent_done(&mut self) {
         let heard = self.node.agent.as_ref().is_some_and(|it| it.url.is_some());
         if !heard || !keeps_agent(&self.node, self.limits) {
@@ -59,7 +59,8 @@ impl NodeTransition<'_> {
         self.await_heartbeat();
     }
 
-    /// What an agent found is here. Where it stays, its first beat is still to come.
+    /// The inspection data are stored. Where the agent stays, its first heartbeat is still to
+    /// come.
     pub(super) fn inspection_data_stored(&mut self) {
         if !keeps_agent(&self.node, self.limits) {
             self.resumed();
@@ -72,13 +73,13 @@ impl NodeTransition<'_> {
             .push(NodeAction::WakeAfter(FIRST_HEARTBEAT_MS_MAX));
     }
 
-    /// Whether the findings of the present inspection are here.
+    /// Whether the data of the present inspection are stored.
     pub(super) fn has_inspection_data(&self) -> bool {
         let job = self.node.job.as_ref();
         job.is_some_and(|job| job.kind == JobKind::Inspect && job.at == DATA_RECEIVED)
     }
 
-    /// What an event means for an agent that stays while no job runs.
+    /// Handles an event of a node with a running agent and without a job.
     pub(super) fn handle_without_job(&mut self, event: &NodeEvent) {
         if self.node.agent.is_none() {
             return;
@@ -101,5 +102,5 @@ impl NodeTransition<'_> {
     }
 }
 
-/// The place in an inspection, which has no steps, after its findings came.
+/// The step index of an inspection, which has no steps, after its data were received.
 const DATA_RECEIVED: u32 = 1;

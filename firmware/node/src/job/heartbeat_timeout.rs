@@ -1,30 +1,31 @@
-//! An agent that falls silent at its work.
+//! Heartbeat timeout of an agent at work.
 //!
-//! Agents beat while they work, so one that is not heard for a heartbeat timeout is in
-//! trouble. Its BMC is asked whether the machine is on at all; then the machine is booted
-//! once more and goes on with the step that it was at. A second silence ends the job. A
-//! step of which nobody knows whether it may be done twice is not done twice.
+//! Agents send heartbeats while they work, so an agent without any for a heartbeat timeout has
+//! failed. The box reads from the BMC whether the machine is on at all; then the machine is
+//! booted once more and continues with the step that was under way. A second timeout ends the
+//! job. A step that is not known to be repeatable is not run twice.
 
 use trivet_model::{AgentOrder, JobKind, JobPhase, NoteKind, PowerAnswer, PowerError, PowerState};
 
 use crate::{NodeAction, NodeTransition, steps};
 
-/// Where it stands that an agent of the present job fell silent before, and when.
+/// The key that holds when the heartbeats of an agent of the present job stopped before.
 pub(crate) const HEARTBEAT_LOST_AT: &str = "agent_fell_silent_at";
 
-/// How long an agent has to answer after its BMC said that the machine is off. Ours: it answers
-/// at once if it runs, and a machine that is off does not even answer ARP.
+/// How long an agent has to answer after its BMC reported that the machine is off. Ours: a
+/// running agent answers at once, and a machine that is off does not even answer ARP.
 const LOST_MS_MAX: u64 = 5_000;
 
-/// In the last power-off of a job: the agent is asked whether it is gone; it answered once,
-/// perhaps while the machine was still switching off; it is asked once more.
+/// States of the last power-off of a job: the agent is called to check that it no longer
+/// answers; it answered once, perhaps while the machine was still switching off; it is called
+/// once more.
 const FIRST_QUERY: u32 = 1;
 const FIRST_REPLY: u32 = 2;
 const SECOND_QUERY: u32 = 3;
 
 impl NodeTransition<'_> {
-    /// The BMC says that the machine is off. An agent that answers all the same contradicts it:
-    /// the BMC is another machine's.
+    /// The BMC reports that the machine is off. An agent that still answers contradicts it: the
+    /// BMC belongs to another machine.
     pub(super) fn seen_off(&mut self) {
         let heard = self.node.agent.as_ref().is_some_and(|it| it.url.is_some());
         let Some(job) = &mut self.node.job else {
@@ -39,14 +40,14 @@ impl NodeTransition<'_> {
             .push(NodeAction::Agent(AgentOrder::ListCommands));
     }
 
-    /// Whether the agent is asked, after the power-off, if it is gone.
+    /// Whether the agent is called after the power-off, to check that it no longer answers.
     pub(super) fn queries_lost_agent(&self) -> bool {
         let job = self.node.job.as_ref();
         let asks = [FIRST_QUERY, FIRST_REPLY, SECOND_QUERY];
         job.is_some_and(|job| job.phase == JobPhase::FinalOff && asks.contains(&job.tries))
     }
 
-    /// The time for its answer is over.
+    /// The time for its reply is over.
     pub(super) fn lost_agent_timer_expired(&mut self) {
         match &mut self.node.job {
             Some(job) if job.tries == FIRST_REPLY => {
@@ -59,7 +60,7 @@ impl NodeTransition<'_> {
         }
     }
 
-    /// What came of that.
+    /// The result of that call.
     pub(super) fn lost_agent_replied(&mut self, answers: bool) {
         if !answers {
             if self.queries_lost_agent() {
@@ -80,7 +81,7 @@ impl NodeTransition<'_> {
         let why = format!(
             "the BMC reports that the machine is off, but its agent at {url} still answers: \
              driver_info names the BMC of another machine; compare its address and system with \
-             this machine, which runs the agent on; the image is written, and the instance was not \
+             this machine, which runs the agent; the image is written, and the instance was not \
              started"
         );
         self.actions.push(NodeAction::AgentContradictsBmc { why });
@@ -98,7 +99,7 @@ impl NodeTransition<'_> {
         self.enter(JobPhase::CheckPower);
     }
 
-    /// It beats after all: what it was at goes on.
+    /// Heartbeats resumed: the step continues.
     pub(super) fn heartbeat_resumed(&mut self) {
         let at_step = self.present_step().is_some();
         self.enter(if at_step {
@@ -112,12 +113,12 @@ impl NodeTransition<'_> {
         let found = match answer {
             Ok(PowerAnswer::Power(PowerState::Off)) => "and its machine is off",
             Ok(_) => "though its machine is on",
-            Err(_) => "and its BMC does not say whether the machine is on",
+            Err(_) => "and its BMC does not report whether the machine is on",
         };
         let seconds = self.limits.heartbeat_timeout_ms / 1000;
         let at = self.present_step().map(|step| format!(" at step {step}"));
         let at = at.unwrap_or_default();
-        let why = format!("the agent fell silent{at} for {seconds} s, {found}");
+        let why = format!("no heartbeat of the agent{at} for {seconds} s, {found}");
         let info = &mut self.node.driver_internal_info;
         let now = self.now.wall.to_string();
         let again = info
@@ -132,8 +133,8 @@ impl NodeTransition<'_> {
         self.boot_again(&why);
     }
 
-    /// The step that the agent may be at, or may have done, where nobody knows whether it may
-    /// be done twice.
+    /// The step that the agent may be running, or may have done, if it is not known to be
+    /// repeatable.
     pub(crate) fn unrepeatable_step(&self) -> Option<String> {
         let job = self.node.job.as_ref()?;
         let step = job.steps.get(job.at as usize)?;

@@ -1,4 +1,4 @@
-//! What a BMC's answers mean for a job.
+//! What a BMC's replies mean for a job.
 
 use trivet_drivers::{ReservedStep, netboots_instance};
 use trivet_model::node::JsonObject;
@@ -16,7 +16,8 @@ impl NodeTransition<'_> {
         answer: Result<PowerAnswer, PowerError>,
     ) {
         if order == BMC_RESET && switches(phase) {
-            // It needs a moment to come back, or never went; what was wanted is wanted.
+            // The BMC needs a moment to restart, or did not restart; the order is repeated in
+            // both cases.
             self.actions
                 .push(NodeAction::WakeAfter(self.limits.retry_ms));
             return;
@@ -25,7 +26,7 @@ impl NodeTransition<'_> {
             return;
         }
         match (phase, answer) {
-            // A machine that is off after all cannot be reset.
+            // A machine that is off cannot be reset.
             (JobPhase::PowerOn | JobPhase::StartInstance, Err(error))
                 if order == PowerOrder::Reset && error.is_refusal() =>
             {
@@ -37,7 +38,7 @@ impl NodeTransition<'_> {
             (JobPhase::ReadPower, Ok(PowerAnswer::Power(_))) => self.finish(),
             (JobPhase::PowerOff, Ok(PowerAnswer::Power(PowerState::Off))) => self.is_off(phase),
             (JobPhase::FinalOff, Ok(PowerAnswer::Power(PowerState::Off))) => self.seen_off(),
-            // It must not be switched off and was rebooted.
+            // The machine must not be switched off and was rebooted instead.
             (JobPhase::FinalOff, Ok(_)) if order == PowerOrder::Reset => self.finish(),
             (JobPhase::PowerStep, Ok(answer)) => self.power_step(answer),
             (JobPhase::BootFromNet, Ok(_)) if self.uses_agent() => self.enter(JobPhase::PowerOn),
@@ -56,7 +57,7 @@ impl NodeTransition<'_> {
         }
     }
 
-    /// A step that switches power.
+    /// Handles the reply to a step that switches power.
     fn power_step(&mut self, answer: PowerAnswer) {
         match (self.present_builtin_step(), answer) {
             (Some(ReservedStep::PowerOff), PowerAnswer::Power(PowerState::Off)) => {
@@ -71,13 +72,13 @@ impl NodeTransition<'_> {
         }
     }
 
-    /// The BMC did not answer in all the time that it had, or did not do what it accepted.
+    /// The BMC did not answer within its time limit, or did not do what it accepted.
     pub(super) fn power_failed(&mut self, phase: JobPhase, error: &PowerError) {
         let done = self.done_so_far(phase);
         self.fail(&format!("{phase}: {error}{done}"));
     }
 
-    /// At the end of a deployment: what is done and what is not.
+    /// At the end of a deployment: what is done and what is not, for the error message.
     fn done_so_far(&self, phase: JobPhase) -> &'static str {
         let deploys = self.node.job.as_ref().map(|job| job.kind) == Some(JobKind::Deploy);
         match phase {
@@ -98,9 +99,9 @@ impl NodeTransition<'_> {
         }
     }
 
-    /// Whether the phase is passed without a request, because the machine must never be
-    /// switched off: what boots next boots by a reset. Where nothing boots next, the machine
-    /// is rebooted, unless it is off.
+    /// Whether the phase is skipped without a request, because the machine must never be
+    /// switched off: the next boot is a reset. Where no boot follows, the machine is rebooted,
+    /// unless it is off.
     pub(super) fn skips_power_off(&self, phase: JobPhase) -> bool {
         let Some(job) = &self.node.job else {
             return false;
@@ -119,7 +120,7 @@ impl NodeTransition<'_> {
     }
 
     /// Whether the agent is locked down at this point instead of being powered off, as Ironic
-    /// does at the end of a deployment: it does not go on sending heartbeats until the restart.
+    /// does at the end of a deployment: then it sends no heartbeats until the restart.
     pub(super) fn locks_down(&self, phase: JobPhase) -> bool {
         let deploys = self.node.job.as_ref().map(|job| job.kind) == Some(JobKind::Deploy);
         let heard = self.node.agent.as_ref().is_some_and(|it| it.url.is_some());
@@ -149,19 +150,19 @@ impl NodeTransition<'_> {
         }
     }
 
-    /// The machine is off and the agent's work done: it starts what it is for.
+    /// The machine is off and the agent's work is done: starts the instance.
     pub(super) fn starts_instance(&mut self) {
         if !netboots_instance(&self.node) {
             return self.enter(JobPhase::BootFromDisk);
         }
-        // No agent follows any more.
+        // No further agent boots.
         if let Some(job) = &mut self.node.job {
             job.boots = 0;
         }
         self.enter(JobPhase::BootFromNet);
     }
 
-    /// The instance is gone; its end is the beginning of cleaning.
+    /// The instance was removed; cleaning follows.
     pub(super) fn torn_down(&mut self) {
         self.node.instance_info = JsonObject::new();
         self.node.instance_uuid = None;
@@ -170,7 +171,7 @@ impl NodeTransition<'_> {
         if self.node.automated_clean == Some(false) {
             let is_on = self.node.power_state != Some(PowerState::Off);
             if self.node.is_power_off_disabled() && is_on {
-                // The instance must not run on.
+                // The instance must not keep running.
                 return self.enter(JobPhase::FinalOff);
             }
             return self.finish();
@@ -203,7 +204,7 @@ fn switches(phase: JobPhase) -> bool {
     )
 }
 
-/// Whether an answer to this order is what the phase waits for.
+/// Whether the phase waits for a reply to this order.
 fn belongs(phase: JobPhase, order: PowerOrder) -> bool {
     match phase {
         JobPhase::ReadPower | JobPhase::CheckPower => order == PowerOrder::Status,

@@ -1,4 +1,4 @@
-#![expect(clippy::unnecessary_wraps, reason = "answers of the world are results")]
+#![expect(clippy::unnecessary_wraps, reason = "replies are results")]
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ const ON: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Power(PowerState::On
 const OFF: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Power(PowerState::Off));
 const TAKEN: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Accepted);
 
-/// One node and the world around it, answered by hand.
+/// One node; the test supplies the replies of its BMC and agent.
 struct NodeTestRig {
     node: Node,
     actions: Vec<NodeAction>,
@@ -87,7 +87,7 @@ impl NodeTestRig {
             .unwrap_or_else(|| panic!("no order to the agent: {:?}", self.actions))
     }
 
-    /// The name of the step that the agent is told to do.
+    /// The name of the step that is sent to the agent.
     #[track_caller]
     fn executes(&self) -> String {
         match self.agent_order() {
@@ -116,7 +116,7 @@ impl NodeTestRig {
         self
     }
 
-    /// From the first power-off to the agent's first beat.
+    /// From the first power-off to the agent's first heartbeat.
     fn boots(&mut self) -> &mut Self {
         self.power(PowerOrder::Off, OFF);
         self.power(SET_PXE, TAKEN)
@@ -124,7 +124,7 @@ impl NodeTestRig {
             .handle(NodeEvent::MachineSeen)
     }
 
-    /// The same where it was not heard: as the ladder says.
+    /// The same after the machine was not seen: by the escalation of that boot.
     fn boots_again(&mut self) -> &mut Self {
         let number = self.node.job.as_ref().unwrap().boots;
         match escalation::boot_escalation(number, self.limits.boots_max, self.limits.bmc_reset) {
@@ -190,7 +190,7 @@ fn unreachable() -> Result<AgentEvent, AgentError> {
     })
 }
 
-/// What an agent says that cannot list its commands.
+/// The reply of an agent that cannot list its commands.
 fn broken() -> Result<AgentEvent, AgentError> {
     let said = "not JSON serializable".into();
     Err(AgentError::Refused { said })
@@ -204,7 +204,7 @@ fn deploying() -> NodeTestRig {
 }
 
 #[test]
-fn what_the_agent_offers_is_kept_for_whoever_plans_a_job() {
+fn the_steps_of_the_agent_are_stored_for_planning() {
     let mut rig = deploying();
     rig.handle(NodeEvent::Heartbeat)
         .agent(Ok(AgentEvent::StepsListed {
@@ -219,7 +219,7 @@ fn what_the_agent_offers_is_kept_for_whoever_plans_a_job() {
 }
 
 #[test]
-fn a_step_that_makes_a_raid_says_what_there_is_now() {
+fn a_step_that_creates_a_raid_stores_its_configuration() {
     let mut rig = NodeTestRig::new(Manageable);
     let of = |name: &str| JobStep {
         interface: "raid".into(),
@@ -323,7 +323,7 @@ fn an_agent_that_lost_our_token_is_booted_again() {
 }
 
 #[test]
-fn a_step_whose_start_was_not_heard_is_looked_for_before_it_is_repeated() {
+fn a_step_whose_start_was_not_confirmed_is_looked_for_before_it_is_repeated() {
     let mut rig = deploying();
     rig.handle(NodeEvent::Heartbeat)
         .agent(steps_are(&[offered("write_image", 0)]));
@@ -335,7 +335,7 @@ fn a_step_whose_start_was_not_heard_is_looked_for_before_it_is_repeated() {
 }
 
 #[test]
-fn a_busy_agent_is_asked_again_at_its_next_beat() {
+fn a_busy_agent_is_called_again_at_its_next_heartbeat() {
     let mut rig = deploying();
     rig.handle(NodeEvent::Heartbeat)
         .agent(steps_are(&[offered("write_image", 0)]));
@@ -466,7 +466,7 @@ fn after_a_restart_every_phase_gives_its_order_again_or_waits_with_a_limit() {
         let orders = actions
             .iter()
             .any(|action| !matches!(action, NodeAction::Note(_)));
-        // A hold waits for the operator alone.
+        // A hold waits for the operator only.
         assert_eq!(orders, phase != JobPhase::Hold, "{phase}");
         let wakes = actions
             .iter()
@@ -493,7 +493,7 @@ fn only_the_first_sign_of_a_boot_gives_its_agent_more_time() {
     rig.apply_verb(Verb::Provide, vec![]).boots();
     rig.wants(&NodeAction::WakeAfter(rig.limits.agent_wait_ms));
     rig.handle(NodeEvent::MachineSeen);
-    assert_eq!(rig.actions, [], "a lease that is renewed is no progress");
+    assert_eq!(rig.actions, [], "a lease that is renewed is not progress");
     rig.handle(NodeEvent::Restarted);
     rig.wants(&NodeAction::WakeAfter(rig.limits.agent_wait_ms));
     rig.handle(NodeEvent::TimerExpired);
@@ -516,7 +516,7 @@ fn an_agent_that_beats_but_cannot_be_called_is_booted_again() {
         rig.handle(NodeEvent::Heartbeat).agent(Err(silent.clone()));
         assert_eq!(rig.node.job.as_ref().unwrap().phase, JobPhase::AwaitStep);
     }
-    // One answer in between shows that it can be called.
+    // One reply in between shows that it can be called.
     rig.handle(NodeEvent::Heartbeat)
         .agent(Ok(AgentEvent::StepRunning));
     for _ in 0..rig.limits.tries_max {

@@ -173,7 +173,7 @@ fn provide_without_cleaning_offers_at_once() {
 }
 
 #[test]
-fn an_abort_says_that_it_was_one_and_keeps_the_target() {
+fn an_abort_is_named_in_the_error_and_keeps_the_target() {
     for (from, to) in [
         (CleanWait, CleanFail),
         (InspectWait, InspectFail),
@@ -247,8 +247,8 @@ fn every_verb_the_table_allows_is_carried_out() {
     }
 }
 
-/// Metal3 always chooses these interfaces; their steps do nothing yet, so no machine is booted
-/// for them.
+/// Metal3 always chooses these interfaces; their steps are not implemented, so no machine is
+/// booted for them.
 #[test]
 fn refuses_bios_firmware_and_raid_steps_by_redfish_before_any_boot() {
     for (verb, state) in [

@@ -12,7 +12,7 @@ fn heartbeat(node: NodeId, token: &str) -> RackOrder {
 }
 
 #[test]
-fn a_token_is_told_once_per_boot() {
+fn a_token_is_sent_once_per_boot() {
     let (mut bench, id) = RackBench::inspecting();
     let first = bench.lookup().unwrap();
     assert_eq!(first.node, id);
@@ -26,9 +26,9 @@ fn a_token_is_told_once_per_boot() {
     assert_eq!(bench.lookup().unwrap().agent_token, MASK);
 }
 
-/// A box that loses power right after the commit of a token does not know whether
-/// the answer arrived. An agent that did not get it asks again and hangs for ever on
-/// the mask; one that did get it beats with it and never asks again.
+/// A box that loses power right after the commit of a token does not know whether the reply
+/// arrived. An agent that did not receive it repeats its lookup and hangs for ever on the mask;
+/// one that did receive it sends heartbeats with it and no further lookup.
 #[test]
 fn a_token_that_may_be_lost_with_the_box_is_followed_by_another_and_either_counts_once() {
     for arrived in [true, false] {
@@ -70,7 +70,7 @@ fn a_lookup_with_addresses_of_two_nodes_finds_neither() {
         node: None,
     };
     bench.refused(order.clone(), RefusalKind::NotFound);
-    // Both nodes' timelines say so, once in a while.
+    // Both nodes' timelines have the note, at most once per interval.
     let told = |bench: &RackBench| {
         let notes = bench.notes().into_iter();
         notes.filter(|note| note.contains("another one")).count()
@@ -113,7 +113,7 @@ fn beats_without_the_token_or_from_elsewhere_are_refused() {
         assert!(bench.notes()[0].starts_with("caller refused"));
         bench.now.tick = bench.now.tick.after_ms(60_000);
     }
-    // What is refused again and again does not drown the rest of the timeline.
+    // Repeated refusals do not fill the timeline.
     for many in 0..3 {
         let beat = beat("x");
         bench.refused(
@@ -188,7 +188,7 @@ fn findings_that_cannot_be_kept_end_the_inspection_with_the_reason() {
 }
 
 #[test]
-fn an_agent_that_listens_by_tls_must_say_by_which_certificate() {
+fn an_agent_that_listens_by_tls_must_send_its_certificate() {
     let (mut bench, id) = RackBench::inspecting();
     let token = bench.lookup().unwrap().agent_token;
     for certificate in [None, Some("garbage".to_owned())] {

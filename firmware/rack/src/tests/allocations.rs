@@ -1,14 +1,14 @@
-//! Who gets which node, what frees it, and that no node is given twice.
+//! Which node an allocation gets, what frees the node, and that no node is allocated twice.
 
 use super::*;
 use trivet_model::{PowerState, Resource, ResourceId, ResourceKind};
 
 const KIND: ResourceKind = ResourceKind::Allocation;
 
-/// What is wrong with a node, and how it comes to be so.
+/// A defect of a node, and the change that causes it.
 type NodeDefect = (&'static str, fn(&mut Node));
 
-/// Wants a node of class `big`.
+/// An allocation of class `big`.
 fn wants(number: u64) -> Resource {
     let id = ResourceId::random(&mut SeededRandom::new(500 + number));
     let mut allocation = Resource::new(id, KIND, UnixMs(1));
@@ -45,7 +45,7 @@ impl RackBench {
         self.order(RackOrder::DeleteResource(KIND, id))
     }
 
-    /// Nodes and allocations name each other, one to one.
+    /// Checks that nodes and allocations name each other, one to one.
     #[track_caller]
     fn agrees(&self) {
         let view = self.rack.view();
@@ -98,7 +98,7 @@ fn a_namesake_comes_before_older_nodes() {
 }
 
 #[test]
-fn what_does_not_fit_is_not_given() {
+fn an_unsuitable_node_is_not_allocated() {
     let spoils: [NodeDefect; 8] = [
         ("state", |node| {
             node.provision_state = ProvisionState::Manageable;
@@ -132,7 +132,7 @@ fn what_does_not_fit_is_not_given() {
         assert_eq!(allocation.text("last_error"), Some(why.as_str()), "{what}");
         assert_eq!(bench.node(id).kept.get("allocation_uuid"), None);
         bench.agrees();
-        // It may go, and leaves the node as it is.
+        // It may be deleted, and the node is not changed.
         let before = bench.node(id);
         bench.frees(allocation.id).unwrap();
         assert_eq!(bench.node(id), before);
@@ -213,7 +213,7 @@ fn a_node_in_use_is_not_freed_unless_in_maintenance() {
 fn the_end_of_the_instance_or_of_the_node_is_the_end_of_the_allocation() {
     let ends: [fn(&mut RackBench, NodeId); 3] = [
         |bench, id| {
-            // As tearing down leaves it.
+            // As after tearing down.
             bench.force(id, |node| node.instance_uuid = None);
         },
         |bench, id| {
@@ -262,7 +262,7 @@ fn a_patch_does_not_free_a_node_in_use() {
 }
 
 #[test]
-fn backfilling_takes_down_what_is_so() {
+fn backfilling_records_the_existing_instance() {
     let mut bench = RackBench::new();
     let id = bench.with_free(1);
     let mut allocation = wants(1);
@@ -289,10 +289,10 @@ fn backfilling_takes_down_what_is_so() {
     );
 }
 
-/// Orders in one batch race for few nodes, with deletions between; whatever the
-/// seed, nodes and allocations agree after every batch and after a restart.
+/// Orders in one batch compete for few nodes, with deletions between; for every seed, nodes and
+/// allocations agree after every batch and after a restart.
 #[test]
-fn nobody_gets_a_node_twice() {
+fn no_node_is_allocated_twice() {
     for seed in 0..60 {
         let mut chance = SeededRandom::new(seed);
         let mut bench = RackBench::new();

@@ -1,4 +1,4 @@
-//! Errands: what is asked of a BMC beside power.
+//! BMC requests other than power.
 
 use trivet_bmc_ipmi::bmc::IpmiSimulator;
 use trivet_bmc_ipmi::sel::SelEvent;
@@ -14,7 +14,7 @@ fn bmc_request(node: NodeId, errand: BmcRequest) -> RackOrder {
     RackOrder::Vendor { node, method }
 }
 
-/// Gives the order with this ticket; its answer is owed.
+/// Sends the order with this ticket; its reply is deferred.
 #[track_caller]
 fn submit_order(bench: &mut RackBench, ticket: u64, order: RackOrder) {
     let caller = caller();
@@ -40,7 +40,7 @@ fn reply_value(
     id: NodeId,
     asked: BmcRequest,
 ) -> Value {
-    // BMCs rest between two orders.
+    // BMCs have a pause between two orders.
     bench.advance(1_000);
     submit_order(bench, 7, bmc_request(id, asked));
     let (ticket, result) = exchange_until_reply(bench, bmc, &mut RackTestChassis::new(true));
@@ -52,7 +52,7 @@ fn reply_value(
 }
 
 #[test]
-fn what_a_bmc_is_asked_is_answered_and_noted() {
+fn a_bmc_request_is_answered_and_noted() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let mut bmc = bmc();
@@ -62,7 +62,7 @@ fn what_a_bmc_is_asked_is_answered_and_noted() {
     assert_eq!(
         bench.notes(),
         [""; 0],
-        "who asked stands on the timeline already"
+        "the caller is on the timeline already"
     );
     assert!(bench.rack.pending_requests.is_empty());
     let timeline = bench.rack.view().nodes.get(&id).unwrap().timeline.clone();
@@ -113,7 +113,7 @@ fn a_log_is_read_and_cleared() {
 }
 
 #[test]
-fn what_is_in_a_mailbox_is_noted_nowhere() {
+fn the_content_of_a_mailbox_is_never_noted() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let mut bmc = bmc();
@@ -133,9 +133,9 @@ fn what_cannot_be_done_is_refused_with_a_sentence() {
     let said = bench.refused(bmc_request(id, BmcRequest::Media), RefusalKind::Invalid);
     assert!(said.contains("IPMI has no virtual media"), "{said}");
     for (driver, want) in [
-        ("ssh", "nobody manages"),
+        ("ssh", "no management by a BMC"),
         ("fake-hardware", "pretended"),
-        ("manual-management", "nobody manages"),
+        ("manual-management", "no management by a BMC"),
         ("strange", "hardware type"),
     ] {
         bench.force(id, |node| driver.clone_into(&mut node.driver));
@@ -146,7 +146,7 @@ fn what_cannot_be_done_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn how_the_firmware_boots_stands_in_the_record() {
+fn the_boot_mode_is_stored_in_the_record() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let now = bench.now;
@@ -188,7 +188,7 @@ fn one_at_a_time_and_not_during_a_job() {
 }
 
 #[test]
-fn who_waits_is_told_when_driver_info_changes() {
+fn a_pending_request_ends_when_driver_info_changes() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     submit_order(&mut bench, 7, bmc_request(id, BmcRequest::Sensors));
@@ -212,7 +212,7 @@ fn a_bmc_request_may_take_minutes_but_not_for_ever() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     submit_order(&mut bench, 7, bmc_request(id, BmcRequest::Events));
-    // A line that forgets the errand without a word: the bound ends the wait.
+    // A transport that drops the request without an error: the time limit ends the wait.
     let owed_ms = crate::bmc_requests::BMC_REPLY_WAIT_MS_MAX;
     bench.rack.ipmi_transport = crate::ipmi_transport::IpmiTransport::new(IpmiTiming::default());
     bench.advance(owed_ms - 1);
@@ -220,7 +220,7 @@ fn a_bmc_request_may_take_minutes_but_not_for_ever() {
     bench.advance(1);
     let refusal = reply(&bench, 7).unwrap().unwrap_err();
     assert!(refusal.sentence.contains("in time"), "{refusal}");
-    // Its answer is nobody's now.
+    // A reply after that is ignored.
     let findings = Ok(BmcReply::Done);
     bench.rack.bmc_request_answered(bench.now, id, 1, findings);
     assert!(bench.rack.pending_requests.is_empty());

@@ -10,7 +10,7 @@ use crate::{FileGrant, FileServerProtocol};
 
 const RELAY: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 200);
 
-/// Lets a client get an address; what it got.
+/// Runs a client through DHCP; returns its lease.
 pub(super) fn lease(bench: &mut RackBench, mac: MacAddr) -> Option<Ipv4Addr> {
     let mut client = DhcpClient::new(mac, Some(7), true, None, Some(RELAY));
     client.start(bench.now.tick);
@@ -52,7 +52,7 @@ pub(super) fn script(bench: &mut RackBench) -> String {
 }
 
 #[test]
-fn a_lease_is_on_flash_before_the_client_hears_and_survives() {
+fn a_lease_is_on_flash_before_the_reply_is_sent_and_survives() {
     let mut bench = RackBench::new();
     let address = lease(&mut bench, MAC).unwrap();
     let kept = bench.store.records().unwrap().leases;
@@ -85,7 +85,7 @@ fn an_unknown_machine_is_shown_until_it_becomes_a_port() {
 }
 
 #[test]
-fn the_script_follows_the_nodes_life() {
+fn the_script_follows_the_nodes_state() {
     let (mut bench, id) = RackBench::inspecting();
     let text = script(&mut bench);
     assert!(text.contains("ipa-inspection-callback-url="), "{text}");
@@ -141,7 +141,7 @@ fn a_file_on_its_way_is_shown_and_then_noted() {
 }
 
 #[test]
-fn what_the_shell_found_wrong_stands_from_the_start_and_is_noted_once() {
+fn faults_of_the_shell_exist_from_the_start_and_are_noted_once() {
     let mut bench = RackBench::new();
     let fault = BoxFault::LoaderMissing {
         path: "/loaders/undionly.kpxe".into(),
@@ -254,7 +254,7 @@ fn a_verb_that_boots_the_agent_is_refused_where_there_is_none() {
     });
     assert!(bench.verb(id, Verb::Active).is_err());
     let Ok(OrderOutcome::Checked(Some(said))) = bench.order(RackOrder::CheckDeploy(id)) else {
-        panic!("validate says so too")
+        panic!("validate reports it too")
     };
     assert!(said.contains("boot.kernel"), "{said}");
 }

@@ -23,7 +23,7 @@ fn with_digest() -> Value {
     record
 }
 
-/// A node with this in its `driver_info`, which is told to be inspected.
+/// A node with this `driver_info`, whose inspection is requested.
 fn inspects(bench: &mut RackBench, number: u8, info: Value) -> NodeId {
     let id = bench.with_node(number);
     bench.force(id, |node| {
@@ -62,7 +62,7 @@ fn request_file(bench: &mut RackBench, peer: Ipv4Addr, path: String) -> Option<F
     })
 }
 
-/// What the machine of a node is served as its ramdisk; none where it has to ask again.
+/// The ramdisk that the machine of a node is served; none where it has to repeat its request.
 #[track_caller]
 fn ramdisk(bench: &mut RackBench, id: NodeId, peer: Ipv4Addr) -> Option<ImageSpec> {
     match request_file(bench, peer, path(id, "deploy_ramdisk")) {
@@ -75,7 +75,7 @@ fn ramdisk(bench: &mut RackBench, id: NodeId, peer: Ipv4Addr) -> Option<ImageSpe
     }
 }
 
-/// The URLs that the shell is asked for.
+/// The URLs that the shell is requested to fetch.
 fn fetched(bench: &RackBench) -> Vec<&str> {
     let urls = bench.outputs.iter().filter_map(|output| match output {
         RackOutput::FetchBootFile { url, .. } => Some(url.as_str()),
@@ -162,7 +162,7 @@ fn boot_files_are_fetched_when_a_job_starts_and_served_once_they_are_here() {
     boots(&mut bench, id);
     let peer = lease(&mut bench, MAC).unwrap();
     assert_eq!(ramdisk(&mut bench, id, peer), None, "it is not here yet");
-    assert!(fetched(&bench).is_empty(), "it was asked for already");
+    assert!(fetched(&bench).is_empty(), "it was requested already");
     bench.handle(fetched_from(RAMDISK, 7));
     let wanted = ramdisk(&mut bench, id, peer).expect("it is here");
     assert_eq!(wanted.digest, Digest::Sha256([7; 32]));
@@ -278,7 +278,7 @@ fn a_file_that_has_changed_at_its_source_is_noticed_by_the_next_job() {
     assert_eq!(wanted.digest, Digest::Sha256([8; 32]));
 }
 
-/// A source that can be compared with is asked at each job; see the test above.
+/// A source with validators is compared at each job; see the test above.
 #[test]
 fn a_source_without_validators_is_downloaded_again_after_ten_minutes_and_not_before() {
     let mut bench = RackBench::new();
@@ -312,7 +312,7 @@ fn a_source_without_validators_is_downloaded_again_after_ten_minutes_and_not_bef
 }
 
 #[test]
-fn a_boot_file_with_a_digest_is_never_asked_for_by_its_url_alone() {
+fn a_boot_file_with_a_digest_is_never_requested_by_its_url_alone() {
     let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, with_digest());
     for _ in 0..3 {

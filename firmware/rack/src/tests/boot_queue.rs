@@ -1,4 +1,4 @@
-//! Machines that wait for their turn to boot.
+//! Machines that wait in the boot queue.
 
 use trivet_model::order::PowerWanted;
 use trivet_model::{JobPhase, PowerState};
@@ -7,8 +7,8 @@ use super::boot::lease;
 use super::*;
 use crate::FileServerProtocol;
 
-/// So many nodes without a BMC whose inspection is asked for at once, of which two may
-/// boot at a time.
+/// This many nodes without a BMC whose inspection is requested at once, of which two may boot
+/// at a time.
 fn booting_nodes(nodes: u8) -> (RackBench, Vec<NodeId>) {
     let mut bench = RackBench::with(Settings {
         boots_at_once: BootLimitRule::Fixed(2),
@@ -37,7 +37,7 @@ impl RackBench {
         view.ahead(view.nodes.get(&id).unwrap())
     }
 
-    /// Who boots and who waits.
+    /// How many machines boot and how many wait.
     fn tally(&self) -> (usize, usize) {
         let boots = self.rack.view().boot_queue;
         (boots.booting, boots.waiting)
@@ -53,7 +53,7 @@ impl RackBench {
 }
 
 #[test]
-fn who_has_no_turn_keeps_its_state_and_says_why() {
+fn a_queued_node_keeps_its_state_and_has_a_note() {
     let (mut bench, ids) = booting_nodes(4);
     assert_eq!(bench.phase(ids[1]), Some(JobPhase::AwaitAgent));
     assert_eq!(bench.phase(ids[2]), Some(JobPhase::PowerOn));
@@ -67,7 +67,7 @@ fn who_has_no_turn_keeps_its_state_and_says_why() {
     let want = "waits for its turn to boot, 1 ahead".to_owned();
     assert!(notes.contains(&want), "{notes:?}");
     assert_eq!(bench.tally(), (2, 2));
-    // No time makes it fail: nothing of it is due.
+    // It does not time out: none of its timers runs.
     bench.advance(170_000);
     assert_eq!(bench.phase(ids[3]), Some(JobPhase::PowerOn));
     assert_eq!(bench.node(ids[3]).last_error, None);
@@ -109,7 +109,7 @@ fn a_whole_ramdisk_lets_the_next_one_boot_and_nothing_less() {
 }
 
 #[test]
-fn whoever_is_aborted_leaves_the_queue_or_its_place() {
+fn an_aborted_boot_leaves_the_queue() {
     let (mut bench, ids) = booting_nodes(5);
     bench.force(ids[2], |node| {
         node.provision_state = ProvisionState::InspectWait;
@@ -136,7 +136,7 @@ fn whoever_is_aborted_leaves_the_queue_or_its_place() {
 fn a_machine_that_is_booted_again_goes_to_the_end() {
     let (mut bench, ids) = booting_nodes(4);
     bench.looks_itself_up(1);
-    // The second was never heard of; the third has its turn since a moment.
+    // The second was never seen; the third was admitted just now.
     bench.advance(settings().limits.boot_ms);
     assert_eq!(bench.phase(ids[3]), Some(JobPhase::AwaitAgent));
     let waiting: Vec<_> = ids.iter().filter_map(|id| bench.ahead(*id)).collect();
@@ -210,7 +210,7 @@ fn an_operators_boot_of_an_installer_waits_and_may_be_taken_back() {
     bench.verb(ids[0], Verb::Abort).unwrap();
     assert_eq!(bench.node(id).power_state, Some(PowerState::On));
     assert_eq!(bench.tally(), (2, 0));
-    // How an image is read is not seen here: with its script the boot counts no more.
+    // Reads of an image are not seen here: after its script the boot is no longer counted.
     bench.handle(RackInput::FileRequested {
         ticket: 7,
         protocol: FileServerProtocol::Http,
@@ -243,12 +243,12 @@ fn orders_to_a_bmc_are_on_the_timeline_when_they_leave_and_when_they_are_taken()
     bench.rack.bmc_answered(bench.now, id, cycle, taken);
     bench.handle(RackInput::Tick);
     let noted = bench.notes();
-    let want = "power off and on taken by the BMC".to_owned();
+    let want = "power off and on accepted by the BMC".to_owned();
     assert!(noted.contains(&want), "{noted:?}");
 }
 
 #[test]
-fn a_machine_that_this_box_refuses_its_ramdisk_is_no_sign_of_congestion() {
+fn a_machine_that_was_refused_its_ramdisk_does_not_indicate_congestion() {
     let mut settings = settings();
     settings.files.ramdisk = None;
     let mut bench = RackBench::with(settings);
@@ -289,7 +289,7 @@ fn a_machine_that_this_box_refuses_its_ramdisk_is_no_sign_of_congestion() {
         )
     });
     assert!(refused);
-    // The job boots it again and again, and gives it up.
+    // The job boots it again several times, and then fails.
     for _ in 0..100 {
         bench.advance(60_000);
     }

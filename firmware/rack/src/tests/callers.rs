@@ -1,4 +1,4 @@
-//! From where agents may call, and where they are called back.
+//! From which addresses agents may call, and where they are called back.
 
 use std::net::IpAddr;
 
@@ -9,13 +9,13 @@ use trivet_model::{JobPhase, Lease};
 use super::*;
 use crate::{AgentAddresses, FileServerProtocol};
 
-/// What the box leased to the node.
+/// The address that the box leased to the node.
 const LEASED: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 100);
 
-/// In the network whose addresses the box leases, and leased to nobody.
+/// In the network whose addresses the box leases, but not leased.
 const UNLEASED: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 66);
 
-/// In no network of the box.
+/// Outside all networks of the box.
 const FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 66);
 
 const OTHER_MAC: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 9]);
@@ -99,7 +99,10 @@ fn only_the_leased_address_receives_the_token() {
     let found = lookup(&mut bench, mapped).unwrap();
     assert_eq!(found.node, id);
     let notes = bench.notes().join("\n");
-    assert!(notes.contains("the token went to 10.0.0.100"), "{notes}");
+    assert!(
+        notes.contains("the token was sent to 10.0.0.100"),
+        "{notes}"
+    );
     let node = bench.node(id);
     assert_eq!(node.agent_address(), Some(LEASED.into()));
     assert!(!node.is_weakly_authenticated());
@@ -136,7 +139,7 @@ fn a_lookup_by_uuid_alone_is_refused_where_the_lease_is_ours() {
 #[test]
 fn a_node_without_a_lease_is_weakly_authenticated() {
     let (mut bench, id) = awaited(false);
-    // An address of a served network that was leased to nobody is no machine of ours.
+    // An address of a served network that was not leased is not one of our machines.
     assert!(lookup(&mut bench, UNLEASED).is_err());
     assert!(lookup(&mut bench, FAR).is_ok());
     let node = bench.node(id);
@@ -147,12 +150,12 @@ fn a_node_without_a_lease_is_weakly_authenticated() {
 }
 
 #[test]
-fn a_lease_to_an_interface_that_is_no_port_of_the_node_is_refused() {
+fn a_lease_to_an_interface_that_is_not_a_port_of_the_node_is_refused() {
     let (mut bench, id) = awaited(false);
     lease(&mut bench, OTHER_MAC, UNLEASED);
     assert!(lookup(&mut bench, UNLEASED).is_err());
     let notes = bench.notes().join("\n");
-    assert!(notes.contains("no port of this node"), "{notes}");
+    assert!(notes.contains("not a port of this node"), "{notes}");
     assert!(bench.node(id).agent.is_none());
 }
 
@@ -180,7 +183,7 @@ fn heartbeats_come_from_the_address_that_received_the_token() {
             assert!(beat.unwrap_err().sentence.contains("another address"));
         }
         assert!(from(&mut bench, own, beat_at(id, &token, &url)).is_ok());
-        // A lease that ran out does not cut off an agent at its work.
+        // An agent at work stays accepted after its lease expired.
         bench.rack.records.remove_lease(MAC);
         assert!(from(&mut bench, own, beat_at(id, &token, &url)).is_ok());
     }
@@ -233,7 +236,7 @@ fn an_agent_is_called_back_at_the_address_it_calls_from_and_never_at_a_bmc() {
 fn a_second_lookup_from_another_address_is_a_fault_and_stops_the_job() {
     let (mut bench, id) = awaited(false);
     let token = lookup(&mut bench, FAR).unwrap().agent_token;
-    // The agent itself may ask again.
+    // The agent itself may repeat its lookup.
     assert!(lookup(&mut bench, FAR).is_ok());
     let second = Ipv4Addr::new(192, 0, 2, 67);
     assert!(lookup(&mut bench, second).is_err());
@@ -303,7 +306,7 @@ fn inspection_data_come_from_the_leased_address_only() {
 }
 
 #[test]
-fn no_port_is_created_for_a_hardware_address_that_was_never_heard() {
+fn no_port_is_created_for_a_hardware_address_that_was_never_seen() {
     let (mut bench, id) = awaited(true);
     let heard = MacAddr([0x52, 0x54, 0, 0, 0, 8]);
     bench.rack.records.add_unknown_machine(UnknownMachine {
@@ -402,7 +405,7 @@ fn the_secret_address_of_a_config_drive_is_masked_in_notes_and_on_the_page() {
 }
 
 #[test]
-fn the_secret_address_of_a_config_drive_is_masked_in_what_the_agent_says() {
+fn the_secret_address_of_a_config_drive_is_masked_in_texts_of_the_agent() {
     let (mut bench, id, path) = deploying();
     let token = lookup(&mut bench, LEASED).unwrap().agent_token;
     let url = "http://10.0.0.100:9999";
@@ -457,7 +460,7 @@ fn a_heartbeat_without_the_token_learns_nothing_of_the_node() {
         told.iter().all(|one| *one == OrderRefusal::of_heartbeat()),
         "{told:?}"
     );
-    // Who has the token is told what is wrong.
+    // A caller with the token gets the reason.
     bench.force(id, |node| {
         node.agent.as_mut().unwrap().token = "right".into();
     });
@@ -575,12 +578,12 @@ fn a_lookup_that_names_no_node_is_a_note_on_the_node_that_has_the_address() {
         assert!(from(&mut bench, LEASED, order.clone()).is_err());
         assert!(refusals(&bench).is_empty(), "noted once a minute");
         assert!(from(&mut bench, FAR, order).is_err());
-        assert!(refusals(&bench).is_empty(), "this address is no node's");
+        assert!(refusals(&bench).is_empty(), "no node has this address");
     }
 }
 
 #[test]
-fn a_lookup_and_inspection_data_that_nobody_waits_for_are_notes() {
+fn an_unexpected_lookup_and_unexpected_inspection_data_are_notes() {
     let (mut bench, id) = awaited(true);
     bench.force(id, |node| {
         node.provision_state = ProvisionState::Available;
@@ -620,7 +623,7 @@ fn a_request_that_the_api_refuses_is_a_note_on_the_node_it_comes_from_or_names()
         let refusals = kinds.filter(|note| note.contains("heartbeat of an agent refused"));
         refusals.collect::<Vec<String>>()
     };
-    // The address says more about who calls than the request does.
+    // The address identifies the caller better than the request does.
     bench.handle(refused(LEASED, Some(other), "http://a:hunter2@x/ is wrong"));
     let notes = noted(&bench, id);
     assert_eq!(notes.len(), 1, "{notes:?}");
@@ -673,5 +676,5 @@ fn refused_requests_of_a_neighbour_do_not_hide_those_of_the_nodes_own_machine() 
     assert_eq!(refusals(&bench).len(), 1, "the machine's own has its own");
     bench.advance(60_001);
     bench.handle(refused(FAR, "lookup"));
-    assert_eq!(refusals(&bench).len(), 1, "room again");
+    assert_eq!(refusals(&bench).len(), 1, "below the bound again");
 }

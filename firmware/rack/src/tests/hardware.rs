@@ -1,4 +1,4 @@
-//! Nodes without a BMC: pretended, switched by hand, or by their host.
+//! Nodes without a BMC: fake, switched by hand, or switched by their SSH host.
 
 use trivet_model::node::JsonObject;
 use trivet_model::order::PowerWanted;
@@ -8,7 +8,7 @@ use trivet_model::{JobStep, PowerState};
 use super::*;
 
 impl RackBench {
-    /// A node of this hardware type; it is made past the settings of this bench.
+    /// A node of this hardware type, whether or not the settings enable it.
     fn with_driver(&mut self, driver: &str) -> NodeId {
         let id = self.with_node(1);
         self.force(id, |node| {
@@ -32,7 +32,7 @@ impl RackBench {
 }
 
 #[test]
-fn a_pretended_node_lives_within_the_batch_that_asks() {
+fn a_fake_node_finishes_within_the_batch_of_the_order() {
     let mut bench = RackBench::new();
     let id = bench.with_driver("fake-hardware");
     for (verb, state, power) in [
@@ -54,7 +54,7 @@ fn a_pretended_node_lives_within_the_batch_that_asks() {
 }
 
 #[test]
-fn a_pretended_node_takes_every_power_order_at_once() {
+fn a_fake_node_carries_out_every_power_order_at_once() {
     let mut bench = RackBench::new();
     let id = bench.with_driver("fake-hardware");
     for (want, state) in [
@@ -161,7 +161,7 @@ fn a_hold_outlives_a_restart() {
 }
 
 #[test]
-fn somebody_is_told_to_switch_a_node_by_hand_and_the_agent_is_waited_for() {
+fn a_note_requests_to_switch_a_node_by_hand_and_the_agent_is_waited_for() {
     let mut bench = RackBench::new();
     let id = bench.with_driver("manual-management");
     bench.verb(id, Verb::Manage).unwrap();
@@ -189,7 +189,7 @@ impl RackBench {
         id
     }
 
-    /// The command line that went out last, and its number.
+    /// The last command that was sent, and its number.
     fn run(&self) -> Option<(u64, String)> {
         self.outputs.iter().find_map(|output| match output {
             RackOutput::Ssh { run, command, .. } => Some((*run, command.clone())),
@@ -259,7 +259,7 @@ fn orders_to_a_host_queue_up_to_a_bound() {
     for _ in 0..20 {
         let off = PowerWanted::State(PowerState::Off);
         bench.power(id, off).unwrap();
-        // As if it had been given up, so that the next is not refused for this one.
+        // As if it had been given up, so that the next one is not refused because of it.
         bench.force(id, |node| node.target_power_state = None);
     }
     let told = super::power::notes_of(&bench, id);

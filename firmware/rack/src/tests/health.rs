@@ -1,4 +1,4 @@
-//! How well BMCs answer, and who speaks to one that two nodes name.
+//! How well BMCs answer, and which of two nodes may use a BMC that both name.
 
 use trivet_model::order::PowerWanted;
 use trivet_model::view::BmcHealth;
@@ -14,7 +14,7 @@ fn silent() -> PowerError {
     PowerError::NoResponse { waited_ms: 1 }
 }
 
-/// So many answers after `took_ms`, or failures.
+/// Records this many replies after `took_ms`, or failures.
 fn record_replies(
     bench: &mut RackBench,
     id: NodeId,
@@ -69,7 +69,7 @@ fn being_slow_costs_points_and_a_refusal_is_an_answer() {
 }
 
 #[test]
-fn what_never_reached_the_bmc_says_nothing_of_it() {
+fn a_request_that_was_not_sent_does_not_count() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     for error in [
@@ -114,7 +114,7 @@ fn a_bad_score_makes_readings_rarer() {
 }
 
 #[test]
-fn a_median_that_trembles_is_no_news() {
+fn a_small_change_of_the_median_is_not_shown() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     record_replies(&mut bench, id, 16, 40, None);
@@ -149,7 +149,7 @@ fn of_two_nodes_with_one_bmc_the_older_has_it_also_after_a_restart() {
     assert!(shared[0].contains("is node node-1's"), "{shared:?}");
     let mut bench = bench.restarted();
     assert_eq!(faults(&bench), shared);
-    // The younger asks first and is refused all the same.
+    // The younger node sends the first request and is still refused.
     bench.order(wants_on(two)).unwrap();
     let said = bench.node(two).last_error.unwrap();
     assert!(said.contains("another node has the same"), "{said}");
@@ -188,12 +188,12 @@ fn a_node_that_moves_to_the_bmc_of_an_older_one_closes_its_session() {
     bench
         .rack
         .send_power_order(bench.now, two, PowerOrder::Status);
-    // Now the older one says that this BMC is its own.
+    // Now the older node's record names this BMC.
     bench.force(one, |node| node.driver_info.clone_from(&second));
     assert!(faults(&bench)[0].starts_with("node node-2:"));
     bench.order(wants_on(one)).unwrap();
     assert_eq!(bench.node(one).last_error, None);
-    // One that is switched otherwise is no rival.
+    // A node with another kind of power control is not in conflict.
     bench.force(two, |node| node.driver = "manual-management".into());
     assert_eq!(faults(&bench), [""; 0]);
 }

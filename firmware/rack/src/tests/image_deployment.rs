@@ -1,4 +1,4 @@
-//! Writes that wait for their image, and writes that are done again.
+//! Writes that wait for their image, and writes that are retried.
 
 use super::*;
 use trivet_model::image::{ImageState, ImageStatus, UnpackedImage};
@@ -9,7 +9,7 @@ use crate::{FileGrant, FileServerProtocol};
 
 const SUMS: &str = "https://images.example/SHA256SUMS";
 
-/// A node whose agent is up, with its write as the present step.
+/// A node whose agent runs, with its write as the present step.
 pub(super) fn at_write(bench: &mut RackBench, info: Value) -> NodeId {
     let id = bench.with_node(1);
     bench.force(id, |node| {
@@ -36,7 +36,7 @@ pub(super) fn at_write(bench: &mut RackBench, info: Value) -> NodeId {
     id
 }
 
-/// The present step is started.
+/// Starts the present step.
 pub(super) fn start(bench: &mut RackBench, id: NodeId) {
     let why = "the test wants it".to_owned();
     bench
@@ -46,7 +46,7 @@ pub(super) fn start(bench: &mut RackBench, id: NodeId) {
     bench.handle(RackInput::Tick);
 }
 
-/// What the last call told the agent of its image, and its number.
+/// The image information in the last call to the agent, and the call's number.
 pub(super) fn sent_image_info(bench: &RackBench) -> Option<(Value, u64)> {
     let mut calls = bench.outputs.iter();
     calls.find_map(|output| match output {
@@ -92,7 +92,7 @@ fn last_note(bench: &RackBench, id: NodeId) -> String {
 }
 
 #[test]
-fn an_image_comes_while_the_machine_boots() {
+fn an_image_is_fetched_while_the_machine_boots() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| {
@@ -118,8 +118,8 @@ fn a_plain_image_is_written_at_once() {
     assert_eq!(info["disk_format"], "raw");
 }
 
-/// A wake-up from before the step came while the order was on its way: the agent got it
-/// twice, and where its first answer was lost it wrote twice.
+/// A wake-up from before the step came while the order was under way: the agent received it
+/// twice, and where its first reply was lost it wrote twice.
 #[test]
 fn an_order_on_its_way_is_not_given_again() {
     let mut bench = RackBench::new();
@@ -140,8 +140,8 @@ fn an_order_on_its_way_is_not_given_again() {
     assert!(sent_image_info(&bench).is_some(), "that one is given up");
 }
 
-/// A wake-up that was meant for an agent that says nothing came while the order to install a
-/// boot loader was on its way, and another order took its place.
+/// A wake-up for an agent that does not reply came while the order to install a boot loader was
+/// under way, and another order replaced it.
 #[test]
 fn an_order_voids_what_was_to_wake_its_job() {
     let mut bench = RackBench::new();
@@ -163,7 +163,7 @@ fn an_order_voids_what_was_to_wake_its_job() {
 }
 
 #[test]
-fn a_packed_image_is_written_when_its_disk_is_taken_out() {
+fn a_packed_image_is_written_when_it_is_unpacked() {
     let mut bench = RackBench::new();
     let id = at_write(&mut bench, packed());
     start(&mut bench, id);
@@ -180,7 +180,7 @@ fn a_packed_image_is_written_when_its_disk_is_taken_out() {
     assert_eq!(info["os_hash_value"], RAW.digest.to_string());
     assert_eq!(info["disk_format"], "raw");
     assert_eq!(info["stream_raw_images"], true);
-    // The door asks the cache for the packed one, which knows what to do with it.
+    // The file server requests the packed image, which the cache replaces by the unpacked one.
     let url = info["urls"][0].as_str().unwrap();
     bench.handle(RackInput::FileRequested {
         ticket: 1,
@@ -198,7 +198,7 @@ fn a_packed_image_is_written_when_its_disk_is_taken_out() {
         wanted.format == trivet_images::ImageFormat::Qcow2 && wanted.digest.to_string() == sum
     });
     assert!(granted);
-    // The next node finds it ready.
+    // The next node finds it unpacked.
     start(&mut bench, id);
     let job = bench.node(id).job.unwrap();
     assert_eq!(job.phase, JobPhase::StartStep);
@@ -218,7 +218,7 @@ fn a_packed_image_that_fails_fails_the_deployment_with_its_words() {
 }
 
 #[test]
-fn a_digest_in_a_checksum_file_is_found_kept_and_told() {
+fn a_digest_in_a_checksum_file_is_found_stored_and_sent() {
     let mut bench = RackBench::new();
     let info = json!({"image_source": "http://far/a.raw", "image_checksum": SUMS});
     let id = at_write(&mut bench, info);
@@ -236,7 +236,7 @@ fn a_digest_in_a_checksum_file_is_found_kept_and_told() {
     assert_eq!(info.get("checksum"), None);
     let filled = |output: &RackOutput| matches!(output, RackOutput::FillImage { .. });
     assert!(bench.outputs.iter().any(filled));
-    // It is part of the record, whatever the file says later.
+    // It is part of the record, whatever the checksum file contains later.
     let bench = bench.restarted();
     let job = bench.node(id).job.unwrap();
     let info = &job.steps[0].args["image_info"];
@@ -258,7 +258,7 @@ fn a_checksum_file_that_does_not_help_fails_the_deployment() {
     assert!(error.contains("has no SHA-256 for a.raw"), "{error}");
 }
 
-/// The agent's answer to the call that is out.
+/// The agent's reply to the pending call.
 pub(super) fn agent_reports(bench: &mut RackBench, id: NodeId, call: u64, error: &str) {
     let body = json!({"id": "1", "command_name": "execute_deploy_step", "command_params": {},
                       "command_status": "FAILED", "command_result": null,
@@ -283,8 +283,8 @@ fn a_write_that_blames_the_image_is_done_again_after_a_check() {
         agent_reports(&mut bench, id, call, BLAME);
         let checks = |output: &RackOutput| matches!(output, RackOutput::CheckImage(_));
         assert!(bench.outputs.iter().any(checks));
-        assert!(last_note(&bench, id).contains("is checked in this box"));
-        // What is rotten is fetched again first.
+        assert!(last_note(&bench, id).contains("the cached image is verified"));
+        // A corrupt image is fetched again first.
         let sum = "0a".repeat(32);
         bench.force(id, |node| {
             node.job.as_mut().unwrap().phase = JobPhase::AwaitStep;
@@ -294,7 +294,7 @@ fn a_write_that_blames_the_image_is_done_again_after_a_check() {
         bench.handle(news(&sum, ImageState::Complete, None));
         (_, call) = sent_image_info(&bench).expect("it is written again");
     }
-    // Not for ever.
+    // The number of retries is limited.
     agent_reports(&mut bench, id, call, BLAME);
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::DeployFail);
@@ -332,7 +332,7 @@ fn a_write_whose_image_is_gone_fails_with_both_reasons() {
     assert!(error.contains(BLAME) && error.contains("the source is away"));
 }
 
-/// Asks for a deployment with this config drive.
+/// Requests a deployment with this config drive.
 fn deploys_with(drive: Value) -> (RackBench, NodeId, Result<OrderOutcome, OrderRefusal>) {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
@@ -513,9 +513,9 @@ fn an_image_of_the_catalogue_may_have_its_digest_in_a_checksum_file() {
     assert!(bench.outputs.iter().any(filled));
 }
 
-/// A short step ends, and its beat comes, before the answer that says it began.
+/// A short step ends, and its heartbeat arrives, before the reply that reports its start.
 #[test]
-fn a_beat_that_overtakes_the_answer_of_its_step_is_looked_into() {
+fn a_heartbeat_before_the_reply_of_its_step_reads_the_command_list() {
     for beats in [true, false] {
         let mut bench = RackBench::new();
         let id = at_write(&mut bench, plain());

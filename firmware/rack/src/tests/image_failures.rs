@@ -209,7 +209,8 @@ fn fills(bench: &RackBench) -> usize {
     bench.outputs.iter().filter(is_fill).count()
 }
 
-/// Refuses the verb with the reason of the image, and leaves the node as it was.
+/// Checks that the verb is refused with the error of the image, and that the node is not
+/// changed.
 #[track_caller]
 fn refuses(bench: &mut RackBench, id: NodeId, verb: Verb) -> String {
     let before = bench.node(id);
@@ -234,7 +235,7 @@ fn a_deployment_with_an_image_that_is_known_to_be_wrong_is_refused() {
         let orders = |output: &RackOutput| matches!(output, RackOutput::Bmc { .. });
         assert!(!bench.outputs.iter().any(orders), "the machine runs on");
         assert_eq!(fills(&bench), 1, "the source may have been corrected");
-        // What was wrong is not relied on before all of it is here.
+        // A wrong image is not used again before all of it is fetched.
         bench.handle(news(&digest(), ImageState::Fetching, None));
         let sentence = refuses(&mut bench, id, verb);
         assert!(sentence.contains("being fetched again"), "{sentence}");
@@ -270,7 +271,7 @@ fn a_wrong_image_of_the_catalogue_is_refused_with_the_command_that_fetches_it() 
     assert_eq!(fills(&bench), 0);
     let checked = bench.order(RackOrder::CheckDeploy(id)).unwrap();
     let said = format!("{checked:?}");
-    assert!(said.contains(WRONG), "validation says it, too: {said}");
+    assert!(said.contains(WRONG), "validation reports it, too: {said}");
     bench.order(RackOrder::DeleteResource(kind, image)).unwrap();
     let refused = bench.verb(id, Verb::Rebuild).unwrap_err();
     assert!(!refused.sentence.contains(WRONG), "{refused:?}");

@@ -1,4 +1,4 @@
-//! Images from elsewhere pass through the cache.
+//! Images from other servers are served from the cache.
 
 use super::*;
 use std::net::IpAddr;
@@ -56,9 +56,9 @@ fn a_node_fetches_its_image_through_the_cache_at_its_own_address() {
     assert_eq!(wanted.sources, [SOURCE]);
     assert_eq!(wanted.digest.to_string(), "0a".repeat(32));
     assert_eq!(wanted.name, "debian.raw");
-    // The record still says what the operator said.
+    // The record still has the operator's value.
     assert_eq!(bench.node(id).instance_info["image_source"], SOURCE);
-    // A restart forgets no token.
+    // Tokens survive a restart.
     let mut bench = bench.restarted();
     assert!(granted(&mut bench, UNKNOWN_PEER, &path).is_some());
 }
@@ -81,7 +81,7 @@ fn no_other_path_no_other_node_and_no_later_time_is_granted() {
 }
 
 #[test]
-fn what_is_here_does_not_pass_through() {
+fn an_image_of_the_box_does_not_use_the_cache() {
     let deploy = |source: &str| {
         let mut bench = RackBench::new();
         let id = bench.with_node(1);
@@ -117,13 +117,13 @@ fn news(state: ImageState) -> RackInput {
 }
 
 #[test]
-fn what_becomes_of_an_image_is_on_the_timeline_of_who_waits_for_it() {
+fn the_state_of_an_image_is_on_the_timeline_of_the_waiting_node() {
     let mut bench = RackBench::new();
     let id = deploying(&mut bench, SOURCE);
     bench.handle(news(ImageState::Fetching));
     bench.handle(news(ImageState::Fetching));
     let said = bench.notes();
-    assert!(said.is_empty(), "progress is no news: {said:?}");
+    assert!(said.is_empty(), "progress is not noted: {said:?}");
     bench.handle(news(ImageState::Failed("it is wrong".into())));
     assert!(bench.notes().iter().any(|note| note == "it is wrong"));
     let view = bench.rack.view();
@@ -200,7 +200,7 @@ fn an_image_of_the_catalogue_is_served_deployed_filled_and_dropped() {
         _ => false,
     };
     assert!(bench.outputs.iter().any(filled));
-    // Two names of the same bytes: they stay until the second name goes.
+    // Two names of the same bytes: the bytes stay until the second name is deleted.
     let kind = trivet_model::ResourceKind::Image;
     let twin = catalogued(&mut bench, 2, "twin.raw");
     let dropped = |bench: &RackBench| {
@@ -301,7 +301,7 @@ fn an_image_without_a_source_is_not_fetched_and_its_fault_goes_with_it() {
 }
 
 #[test]
-fn only_files_for_everybody_are_sources() {
+fn only_public_files_are_sources() {
     let mut bench = RackBench::new();
     bench.rack.settings.files.operator = Some("/srv/files".into());
     let mut tells = |number: u64, url: &str| {

@@ -1,5 +1,5 @@
-//! Networks: modes, other servers, reservations, addresses that are taken, and
-//! strangers in masses.
+//! Networks: modes, other servers, reservations, addresses that are in use, and floods of
+//! unknown machines.
 
 use std::net::SocketAddrV4;
 
@@ -44,7 +44,7 @@ fn receive(bench: &mut RackBench, port: u16, from: Option<MacAddr>, bytes: Vec<u
     bench.handle(RackInput::Dhcp { arrival, bytes });
 }
 
-/// A client on the link itself, as far as it gets.
+/// Runs a client on the link itself through DHCP, as far as it gets.
 fn lease(bench: &mut RackBench, mac: MacAddr, arch: Option<u16>) -> Option<Ipv4Addr> {
     let mut client = DhcpClient::new(mac, arch, false, None, None);
     client.start(bench.now.tick);
@@ -86,7 +86,7 @@ fn foreign_offer(bench: &mut RackBench, server: Ipv4Addr) {
     receive(bench, 68, Some(OTHER_MAC), bytes);
 }
 
-/// A client takes what another server offered.
+/// A client accepts the offer of another server.
 fn foreign_request(bench: &mut RackBench, mac: MacAddr) {
     let options = [53, 1, 3, 54, 4, 10, 0, 0, 2, 50, 4, 10, 0, 0, 50];
     let bytes = frame(1, mac, Ipv4Addr::UNSPECIFIED, &options);
@@ -136,13 +136,13 @@ fn unknown_machine(number: u32) -> MacAddr {
 }
 
 #[test]
-fn who_listens_sends_nothing_and_shows_who_serves() {
+fn listen_mode_sends_nothing_and_shows_other_servers() {
     let mut bench = bench(LinkMode::Listen);
     bench.with_node(1);
     discover(&mut bench, MAC);
     assert_eq!(sent(&bench), 0);
     foreign_offer(&mut bench, OTHER);
-    let note = "another DHCP server, 10.0.0.2 (02:00:00:00:00:ee), was heard on eth1";
+    let note = "another DHCP server, 10.0.0.2 (02:00:00:00:00:ee), was seen on eth1";
     assert_eq!(bench.notes(), [note]);
     assert_eq!(sent(&bench), 0);
     let view = bench.rack.view();
@@ -155,7 +155,11 @@ fn who_listens_sends_nothing_and_shows_who_serves() {
     foreign_offer(&mut bench, OTHER);
     assert_eq!(bench.notes(), [""; 0], "once");
     foreign_request(&mut bench, MacAddr([2; 6]));
-    assert_eq!(sent(&bench), 0, "it asks nobody for the hardware address");
+    assert_eq!(
+        sent(&bench),
+        0,
+        "it sends no probe for the hardware address"
+    );
 }
 
 #[test]
@@ -171,17 +175,17 @@ fn a_foreign_server_is_a_fault_where_we_serve() {
         );
         bench.advance(FAULT_QUIET_MS / 2);
         foreign_offer(&mut bench, OTHER);
-        assert_eq!(bench.notes(), [""; 0], "it stands already");
+        assert_eq!(bench.notes(), [""; 0], "the fault exists already");
         bench.advance(FAULT_QUIET_MS - 1);
         assert_eq!(faults(&bench).len(), 1);
         bench.advance(1);
         assert_eq!(faults(&bench), []);
-        assert!(bench.notes()[0].starts_with("fault is gone"));
+        assert!(bench.notes()[0].starts_with("fault cleared"));
     }
 }
 
 #[test]
-fn a_foreign_server_is_no_fault_in_proxy_mode() {
+fn a_foreign_server_is_not_a_fault_in_proxy_mode() {
     let mut bench = bench(LinkMode::Proxy);
     foreign_offer(&mut bench, OTHER);
     assert_eq!(faults(&bench), []);
@@ -197,7 +201,7 @@ fn a_foreign_server_is_no_fault_in_proxy_mode() {
 }
 
 #[test]
-fn a_server_known_from_its_clients_is_asked_for_its_hardware_address() {
+fn a_server_known_from_its_clients_is_probed_for_its_hardware_address() {
     let mut bench = bench(LinkMode::Server);
     foreign_request(&mut bench, MAC);
     assert_eq!(faults(&bench), [foreign_fault(None)]);
@@ -395,7 +399,7 @@ fn a_full_pool_is_a_fault_until_an_address_is_free() {
     assert_eq!(faults(&bench), [full]);
     discover(&mut bench, unknown_machine(4));
     let raised = |notes: Vec<String>| notes.iter().any(|note| note.starts_with("fault"));
-    assert!(!raised(bench.notes()), "it is told once");
+    assert!(!raised(bench.notes()), "it is noted once");
     bench.advance(60_000 + trivet_dhcp::GRACE_MS);
     assert_eq!(faults(&bench), []);
     assert!(raised(bench.notes()));
@@ -463,7 +467,7 @@ fn each_exchange_is_on_the_nodes_timeline() {
 }
 
 #[test]
-fn what_repeats_itself_takes_one_place_on_the_timeline() {
+fn repeated_exchanges_are_one_note_on_the_timeline() {
     let mut bench = bench(LinkMode::Server);
     let id = bench.with_node(1);
     let before = bench.rack.view().nodes[&id].timeline.len();

@@ -1,4 +1,4 @@
-//! Records are made, replaced and removed; verbs move nodes on.
+//! Records are created, replaced and deleted; verbs change the state of nodes.
 
 use super::*;
 
@@ -200,7 +200,7 @@ fn maintenance_ends_with_its_fault() {
 }
 
 #[test]
-fn a_full_box_says_so() {
+fn a_full_box_refuses_new_records() {
     let mut bench = RackBench::new();
     bench.with_node(1);
     let known = bench.node(node(1).id);
@@ -231,15 +231,15 @@ fn timeline(bench: &RackBench, id: NodeId) -> Vec<String> {
     notes.iter().map(|note| note.kind.to_string()).collect()
 }
 
-/// The timeline says who wanted what before it says what came of it, and the
-/// log line names a node that is gone by then.
+/// The timeline has the caller's order before its results, and the log line names a node that
+/// is deleted by then.
 #[test]
-fn who_asked_stands_before_what_followed() {
+fn the_order_is_noted_before_its_results() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.verb(id, Verb::Manage).unwrap();
     let notes = timeline(&bench, id);
-    let by = "asked by ann at 127.0.0.1 (PUT /v1/x, req-1)";
+    let by = "requested by ann at 127.0.0.1 (PUT /v1/x, req-1)";
     assert_eq!(notes[0], format!("create node, {by}"));
     assert_eq!(notes[1], format!("create port, {by}"));
     assert_eq!(notes[2], format!("manage, {by}"));
@@ -266,7 +266,7 @@ fn what_is_refused_is_noted_with_its_reason_and_what_is_stale_is_not() {
     bench.verb(id, Verb::Provide).unwrap_err();
     let notes = timeline(&bench, id);
     assert_eq!(notes.len(), before + 1);
-    assert!(notes[before].starts_with("provide refused, asked by ann at"));
+    assert!(notes[before].starts_with("provide refused, requested by ann at"));
     assert!(notes[before].contains("enroll"), "{}", notes[before]);
     bench.refused(
         RackOrder::ReplaceNode {
@@ -282,7 +282,7 @@ fn what_is_refused_is_noted_with_its_reason_and_what_is_stale_is_not() {
 }
 
 #[test]
-fn nobody_asks_for_a_heartbeat_and_the_timeline_has_its_bound() {
+fn a_heartbeat_is_not_noted_as_an_order_and_the_timeline_has_its_bound() {
     let (mut bench, id) = RackBench::inspecting();
     let found = bench.lookup().unwrap();
     let beat = AgentHeartbeat {
@@ -296,7 +296,12 @@ fn nobody_asks_for_a_heartbeat_and_the_timeline_has_its_bound() {
             heartbeat: beat,
         })
         .unwrap();
-    assert!(!bench.notes().iter().any(|note| note.contains("asked by")));
+    assert!(
+        !bench
+            .notes()
+            .iter()
+            .any(|note| note.contains("requested by"))
+    );
     for number in 0..2 * trivet_model::view::TIMELINE_NOTES_MAX {
         let order = RackOrder::Maintenance {
             node: id,
@@ -316,5 +321,5 @@ fn a_port_that_goes_is_noted_with_its_node() {
     let id = bench.with_node(1);
     bench.order(RackOrder::DeletePort(port(1, id).id)).unwrap();
     let last = timeline(&bench, id).pop().unwrap();
-    assert!(last.starts_with("delete port, asked by ann"), "{last}");
+    assert!(last.starts_with("delete port, requested by ann"), "{last}");
 }

@@ -1,4 +1,4 @@
-//! What a machine is told to boot.
+//! What a machine is to boot.
 
 use trivet_model::JobPhase;
 use trivet_model::image::ImageState;
@@ -84,7 +84,7 @@ fn an_instance_without_a_disk_is_powered_on_once_its_files_are_here() {
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::Deploying);
     assert_eq!(node.job.unwrap().phase, JobPhase::StartInstance);
-    // A box that restarts meanwhile fetches it again.
+    // After a restart of the box it is fetched again.
     let mut bench = bench.restarted();
     let fetches = |output: &RackOutput| matches!(output, RackOutput::FetchBootFile { .. });
     assert!(bench.outputs.iter().any(fetches));

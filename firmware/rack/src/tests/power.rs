@@ -1,4 +1,4 @@
-//! An operator's power orders and the lines to BMCs.
+//! An operator's power orders and the sessions with BMCs.
 
 use trivet_bmc_ipmi::BootFlags;
 use trivet_bmc_ipmi::bmc::{
@@ -61,7 +61,7 @@ pub(super) fn bmc() -> IpmiSimulator {
     })
 }
 
-/// Carries datagrams to and fro until neither side has more to say.
+/// Delivers datagrams in both directions until neither side sends more.
 pub(super) fn exchange_datagrams(
     bench: &mut RackBench,
     bmc: &mut IpmiSimulator,
@@ -85,7 +85,8 @@ pub(super) fn exchange_datagrams(
     }
 }
 
-/// The same until an order is answered; gives the answer and leaves what came with it.
+/// The same until an order is answered; returns the reply and keeps the outputs that came with
+/// it.
 pub(super) fn exchange_until_reply(
     bench: &mut RackBench,
     bmc: &mut IpmiSimulator,
@@ -122,7 +123,7 @@ pub(super) fn power_order(node: NodeId, state: PowerState) -> RackOrder {
 }
 
 #[test]
-fn an_order_is_looked_after_until_the_state_is_reached() {
+fn an_order_is_polled_until_the_state_is_reached() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let (mut bmc, mut case) = (bmc(), RackTestChassis::new(false));
@@ -135,7 +136,7 @@ fn an_order_is_looked_after_until_the_state_is_reached() {
     let node = bench.node(id);
     assert_eq!(node.power_state, Some(PowerState::On));
     assert_eq!((node.target_power_state, node.last_error), (None, None));
-    assert_eq!(notes_of(&bench, id).last().unwrap(), "BMC says power on");
+    assert_eq!(notes_of(&bench, id).last().unwrap(), "BMC reports power on");
 }
 
 /// The node's timeline.
@@ -183,7 +184,7 @@ fn a_bmc_that_is_silent_is_named_as_such() {
 }
 
 #[test]
-fn an_order_under_way_is_looked_after_again_after_a_restart() {
+fn an_order_under_way_is_polled_again_after_a_restart() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.order(power_order(id, PowerState::On)).unwrap();
@@ -207,7 +208,7 @@ fn two_nodes_may_not_share_a_bmc() {
     assert!(said.contains(&other), "the other node is named: {said}");
 }
 
-/// The remedy for swapped BMCs: the session of the node that had the address is still open.
+/// The repair for swapped BMCs: the session of the node that had the address is still open.
 #[test]
 fn a_bmc_address_that_another_node_had_before_is_used_at_once() {
     let mut bench = RackBench::new();

@@ -1,4 +1,4 @@
-//! Power orders that do not come true, and machines that are heard whatever BMCs say.
+//! Power orders without effect, and machines that are seen on the network whatever BMCs report.
 
 use super::boot::lease;
 use super::power::{RackTestChassis, bmc, exchange_datagrams, notes_of, power_order};
@@ -7,7 +7,7 @@ use trivet_bmc_ipmi::bmc::IpmiSimulator;
 use trivet_model::order::PowerWanted;
 use trivet_model::{PowerOrder, PowerState};
 
-/// A box that reads power states, with one node at rest that is off.
+/// A box that reads power states, with one idle node that is off.
 fn bench() -> (RackBench, NodeId) {
     let mut bench = RackBench::with(Settings {
         power_sync_interval_ms: Some(60_000),
@@ -28,7 +28,7 @@ fn broken(on: bool) -> RackTestChassis {
     }
 }
 
-/// Plays a second at a time, and gives when each request came.
+/// Advances one second at a time, and returns when each request came.
 fn run_seconds(
     bench: &mut RackBench,
     bmc: &mut IpmiSimulator,
@@ -124,7 +124,7 @@ fn a_job_sends_one_power_off_and_polls_until_the_machine_is_off() {
     assert_eq!(case.orders, [PowerOrder::Off]);
     assert_eq!(bench.node(id).last_error, None, "it is under way");
     (case.on, case.works) = (false, true);
-    // Seen off, it boots.
+    // Once seen off, it boots.
     run_seconds(&mut bench, &mut bmc, &mut case, 10);
     assert_eq!(case.orders, [PowerOrder::Off, PowerOrder::On]);
     let told = notes_of(&bench, id);
@@ -266,14 +266,14 @@ fn a_change_that_succeeds_after_the_restart_of_the_bmc_ends_well() {
             .any(|note| note.contains("bmc_reset"))
             && !case.works
         {
-            // As it comes back, it has done what it was told.
+            // After its restart it has carried out the request.
             (case.works, case.on) = (true, false);
         }
     }
     let node = bench.node(id);
     assert_eq!(node.power_state, Some(PowerState::Off));
     assert_eq!((node.target_power_state, node.last_error), (None, None));
-    // To be off is never sought by switching on.
+    // Power-off is never reached by switching on.
     assert!(case.orders.iter().all(|order| *order == PowerOrder::Off));
 }
 
@@ -304,7 +304,7 @@ fn a_soft_order_is_not_repeated_and_restarts_no_bmc() {
 }
 
 #[test]
-fn a_machine_heard_on_the_wire_is_on_whatever_its_bmc_says() {
+fn a_machine_seen_on_the_network_is_on_whatever_its_bmc_reports() {
     let (mut bench, id) = bench();
     let (mut bmc, mut case) = (bmc(), broken(false));
     bench.order(power_order(id, PowerState::On)).unwrap();
@@ -319,7 +319,7 @@ fn a_machine_heard_on_the_wire_is_on_whatever_its_bmc_says() {
 }
 
 #[test]
-fn a_machine_that_is_off_and_speaks_has_its_bmc_asked_at_once() {
+fn a_machine_that_is_off_and_is_seen_has_its_power_read_at_once() {
     let (mut bench, id) = bench();
     let (mut bmc, mut case) = (bmc(), RackTestChassis::new(true));
     bench.advance(1);
@@ -336,7 +336,7 @@ fn a_machine_that_is_off_and_speaks_has_its_bmc_asked_at_once() {
 fn an_order_whose_session_was_closed_is_not_lost() {
     let (mut bench, id) = bench();
     let (mut bmc, mut case) = (bmc(), RackTestChassis::new(false));
-    // A reading is on its way, unanswered, when the record changes and an order comes.
+    // A reading is pending when the record changes and an order arrives.
     bench.advance(60_000);
     bench.force(id, |node| {
         node.driver_info
@@ -350,7 +350,7 @@ fn an_order_whose_session_was_closed_is_not_lost() {
     let node = bench.node(id);
     assert_eq!(node.power_state, Some(PowerState::On));
     assert_eq!(node.target_power_state, None);
-    // And it is read again as ever.
+    // And it is read again at the usual interval.
     case.on = false;
     for _ in 0..70 {
         bench.advance(1000);
@@ -360,7 +360,7 @@ fn an_order_whose_session_was_closed_is_not_lost() {
 }
 
 #[test]
-fn a_bmc_is_told_when_its_node_goes() {
+fn a_bmc_receives_a_logout_when_its_node_is_deleted() {
     let (mut bench, id) = bench();
     let (mut bmc, mut case) = (bmc(), RackTestChassis::new(true));
     bench.advance(60_000);
@@ -372,7 +372,7 @@ fn a_bmc_is_told_when_its_node_goes() {
 }
 
 #[test]
-fn after_a_restart_nobody_claims_what_is_not_known() {
+fn after_a_restart_an_unknown_power_state_is_not_claimed() {
     let (mut bench, id) = bench();
     bench.force(id, |node| node.power_state = Some(PowerState::On));
     bench.order(power_order(id, PowerState::Off)).unwrap();
@@ -401,7 +401,7 @@ fn two_power_ons_that_start_the_machine_of_another_node_stop_the_job_and_name_bo
     run_seconds(&mut bench, &mut bmc, &mut case, 5);
     lease(&mut bench, mac);
     assert!(bench.node(id).job.is_some(), "once is chance");
-    // It is not heard, is booted again, and the other machine starts again.
+    // It is not seen, is booted again, and the other machine starts again.
     run_seconds(&mut bench, &mut bmc, &mut case, 620);
     assert!(bench.node(id).job.is_some());
     lease(&mut bench, mac);
@@ -415,7 +415,7 @@ fn two_power_ons_that_start_the_machine_of_another_node_stop_the_job_and_name_bo
 }
 
 #[test]
-fn a_machine_that_somebody_switched_on_is_no_sign_of_swapped_bmcs() {
+fn a_machine_that_was_switched_on_does_not_indicate_swapped_bmcs() {
     let (mut bench, id) = bench();
     let other = bench.with_node(2);
     let (mut bmc, mut case) = (bmc(), RackTestChassis::new(false));
@@ -431,7 +431,7 @@ fn a_machine_that_somebody_switched_on_is_no_sign_of_swapped_bmcs() {
 }
 
 /// The BMC accepts a reset at once, and the machine restarts late: until then the agent of the
-/// boot before runs on, and a process of it that starts again looks its node up.
+/// previous boot still runs, and if its process restarts it sends a lookup.
 #[test]
 fn after_a_reset_request_an_agent_of_the_boot_before_is_refused_until_the_machine_restarts() {
     let (mut bench, id) = bench();

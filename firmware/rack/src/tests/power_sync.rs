@@ -1,4 +1,4 @@
-//! Power states that are read because nobody asks.
+//! Power sync: power states that are read at intervals.
 
 use super::power::{RackTestChassis, bmc, exchange_datagrams};
 use super::*;
@@ -15,7 +15,7 @@ fn bench() -> (RackBench, NodeId) {
     (bench, id)
 }
 
-/// Datagrams to BMCs that the last batch let out.
+/// The number of datagrams to BMCs in the last batch.
 fn sent(bench: &RackBench) -> usize {
     let mut outputs = bench.outputs.iter();
     outputs
@@ -24,7 +24,7 @@ fn sent(bench: &RackBench) -> usize {
         .count()
 }
 
-/// One round of readings. A session that was idle ends and begins anew meanwhile.
+/// One round of readings. A session that was idle ends and is opened again meanwhile.
 fn round(
     bench: &mut RackBench,
     bmc: &mut trivet_bmc_ipmi::bmc::IpmiSimulator,
@@ -37,7 +37,7 @@ fn round(
     }
 }
 
-/// One round of readings, without an answer: until the line gives up.
+/// One round of readings without a reply: until the session gives up.
 fn silent_round(bench: &mut RackBench) {
     bench.advance(EVERY_MS);
     for _ in 0..60 {
@@ -54,14 +54,14 @@ fn what_was_done_at_the_machine_shows_within_a_round() {
     case = RackTestChassis::new(false);
     round(&mut bench, &mut bmc, &mut case);
     assert_eq!(bench.node(id).power_state, Some(PowerState::Off));
-    // A reading that brings nothing new is not written to flash.
+    // A reading without a change is not written to flash.
     let revision = bench.node(id).revision;
     round(&mut bench, &mut bmc, &mut case);
     assert_eq!(bench.node(id).revision, revision);
 }
 
 #[test]
-fn nobody_is_read_who_is_busy_new_or_looked_after_by_people() {
+fn busy_new_and_manually_managed_nodes_are_not_read() {
     for change in [
         (|node: &mut Node| node.provision_state = ProvisionState::Enroll) as fn(&mut Node),
         |node| node.maintenance = true,
@@ -83,7 +83,10 @@ fn nobody_is_read_who_is_busy_new_or_looked_after_by_people() {
 fn a_bmc_that_went_away_is_one_fault_that_goes_when_it_answers() {
     let (mut bench, id) = bench();
     silent_round(&mut bench);
-    assert!(bench.rack.view().faults.is_empty(), "one is no fault");
+    assert!(
+        bench.rack.view().faults.is_empty(),
+        "one failure is not a fault"
+    );
     silent_round(&mut bench);
     let view = bench.rack.view();
     let faults: Vec<String> = view.faults.keys().map(ToString::to_string).collect();
@@ -122,7 +125,7 @@ fn a_node_whose_bmc_is_lost_has_a_power_failure_until_the_bmc_answers() {
     let why = node.maintenance_reason.unwrap();
     assert!(why.contains("did not answer"), "{why}");
     assert_eq!(node.last_error, Some(why));
-    // It survives a restart of the box and ends by itself.
+    // It survives a restart of the box and is cleared by the box.
     let mut bench = bench.restarted();
     let (mut bmc, mut case) = (bmc(), RackTestChassis::new(true));
     for _ in 0..5 {
@@ -158,7 +161,7 @@ fn maintenance_that_an_operator_set_stays_when_the_bmc_answers() {
 }
 
 #[test]
-fn a_silent_bmc_is_asked_less_often() {
+fn a_silent_bmc_is_read_less_often() {
     let (mut bench, _) = bench();
     let mut asked = Vec::new();
     for second in 0..7200 {

@@ -1,4 +1,4 @@
-//! Nodes whose BMCs speak Redfish, in virtual time, on good wires and bad ones.
+//! Nodes whose BMCs use Redfish, in virtual time, on good and bad networks.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use trivet_model::{BmcRequest, NoteKind, PowerState};
 use super::*;
 use crate::redfish_transport::GAP_MS;
 
-/// How a request ends, and how long that takes.
+/// The result of a request, and how long it takes.
 type RedfishReplyModel = Box<
     dyn FnMut(
         Tick,
@@ -31,12 +31,12 @@ struct InFlightRedfishRequest {
     result: Result<RedfishResponse, RedfishTransportError>,
 }
 
-/// A rack, simulated services by their host, and what is between them.
+/// A rack, simulated services by their host, and the network between them.
 struct RedfishTestBench {
     bench: RackBench,
     services: BTreeMap<String, RedfishSimulator>,
     in_flight: Vec<InFlightRedfishRequest>,
-    /// When each host was done with its last request.
+    /// When each host finished its last request.
     idle_since: BTreeMap<String, Tick>,
     reply_model: RedfishReplyModel,
     lines: Vec<String>,
@@ -86,7 +86,7 @@ impl RedfishTestBench {
         }
     }
 
-    /// A node whose record names the service, past all rules.
+    /// A node whose record names the service, created without any check.
     fn node(&mut self, number: u8, more: Value) -> NodeId {
         let id = self.bench.with_node(number);
         let mut info = json!({
@@ -109,8 +109,8 @@ impl RedfishTestBench {
         self.services.get_mut("192.0.2.7").unwrap()
     }
 
-    /// Takes up what the last batch let out. No BMC ever has two requests, nor one
-    /// without its rest.
+    /// Takes the outputs of the last batch. Checks that no BMC ever has two requests, nor one
+    /// without its pause.
     fn gather(&mut self) {
         for output in std::mem::take(&mut self.bench.outputs) {
             match output {
@@ -146,7 +146,7 @@ impl RedfishTestBench {
         }
     }
 
-    /// What happens next, within `ms`; false if nothing does.
+    /// Handles the next event before `until`; false if there is none.
     fn step(&mut self, until: Tick) -> bool {
         let flight = self.in_flight.iter().map(|flight| flight.due).min();
         let next = flight.into_iter().chain(self.bench.rack.deadline()).min();
@@ -177,7 +177,7 @@ impl RedfishTestBench {
         while self.step(until) {}
     }
 
-    /// Gives a power order and waits for its end.
+    /// Sends a power order and waits for its end.
     #[track_caller]
     fn power(&mut self, node: NodeId, want: PowerWanted) {
         let order = RackOrder::Power {
@@ -207,7 +207,7 @@ impl RedfishTestBench {
         self.gather();
         let until = self.bench.now.tick.after_ms(600_000);
         while self.replies.is_empty() {
-            assert!(self.step(until), "the errand does not end");
+            assert!(self.step(until), "the BMC request does not end");
         }
         self.replies.remove(0)
     }
@@ -277,7 +277,7 @@ fn power_is_switched_with_the_lag_of_a_slow_machine() {
             (Some(state), None),
             "{want:?}"
         );
-        // A restart may still be on its way when it reads as on.
+        // A restart may still be under way when the state reads as on.
         lab.pass(12_000);
         assert_eq!(lab.service().machine(0).unwrap().power, state, "{want:?}");
         assert_eq!(resets(lab.service()), words, "{want:?}");
@@ -331,7 +331,7 @@ fn another_record_is_another_session_and_the_old_one_is_ended() {
 }
 
 #[test]
-fn an_order_under_way_goes_on_with_the_new_record_when_that_changes() {
+fn an_order_under_way_continues_with_the_new_record_when_that_changes() {
     let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
     let id = lab.node(1, json!({}));
     let order = RackOrder::Power {
@@ -346,8 +346,8 @@ fn an_order_under_way_goes_on_with_the_new_record_when_that_changes() {
             .insert("redfish_auth_type".into(), "basic".into());
         node.maintenance = false;
     });
-    // Somebody asks the new record something; the answer to the old request is stale, and the
-    // request is sent again to where the new record points.
+    // A request uses the new record; the reply to the old request is stale, and the request is
+    // sent again to the BMC of the new record.
     let done = lab.submit_bmc_request(id, BmcRequest::Indicator).unwrap();
     assert_eq!(done, OrderOutcome::Reply(json!({"state": "off"})));
     lab.pass(60_000);
@@ -372,7 +372,7 @@ fn a_node_that_is_deleted_logs_out() {
 }
 
 #[test]
-fn an_answer_that_comes_twice_or_too_late_is_nobodys() {
+fn a_reply_that_comes_twice_or_too_late_is_ignored() {
     let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
     let id = lab.node(1, json!({}));
     lab.power(id, on());
@@ -392,7 +392,7 @@ fn an_answer_that_comes_twice_or_too_late_is_nobodys() {
 }
 
 #[test]
-fn what_is_wrong_with_the_record_is_said_with_its_keys() {
+fn errors_of_the_record_name_its_keys() {
     for (more, part) in [
         (json!({"redfish_password": "hunter2"}), "redfish_password"),
         (json!({"redfish_address": null}), "redfish_address"),
@@ -419,7 +419,7 @@ fn a_bmc_that_lies_or_does_nothing_is_detected() {
         said.contains("still reports the machine as before"),
         "{said}"
     );
-    // It says on, while it is off: the order is given nevertheless.
+    // It reports on while it is off: the request is sent nevertheless.
     lab.service().faults.ignores_resets = false;
     lab.service().faults.reported_power = Some(PowerState::On);
     lab.power(id, on());
@@ -427,7 +427,7 @@ fn a_bmc_that_lies_or_does_nothing_is_detected() {
 }
 
 #[test]
-fn power_that_nobody_asked_for_shows() {
+fn a_power_change_at_the_machine_is_seen() {
     let settings = Settings {
         power_sync_interval_ms: Some(60_000),
         ..settings()
@@ -440,7 +440,7 @@ fn power_that_nobody_asked_for_shows() {
     lab.service().machine(0).unwrap().power = PowerState::On;
     lab.pass(70_000);
     assert_eq!(lab.bench.node(id).power_state, Some(PowerState::On));
-    // One login serves for all of that.
+    // One login is used for all of that.
     let logins = lab.lines.iter().filter(|line| line.ends_with("/Sessions"));
     assert_eq!(logins.count(), 1);
 }
@@ -469,7 +469,7 @@ fn bmc_requests_reach_a_redfish_bmc() {
     assert!(refusal.sentence.contains("Redfish"), "{refusal}");
 }
 
-/// A bad wire to a moody BMC, by seed.
+/// A bad network and an unreliable BMC, by seed.
 fn bad(seed: u64) -> RedfishReplyModel {
     let mut dice = SeededRandom::new(seed);
     Box::new(move |now, request, service| {
@@ -513,10 +513,10 @@ fn on_a_bad_network_every_order_ends_and_no_restart_is_requested_twice() {
             let restarts = words.iter().filter(|word| word.ends_with("Cycle")).count();
             assert!(restarts <= 1, "seed {seed}: {words:?}");
             good += u32::from(node.last_error.is_none());
-            // A failure has a name.
+            // A failure has a message.
             assert_ne!(node.last_error.as_deref(), Some(""), "seed {seed}");
         }
-        // On a good wire all is well again.
+        // On a good network all orders succeed again.
         lab.reply_model = Box::new(|now, request, service| {
             service.faults = trivet_bmc_redfish::service::RedfishSimulatorFaults::default();
             (handle_request(now, request, service), 30)
@@ -538,7 +538,7 @@ fn on_a_bad_network_every_order_ends_and_no_restart_is_requested_twice() {
     assert!(good > 150, "{good} of 300");
 }
 
-/// The wire that asks nothing twice: what is posted is counted where it leaves.
+/// Nothing that changes state is sent twice: POST requests are counted where they are sent.
 #[test]
 fn an_interrupt_leaves_the_box_once_whatever_happens() {
     for seed in 0..60 {
@@ -563,7 +563,7 @@ fn an_interrupt_leaves_the_box_once_whatever_happens() {
             .lines
             .iter()
             .filter(|line| line.ends_with("Actions/ComputerSystem.Reset"));
-        // A login that was lost, and nothing else, lets it be said again.
+        // Only a lost login allows it to be sent again.
         assert!(done.count() <= 3, "seed {seed}");
     }
 }

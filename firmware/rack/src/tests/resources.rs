@@ -1,4 +1,4 @@
-//! Resources are unique in what they claim, and what is in use stays.
+//! Resources have unique names, and those in use are not deleted.
 
 use super::*;
 use trivet_model::{Resource, ResourceId, ResourceKind};
@@ -84,7 +84,7 @@ fn what_holds_something_stays() {
         RackOrder::DeleteResources(ResourceKind::Chassis),
         RefusalKind::Invalid,
     );
-    // The node takes its own with it; the chassis is then empty.
+    // The node's own resources are deleted with it; the chassis is then empty.
     bench.order(RackOrder::DeleteNode(id)).unwrap();
     bench
         .order(RackOrder::DeleteResource(chassis.kind, chassis.id))

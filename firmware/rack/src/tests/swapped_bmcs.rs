@@ -23,13 +23,13 @@ struct SwappedBmcs {
 }
 
 impl SwappedBmcs {
-    /// Whether the machine of this node runs: the BMC of the other one says so.
+    /// Whether the machine of this node runs: the BMC of the other one reports it.
     fn runs(&self, node: NodeId) -> bool {
         self.cases[usize::from(node == self.nodes[0])].on
     }
 
-    /// Carries datagrams and calls to agents until neither side has more to say. An agent lists
-    /// its commands while its machine runs and refuses everything else.
+    /// Delivers datagrams and calls to agents until neither side sends more. An agent lists its
+    /// commands while its machine runs and refuses everything else.
     fn deliver_outputs(&mut self, bench: &mut RackBench) {
         let mut outputs: VecDeque<_> = std::mem::take(&mut bench.outputs).into();
         while let Some(output) = outputs.pop_front() {
@@ -60,7 +60,7 @@ impl SwappedBmcs {
         }
     }
 
-    /// Plays a second at a time.
+    /// Advances one second at a time.
     fn run_seconds(&mut self, bench: &mut RackBench, seconds: u64) {
         for _ in 0..seconds {
             self.deliver_outputs(bench);

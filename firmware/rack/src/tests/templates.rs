@@ -1,4 +1,4 @@
-//! Deploy templates join the deployments of instances that ask for them.
+//! Deploy templates are added to the deployments of instances that request them.
 
 use super::*;
 use trivet_model::node::JsonObject;
@@ -91,7 +91,7 @@ fn traits_the_node_lacks_and_steps_that_come_twice_are_refused() {
     }
 }
 
-/// The node's interfaces are not those of the time when the template was written.
+/// The node's interfaces differ from those at the time when the template was written.
 #[test]
 fn a_template_with_a_step_by_redfish_is_refused_before_the_machine_boots() {
     let mut settings = settings();
@@ -117,7 +117,7 @@ fn a_template_with_a_step_by_redfish_is_refused_before_the_machine_boots() {
     assert_eq!(bench.node(id), before);
     let OrderOutcome::Checked(Some(lacks)) = bench.order(RackOrder::CheckDeploy(id)).unwrap()
     else {
-        panic!("validation says it before");
+        panic!("validation reports it before");
     };
     assert!(lacks.contains(why), "{lacks}");
     bench.force(id, |node| {
@@ -178,7 +178,7 @@ fn a_drive_that_was_given_counts_before_the_templates_and_two_are_too_many() {
 }
 
 #[test]
-fn a_templates_drive_is_made_anew_for_each_deployment() {
+fn a_templates_drive_is_built_again_for_each_deployment() {
     let mut bench = RackBench::new();
     let drive = |bench: &RackBench, id| bench.node(id).instance_info["configdrive"].clone();
     bench
@@ -197,7 +197,7 @@ fn a_templates_drive_is_made_anew_for_each_deployment() {
     let one = drive(&bench, id);
     again(&mut bench, "two");
     assert_ne!(drive(&bench, id), one);
-    // One that the operator puts there stays.
+    // A drive that the operator stores there stays.
     bench.force(id, |node| {
         node.instance_info
             .insert("configdrive".into(), json!("H4sI"));
@@ -207,7 +207,7 @@ fn a_templates_drive_is_made_anew_for_each_deployment() {
 }
 
 #[test]
-fn a_drive_that_is_no_object_is_refused_and_said_beforehand() {
+fn a_drive_that_is_not_an_object_is_refused_and_fails_validation() {
     let mut bench = RackBench::new();
     let RackOrder::CreateResource(mut template) = template(1, "CUSTOM_A", "one") else {
         unreachable!()
@@ -243,7 +243,7 @@ fn a_check_finds_what_the_deployment_would_and_changes_nothing() {
 }
 
 #[test]
-fn a_secret_is_no_fact_and_neither_is_its_mask() {
+fn a_template_sees_neither_a_secret_nor_its_mask() {
     let mut bench = RackBench::new();
     let words = "pw={{ node.extra.db.admin_password }}";
     bench.order(with_drive(1, "CUSTOM_A", words)).unwrap();

@@ -1,4 +1,4 @@
-//! What only one record may have, and the indexes that know who has it.
+//! Values that only one record may have, and their indexes.
 
 use super::*;
 

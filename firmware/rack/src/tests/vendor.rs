@@ -1,4 +1,4 @@
-//! Vendor methods: answers that come later, and agents from before tokens.
+//! Vendor methods: deferred replies, and agents from before tokens.
 
 use trivet_model::order::VendorMethod;
 use trivet_model::power::RawBytes;
@@ -34,7 +34,7 @@ fn agent(node: NodeId) -> RackOrder {
     }
 }
 
-/// Gives the order with this ticket; the answer, if it came at once.
+/// Sends the order with this ticket; returns the reply, if there is one at once.
 fn submit_order(
     bench: &mut RackBench,
     ticket: u64,
@@ -99,7 +99,7 @@ fn one_at_a_time_and_not_during_a_job() {
 }
 
 #[test]
-fn an_unfit_node_is_told_at_once() {
+fn an_invalid_node_is_refused_at_once() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| drop(node.driver_info.remove("ipmi_address")));
@@ -121,7 +121,7 @@ fn a_silent_bmc_and_a_bound_end_the_wait() {
     let refusal = answer.unwrap().unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Failed);
     assert!(refusal.sentence.contains("did not answer"), "{refusal}");
-    // A line that is made anew says so to those who wait.
+    // A session that is replaced ends the pending requests with an error.
     assert_eq!(submit_order(&mut bench, 8, vendor(id, status())), None);
     bench
         .rack
@@ -164,11 +164,11 @@ fn pending_requests_have_a_bound_and_end_with_their_node() {
     assert_eq!(
         submit_order(&mut bench, 5, vendor(first, RAW)),
         None,
-        "room again"
+        "below the bound again"
     );
 }
 
-/// A node in `inspect wait` whose agent has told where it listens.
+/// A node in `inspect wait` whose agent has sent its callback URL.
 fn with_agent() -> (RackBench, NodeId) {
     let (mut bench, id) = RackBench::inspecting();
     bench.force(id, |node| {
@@ -253,7 +253,7 @@ fn legacy_beat(node: NodeId, url: &str) -> RackOrder {
 }
 
 #[test]
-fn agents_from_before_tokens_are_let_in_only_where_it_is_allowed() {
+fn agents_from_before_tokens_are_accepted_only_where_it_is_allowed() {
     const URL: &str = "http://10.0.0.100:9999";
     let (mut bench, id) = RackBench::inspecting();
     let unknown = bench.order(legacy_lookup()).unwrap_err();
@@ -277,7 +277,7 @@ fn agents_from_before_tokens_are_let_in_only_where_it_is_allowed() {
         legacy_beat(id, "http://10.0.0.7:9999"),
         RefusalKind::Invalid,
     );
-    // Nobody guesses the token of who has none.
+    // No value is accepted as the token of an agent that has none.
     for token in ["", "x"] {
         let beat = beat(token);
         bench.refused(
@@ -293,7 +293,7 @@ fn agents_from_before_tokens_are_let_in_only_where_it_is_allowed() {
 }
 
 #[test]
-fn a_refused_beat_from_before_tokens_says_the_same_for_every_node() {
+fn a_refused_heartbeat_from_before_tokens_has_the_same_error_for_every_node() {
     const URL: &str = "http://10.0.0.100:9999";
     let (mut bench, id) = RackBench::inspecting();
     let unknown = NodeId::random(&mut SeededRandom::new(77));
@@ -314,7 +314,7 @@ fn a_refused_beat_from_before_tokens_says_the_same_for_every_node() {
 }
 
 #[test]
-fn an_agent_with_a_token_is_not_put_out_by_one_without() {
+fn an_agent_with_a_token_is_not_replaced_by_one_without() {
     let (mut bench, id) = RackBench::inspecting();
     bench.force(id, |node| {
         drop(
@@ -338,7 +338,7 @@ fn an_agent_with_a_token_is_not_put_out_by_one_without() {
             heartbeat: beat,
         })
         .unwrap();
-    // And not when nobody is expected.
+    // And not when no agent is expected.
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| {

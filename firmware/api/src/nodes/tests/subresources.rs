@@ -148,7 +148,7 @@ fn validated(bench: &ApiBench, lacks: Option<&str>) -> Value {
 fn what_a_deployment_would_be_refused_for_is_told_beforehand() {
     let mut bench = bench();
     bench.change(|node| node.driver = "fake-hardware".into());
-    let lacks = "instance_info has an unfit image_type";
+    let lacks = "instance_info has an invalid image_type";
     let results = validated(&bench, Some(lacks));
     let want = json!({"result": false, "reason": lacks});
     assert_eq!(results["deploy"], want);

@@ -171,7 +171,7 @@ async fn each_change_is_noted_with_its_caller() {
     status(&one, "GET /v1/nodes", ANN, "").await;
     one.engine.stop().await;
     let notes = one.notes.lock().unwrap().clone();
-    let begin = "create node, asked by ann at 127.0.0.1 (POST /v1/nodes, req-";
+    let begin = "create node, requested by ann at 127.0.0.1 (POST /v1/nodes, req-";
     assert!(notes[0].starts_with(begin), "{notes:?}");
     assert!(notes[0].ends_with(&format!(" of {id})")), "{notes:?}");
     assert!(!notes.iter().any(|note| note.contains("req-x")));

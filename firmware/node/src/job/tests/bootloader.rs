@@ -1,4 +1,4 @@
-//! The disk that was written is made to start.
+//! The written image is made bootable.
 
 use trivet_model::BootPartitions;
 
@@ -12,7 +12,7 @@ fn parts() -> BootPartitions {
     }
 }
 
-/// A deployment whose image is written; what it is asked for next is to be seen.
+/// A deployment whose image is written, before the order that follows.
 fn written(change: impl FnOnce(&mut Node)) -> NodeTestRig {
     let mut rig = NodeTestRig::new(Available);
     change(&mut rig.node);
@@ -113,10 +113,10 @@ fn a_loader_that_cannot_be_installed_fails_the_deployment_in_the_agents_words() 
 fn an_order_whose_answer_was_lost_is_looked_for_before_it_is_repeated() {
     let mut rig = uefi();
     installing(&mut rig).agent(unreachable()).is(DeployWait);
-    // It never arrived: the last thing that the agent knows is the write.
+    // It never arrived: the last command that the agent knows is the write.
     rig.handle(NodeEvent::Heartbeat).agent(done("write_image"));
     installing(&mut rig).agent(unreachable());
-    // It did.
+    // It arrived.
     rig.handle(NodeEvent::Heartbeat)
         .agent(Ok(AgentEvent::BootloaderDone(Ok(()))));
     assert_eq!(rig.agent_order(), AgentOrder::Sync);

@@ -11,7 +11,7 @@ fn kept_on(state: ProvisionState, power: Option<PowerState>) -> NodeTestRig {
     rig
 }
 
-/// From the verb to the agent's first beat.
+/// From the verb to the agent's first heartbeat.
 fn resets(rig: &mut NodeTestRig) -> &mut NodeTestRig {
     rig.power(SET_PXE, TAKEN).power(PowerOrder::Reset, ON);
     rig.handle(NodeEvent::MachineSeen)
@@ -66,7 +66,7 @@ fn the_bmc_of_a_machine_that_must_stay_on_is_never_restarted() {
         rig.handle(NodeEvent::TimerExpired);
     }
     rig.is(DeployFail);
-    // Nor is it switched off for its failure.
+    // Nor is it switched off after the failure.
     assert_eq!(rig.node.target_power_state, None);
     assert!(!rig.actions.contains(&NodeAction::SwitchOffFailed));
 }
@@ -111,7 +111,7 @@ fn the_agent_of_a_machine_that_must_stay_on_is_locked_down_before_the_last_resta
     rig.power(SET_DISK, TAKEN)
         .power(PowerOrder::Reset, ON)
         .is(Active);
-    // A machine that is switched off needs none.
+    // A machine that is switched off needs no lockdown.
     let mut rig = written();
     rig.node.kept.clear();
     rig.node.job.as_mut().unwrap().phase = JobPhase::Sync;
@@ -121,7 +121,7 @@ fn the_agent_of_a_machine_that_must_stay_on_is_locked_down_before_the_last_resta
 }
 
 #[test]
-fn an_agent_that_cannot_be_locked_down_is_a_warning_and_the_deployment_goes_on() {
+fn an_agent_that_cannot_be_locked_down_is_a_warning_and_the_deployment_continues() {
     for answer in [
         Err(AgentError::Refused {
             said: "Extension system is not found".to_owned(),
@@ -142,7 +142,7 @@ fn an_agent_that_cannot_be_locked_down_is_a_warning_and_the_deployment_goes_on()
 }
 
 #[test]
-fn a_box_that_restarts_during_the_lockdown_goes_on_without_another_one() {
+fn a_box_that_restarts_during_the_lockdown_continues_without_another_one() {
     let mut rig = written();
     rig.handle(NodeEvent::Restarted);
     rig.wants(&NodeAction::Power(SET_DISK));

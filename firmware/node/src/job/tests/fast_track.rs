@@ -55,7 +55,7 @@ fn a_deployment_begins_with_the_agent_that_stayed() {
 }
 
 #[test]
-fn a_partition_image_wants_an_agent_that_was_told_of_it() {
+fn a_partition_image_needs_a_new_boot_of_the_agent() {
     let mut rig = available();
     rig.node
         .instance_info
@@ -75,7 +75,7 @@ fn without_fast_track_every_job_boots() {
 }
 
 #[test]
-fn a_node_says_for_itself_whether_its_agent_stays() {
+fn driver_info_decides_whether_the_agent_stays() {
     for (word, stays) in [
         (json!(true), true),
         (json!("True"), true),

@@ -1,10 +1,10 @@
-//! Agents that fall silent at their work.
+//! Agents whose heartbeats stop while they work.
 
 use super::*;
 
 const SILENT: u64 = 300;
 
-/// A manual cleaning whose agent is at the second of these steps.
+/// A manual cleaning whose agent runs the second of these steps.
 fn at_second(first: &str, second: &str) -> NodeTestRig {
     let mut rig = NodeTestRig::new(Manageable);
     let steps = [offered(first, 0), offered(second, 0)];
@@ -37,7 +37,7 @@ fn a_running_step_is_waited_for_as_long_as_its_agent_beats() {
 }
 
 #[test]
-fn the_bmc_is_asked_the_machine_booted_once_and_the_step_done_again() {
+fn the_power_is_read_the_machine_booted_once_and_the_step_repeated() {
     let mut rig = at_second("erase_pstore", "erase_devices");
     falls_silent(&mut rig).power(PowerOrder::Status, ON);
     rig.boots_again().handle(NodeEvent::Heartbeat);
@@ -65,10 +65,7 @@ fn a_second_silence_ends_the_job_with_a_sentence() {
     ] {
         assert!(why.contains(part), "{part}: {why}");
     }
-    assert!(
-        rig.node.maintenance,
-        "nobody knows what is left of the disks"
-    );
+    assert!(rig.node.maintenance, "the state of the disks is unknown");
 }
 
 #[test]
@@ -119,13 +116,13 @@ fn a_step_that_was_refused_for_its_token_was_not_taken_and_is_done_after_a_boot(
 }
 
 #[test]
-fn an_agent_that_beats_while_its_bmc_is_asked_goes_on() {
+fn an_agent_with_a_heartbeat_while_its_bmc_is_read_continues() {
     let mut rig = at_second("erase_pstore", "update_firmware");
     falls_silent(&mut rig)
         .handle(NodeEvent::Heartbeat)
         .is(CleanWait);
     rig.wants(&NodeAction::WakeAfter(rig.limits.heartbeat_timeout_ms));
-    // The BMC's answer comes late and means nothing any more.
+    // The BMC's reply comes late and is ignored.
     rig.handle(NodeEvent::Power(PowerOrder::Status, ON))
         .is(CleanWait);
     rig.handle(NodeEvent::Heartbeat)
@@ -134,7 +131,7 @@ fn an_agent_that_beats_while_its_bmc_is_asked_goes_on() {
 }
 
 #[test]
-fn a_box_that_restarts_meanwhile_asks_again() {
+fn a_box_that_restarts_meanwhile_reads_the_power_again() {
     let mut rig = at_second("erase_pstore", "erase_devices");
     falls_silent(&mut rig).handle(NodeEvent::Restarted);
     rig.power(PowerOrder::Status, OFF);
@@ -166,7 +163,7 @@ fn an_earlier_step_of_the_same_name_is_not_taken_for_the_present_one() {
 }
 
 #[test]
-fn other_hardware_managers_begin_an_automated_cleaning_anew_and_a_manual_one_not() {
+fn other_hardware_managers_restart_an_automated_cleaning_but_not_a_manual_one() {
     let steps = [
         offered("erase_pstore", 9),
         offered("erase_devices_metadata", 8),
@@ -207,7 +204,7 @@ fn at_last_power_off() -> NodeTestRig {
     rig
 }
 
-/// The rack is told of the contradiction and ends the job.
+/// Checks that the rack receives the contradiction and ends the job.
 #[track_caller]
 fn contradicts(rig: &mut NodeTestRig) -> &mut NodeTestRig {
     let mut actions = rig.actions.iter();
@@ -224,7 +221,7 @@ fn an_agent_that_answers_after_the_last_power_off_keeps_the_node_from_active() {
     let mut rig = at_last_power_off();
     rig.power(PowerOrder::Off, OFF).is(Deploying);
     assert_eq!(rig.agent_order(), AgentOrder::ListCommands);
-    // The BMC may have reported "off" a moment too early: the agent is asked twice.
+    // The BMC may have reported "off" a moment too early: the agent is called twice.
     rig.agent(Ok(AgentEvent::Idle)).is(Deploying);
     rig.handle(NodeEvent::TimerExpired);
     assert_eq!(rig.agent_order(), AgentOrder::ListCommands);
@@ -236,7 +233,7 @@ fn an_agent_that_answers_after_the_last_power_off_keeps_the_node_from_active() {
     for part in ["still answers", "192.0.2.9", "BMC of another machine"] {
         assert!(why.contains(part), "{why}");
     }
-    // An answer that comes late counts as well.
+    // A late reply counts as well.
     let mut rig = at_last_power_off();
     rig.power(PowerOrder::Off, OFF)
         .handle(NodeEvent::TimerExpired);

@@ -1,4 +1,4 @@
-//! What an agent finds in its machine.
+//! Inspection by the agent.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn what_an_agent_could_not_find_out_fails_the_inspection_and_keeps_the_rest() {
 }
 
 #[test]
-fn inspection_data_that_nobody_asked_for_change_nothing() {
+fn unexpected_inspection_data_change_nothing() {
     let mut rig = deploying();
     let before = rig.node.clone();
     rig.handle(NodeEvent::Inspected {

@@ -1,9 +1,9 @@
-//! Words that are lost, or of no use: no job goes on for ever, and nothing is done twice
-//! that must not be.
+//! Lost or useless replies: no job runs for ever, and nothing that must not be repeated runs
+//! twice.
 
 use super::*;
 
-/// A manual cleaning at its first step, which the agent took.
+/// A manual cleaning at its first step, which the agent accepted.
 fn at_step(name: &str) -> NodeTestRig {
     let mut rig = NodeTestRig::new(Manageable);
     let steps = [offered(name, 0)];
@@ -25,7 +25,7 @@ fn hardware_managers_that_change_from_look_to_look_end_the_job() {
     }
     assert_eq!(lists, rig.limits.tries_max);
     let why = rig.is(DeployFail).node.last_error.clone().unwrap();
-    assert!(why.contains("change from one look"), "{why}");
+    assert!(why.contains("change at each reading"), "{why}");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_list_of_commands_that_cannot_be_read_costs_a_boot_and_no_step_twice() {
 }
 
 #[test]
-fn an_agent_without_a_token_may_have_started_anew() {
+fn an_agent_without_a_token_may_have_restarted() {
     for (step, state) in [("erase_devices", Cleaning), ("flash_firmware", CleanFail)] {
         let mut rig = at_step(step);
         rig.node.agent = Some(trivet_model::AgentSession::legacy());
@@ -110,7 +110,7 @@ fn a_first_silence_is_a_first_one_whatever_the_boot_took() {
         }
     }
     rig.is(CleanFail);
-    // The next job begins with a clean slate.
+    // The next job starts without this state.
     rig.node.maintenance = false;
     rig.apply_verb(Verb::Manage, vec![]);
     rig.apply_verb(Verb::Clean, steps.to_vec());
@@ -161,7 +161,7 @@ fn a_deployment_that_ends_with_the_power_off_needs_no_agent_more() {
 }
 
 #[test]
-fn until_it_is_reset_a_machine_that_runs_is_not_heard() {
+fn a_running_machine_is_ignored_until_it_is_reset() {
     let mut rig = NodeTestRig::new(Manageable);
     rig.apply_verb(Verb::Provide, vec![]).boots();
     assert!(!awaits_reset(&rig.node));
@@ -221,7 +221,7 @@ fn what_was_not_begun_is_not_begun_after_an_abort() {
             .agent(Ok(event))
             .is(CleanFail);
     }
-    // Twice is meant.
+    // A second abort is intended.
     aborted().apply_verb(Verb::Abort, vec![]).is(CleanFail);
 }
 
@@ -242,7 +242,7 @@ fn what_may_be_stopped_is_stopped_at_once() {
 }
 
 #[test]
-fn an_inspection_says_what_it_lacked() {
+fn a_failed_inspection_names_what_is_missing() {
     let last = |change: &dyn Fn(&mut NodeTestRig)| {
         let mut rig = NodeTestRig::new(Manageable);
         rig.limits.boots_max = 1;
@@ -257,7 +257,7 @@ fn an_inspection_says_what_it_lacked() {
         });
         rig.handle(NodeEvent::TimerExpired);
     });
-    assert!(beats.contains("sent no findings"), "{beats}");
+    assert!(beats.contains("sent no inspection data"), "{beats}");
     let silent = last(&|rig| {
         rig.handle(NodeEvent::TimerExpired);
     });

@@ -1,4 +1,4 @@
-//! Machines and BMCs that do, or do not do, as they are told.
+//! Machines and BMCs that carry out their orders, or do not.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn verify_returns_to_enroll_with_the_reason_when_the_password_is_wrong() {
 }
 
 #[test]
-fn a_machine_that_is_never_heard_is_booted_again_and_then_given_up() {
+fn a_machine_that_is_never_seen_is_booted_again_and_then_given_up() {
     let mut rig = NodeTestRig::new(Available);
     rig.apply_verb(Verb::Active, vec![offered("write_image", 80)]);
     rig.boots().handle(NodeEvent::TimerExpired).is(Deploying);
@@ -60,7 +60,7 @@ fn a_machine_that_was_off_after_all_is_switched_on_instead_of_reset() {
 }
 
 #[test]
-fn a_wake_up_of_an_earlier_phase_asks_for_nothing_else_than_the_phase_does() {
+fn a_wake_up_of_an_earlier_phase_sends_only_the_order_of_the_phase() {
     let mut rig = NodeTestRig::new(Manageable);
     rig.apply_verb(Verb::Inspect, vec![]);
     rig.handle(NodeEvent::TimerExpired);
@@ -84,7 +84,7 @@ fn a_machine_that_will_not_go_off_fails_the_job_with_the_durations() {
 }
 
 #[test]
-fn the_error_of_a_bmc_that_is_lost_at_the_end_says_what_is_done_and_what_is_not() {
+fn the_error_of_a_bmc_that_is_lost_at_the_end_names_what_is_done_and_what_is_not() {
     let unanswered = || PowerError::Unanswered {
         waited_s: 240,
         last: Box::new(PowerError::NoResponse { waited_ms: 20_000 }),
@@ -116,7 +116,7 @@ fn the_error_of_a_bmc_that_is_lost_at_the_end_says_what_is_done_and_what_is_not(
 }
 
 #[test]
-fn a_machine_whose_deployment_failed_is_switched_off_unless_the_settings_say_otherwise() {
+fn a_machine_whose_deployment_failed_is_switched_off_unless_the_settings_forbid_it() {
     for switches in [true, false] {
         let mut rig = deploying();
         rig.limits.power_off_after_deploy_failure = switches;
@@ -132,7 +132,7 @@ fn a_machine_whose_deployment_failed_is_switched_off_unless_the_settings_say_oth
         assert_eq!(rig.node.target_power_state, target);
         assert!(rig.node.last_error.as_ref().unwrap().contains("no disk"));
     }
-    // Cleaning that failed leaves the machine as it is, for the operator to look at.
+    // Failed cleaning leaves the machine unchanged, so that the operator can examine it.
     let mut rig = NodeTestRig::new(Manageable);
     rig.apply_verb(Verb::Provide, vec![]).boots();
     rig.handle(NodeEvent::Heartbeat)
@@ -142,7 +142,7 @@ fn a_machine_whose_deployment_failed_is_switched_off_unless_the_settings_say_oth
 }
 
 #[test]
-fn a_sync_that_fails_is_a_warning_and_the_deployment_goes_on() {
+fn a_sync_that_fails_is_a_warning_and_the_deployment_continues() {
     let mut rig = deploying();
     rig.handle(NodeEvent::Heartbeat)
         .agent(steps_are(&[offered("write_image", 80)]));
@@ -169,7 +169,7 @@ fn a_sync_that_fails_is_a_warning_and_the_deployment_goes_on() {
 }
 
 #[test]
-fn a_uefi_machine_is_told_to_boot_as_one() {
+fn a_uefi_machine_is_set_to_boot_in_uefi_mode() {
     for capabilities in [
         json!("cpu_vt:true,boot_mode:uefi"),
         json!({"boot_mode": "uefi"}),

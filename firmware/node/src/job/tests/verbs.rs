@@ -1,4 +1,4 @@
-//! Rescue, service, holds, and nodes that only pretend.
+//! Rescue, service, holds, and nodes with fake hardware.
 
 use trivet_model::secret::SecretText;
 
@@ -44,7 +44,7 @@ impl NodeTestRig {
         )
     }
 
-    /// Answers power orders as a pretended machine does, until none is left.
+    /// Replies to power orders as fake hardware does, until none is left.
     fn pretends(&mut self) -> Vec<NodeAction> {
         let mut all = Vec::new();
         let mut open = self.actions.clone();
@@ -134,7 +134,7 @@ fn a_rescue_that_is_not_answered_boots_again_and_then_fails() {
 }
 
 #[test]
-fn an_aborted_rescue_forgets_the_password_and_says_aborted() {
+fn an_aborted_rescue_removes_the_password_and_is_named_in_the_error() {
     let mut rig = NodeTestRig::new(Active);
     rig.rescues().boots();
     rig.apply_verb(Verb::Abort, vec![]).is(RescueFail);
@@ -181,7 +181,7 @@ fn a_service_runs_its_steps_in_order_and_returns_to_the_instance() {
 }
 
 #[test]
-fn a_hold_stops_until_unhold_and_the_agents_next_beat_goes_on() {
+fn a_hold_stops_until_unhold_and_the_agents_next_heartbeat_continues() {
     let mut rig = NodeTestRig::new(Manageable);
     rig.apply_verb(Verb::Clean, vec![power("hold"), offered("a", 0)]);
     rig.boots().handle(NodeEvent::Heartbeat);
@@ -216,7 +216,7 @@ fn every_job_with_steps_can_be_held_without_an_agent() {
 }
 
 #[test]
-fn a_pause_lets_time_pass_and_one_without_a_time_ends_with_a_beat() {
+fn a_wait_ends_after_its_time_or_with_a_heartbeat() {
     let mut rig = NodeTestRig::new(Manageable);
     let timed = of("power", "wait", json!({"seconds": 7}));
     rig.apply_verb(Verb::Clean, vec![timed, power("wait"), power("hold")]);
@@ -264,7 +264,7 @@ fn steps_without_ramdisk_leave_the_machine_as_it_is() {
 }
 
 #[test]
-fn a_machine_of_which_nothing_is_known_is_switched_on_when_a_step_says_so() {
+fn a_machine_of_unknown_power_state_is_switched_on_by_a_step() {
     let mut rig = NodeTestRig::new(Manageable);
     let steps = vec![power("power_on")];
     let disable_ramdisk = true;
@@ -281,7 +281,7 @@ fn a_machine_of_which_nothing_is_known_is_switched_on_when_a_step_says_so() {
 }
 
 #[test]
-fn a_pretended_node_goes_through_its_whole_life_at_once() {
+fn a_fake_node_goes_through_all_states_at_once() {
     let mut rig = NodeTestRig::fake(Enroll);
     rig.apply_verb(Verb::Manage, vec![]).at_rest(Manageable);
     rig.apply_verb(Verb::Inspect, vec![]);
@@ -306,7 +306,7 @@ fn a_pretended_node_goes_through_its_whole_life_at_once() {
 }
 
 #[test]
-fn a_pretended_node_keeps_what_its_steps_set() {
+fn a_fake_node_stores_what_its_steps_set() {
     let mut rig = NodeTestRig::fake(Manageable);
     let raid = json!({"logical_disks": [{"size_gb": 1, "raid_level": "1"}]});
     rig.node
@@ -333,7 +333,7 @@ fn a_pretended_node_keeps_what_its_steps_set() {
 }
 
 #[test]
-fn a_step_a_pretended_node_does_not_have_fails_by_name_without_maintenance() {
+fn a_step_a_fake_node_does_not_have_fails_by_name_without_maintenance() {
     let dance = of("deploy", "dance", json!({}));
     let mut rig = NodeTestRig::fake(Manageable);
     rig.apply_verb(Verb::Clean, vec![dance.clone()])
