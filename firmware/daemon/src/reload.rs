@@ -192,7 +192,7 @@ mod tests {
         scratch.file("trivet.toml", text("[agent]\nwait = 60\n").as_bytes());
         let lines = reload.reload().join("\n");
         assert!(lines.contains("agent.wait"), "{lines}");
-        assert!(lines.contains("the settings stay"), "{lines}");
+        assert!(lines.contains("the settings are unchanged"), "{lines}");
     }
 
     /// The settings file is a pipe. It is written only after the runtime's single
