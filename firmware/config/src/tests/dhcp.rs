@@ -1,4 +1,4 @@
-//! `[[dhcp]]`: doors, modes, ranges.
+//! Tests of `[[dhcp]]`: sources, modes, ranges.
 
 use std::net::Ipv4Addr;
 
@@ -77,7 +77,7 @@ fn a_file_without_dhcp_listens_everywhere_and_one_that_is_off_does_not() {
     assert!(!off.listens_on_all_interfaces);
 }
 
-/// So that an operator can try a mode by changing one line.
+/// So an operator can try a mode by changing one line.
 #[test]
 fn every_mode_takes_the_lines_of_the_fullest() {
     for mode in DhcpMode::ALL {
@@ -136,7 +136,7 @@ fn what_a_mode_cannot_do_is_refused() {
     );
 }
 
-/// A mode that is mistyped says nothing about the rest, which is checked as well.
+/// An invalid mode does not affect the rest, which is checked as well.
 #[test]
 fn an_unknown_mode_does_not_hide_what_is_missing() {
     let list =
@@ -250,7 +250,7 @@ fn a_range_lies_in_its_network_and_runs_upwards() {
 }
 
 #[test]
-fn a_range_is_bounded_and_nobody_elses() {
+fn a_range_is_bounded_and_overlaps_no_other() {
     let wide = DHCP
         .replace("192.0.2.0/24", "10.0.0.0/8")
         .replace("192.0.2.", "10.0.0.");
