@@ -207,6 +207,6 @@ mod tests {
         }
         let list = mistakes.sorted();
         assert_eq!(list.len(), MISTAKES_MAX + 1);
-        assert!(list[MISTAKES_MAX].sentence.contains("mend these first"));
+        assert!(list[MISTAKES_MAX].sentence.contains("correct these first"));
     }
 }

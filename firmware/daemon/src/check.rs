@@ -547,7 +547,7 @@ mod tests {
         fs::File::create(&store).unwrap().set_len(4 << 20).unwrap();
         assert_eq!(other_size(&store, 4), None);
         let said = other_size(&store, 8).unwrap();
-        assert!(said.contains("8 MiB are asked for"), "{said}");
+        assert!(said.contains("the settings say 8 MiB"), "{said}");
         assert!(said.contains("made with 4 MiB"), "{said}");
     }
 }

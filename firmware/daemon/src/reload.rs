@@ -71,7 +71,7 @@ impl Reload {
         let mut lines = self.auth.reload();
         match self.certificate.renew(self.clock.now()) {
             Ok(()) => lines.push(
-                "users and tokens reloaded, server certificate renewed".to_owned(),
+                "users and tokens are reloaded, the server certificate is renewed".to_owned(),
             ),
             Err(error) => lines.push(format!("the server certificate is unchanged: {error:#}")),
         }

@@ -335,11 +335,7 @@ fn import(
         store.display()
     );
     if let Some(kept) = kept {
-        let _ = writeln!(
-            text,
-            "the former store is kept as {}",
-            kept.display()
-        );
+        let _ = writeln!(text, "the former store is kept as {}", kept.display());
     }
     if export.damaged > 0 {
         let _ = writeln!(

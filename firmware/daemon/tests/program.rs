@@ -290,7 +290,7 @@ fn sighup_takes_new_tokens_and_a_settings_file_with_mistakes_changes_nothing() {
     check(&serving, &new, "401");
     scratch.file("settings", &with(&new_file));
     send(&serving.child, "-HUP");
-    serving.read_until("users and tokens reloaded");
+    serving.read_until("users and tokens are reloaded");
     check(&serving, &new, "200");
     check(&serving, &old, "401");
     let mistaken = with(&old_file).replace("[api]\n", "[api]\ncolour = \"red\"\n");
@@ -322,7 +322,7 @@ fn a_sighup_during_the_start_does_not_end_the_process() {
     writer.write_all(&authority).unwrap();
     drop(writer);
     let mut serving = ServingProcess::wait_until_listening(child);
-    serving.read_until("server certificate renewed");
+    serving.read_until("the server certificate is renewed");
     let answer = serving.request("GET /v1/nodes", "");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let (status, _) = serving.signal("-TERM");
@@ -588,7 +588,7 @@ fn exit_codes_and_completion_need_no_box() {
         let output = run(arguments);
         assert!(output.status.success());
         let text = String::from_utf8(output.stdout).unwrap();
-        assert!(text.contains("\n  7    the node was not there"), "{text}");
+        assert!(text.contains("\n  7    the node did not reach"), "{text}");
     }
     for shell in ["bash", "zsh", "fish"] {
         let output = run(&["completion", shell]);

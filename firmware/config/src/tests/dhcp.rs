@@ -42,7 +42,7 @@ fn networks_behind_relays_share_an_address_and_the_box_is_on_none_of_them() {
     assert_eq!(settings.dhcp.len(), 3);
     assert_eq!(settings.dhcp[2].server, Some(Ipv4Addr::new(192, 0, 2, 1)));
     let anywhere = format!("{DHCP}{}", far(1, "0.0.0.0"));
-    let said = "is already taken by dhcp.interface (192.0.2.1:67): write the same address";
+    let said = "is already used by dhcp.interface (192.0.2.1:67): write the same address";
     bad(&anywhere, DHCP.lines().count() + 2, "dhcp.listen", said);
 }
 
@@ -107,7 +107,7 @@ fn a_proxy_needs_no_pool_and_may_learn_its_address_from_the_interface() {
     let address = good(&relayed).dhcp[0].server;
     assert_eq!(address, Some(Ipv4Addr::new(192, 0, 2, 9)));
     let anywhere = relayed.replace("192.0.2.9", "0.0.0.0");
-    bad(&anywhere, 1, "dhcp.server", "listen names no address");
+    bad(&anywhere, 1, "dhcp.server", "listen is not an address");
 }
 
 #[test]
@@ -202,13 +202,13 @@ fn a_range_lies_in_its_network_and_runs_upwards() {
         &DHCP.replace("2.200", "2.255"),
         6,
         "dhcp.last",
-        "whole network",
+        "network or broadcast",
     );
     bad(
         &DHCP.replace("2.1\"", "2.0\""),
         7,
         "dhcp.server",
-        "whole network",
+        "network or broadcast",
     );
     bad(
         &DHCP.replace("2.1\"", "2.150\""),

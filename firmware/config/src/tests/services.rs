@@ -345,12 +345,12 @@ fn bad_addresses_in_a_list_are_all_named() {
 #[test]
 fn two_services_cannot_share_an_address() {
     let both = "[api]\nlisten = \"127.0.0.1:9\"\n[http]\nlisten = \"0.0.0.0:9\"\n";
-    bad(both, 4, "http.listen", "already taken by api.listen");
+    bad(both, 4, "http.listen", "already used by api.listen");
     bad(
         "[http]\nlisten = [\"::1\", \"::1\"]\n",
         2,
         "http.listen",
-        "already taken by http.listen",
+        "already used by http.listen",
     );
     // UDP and TCP have separate ports.
     good("[http]\nlisten = \"127.0.0.1:69\"\n[tftp]\nlisten = \"127.0.0.1:69\"\n");

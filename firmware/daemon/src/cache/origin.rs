@@ -212,7 +212,8 @@ impl Origin {
         let tls = self.tls.as_ref();
         let tls = tls.ok_or("needs https, and no trusted CA is configured (images.ca)")?;
         let name = rustls_pki_types::ServerName::try_from(place.host.clone());
-        let name = name.map_err(|_| "has a host name that is invalid in a certificate".to_owned())?;
+        let name =
+            name.map_err(|_| "has a host name that is invalid in a certificate".to_owned())?;
         let stream = tls.connect(name, stream).await;
         let stream = stream.map_err(|error| format!("is not trusted: {}", error_chain(&error)))?;
         exchange(stream, request).await

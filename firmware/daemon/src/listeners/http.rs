@@ -95,7 +95,10 @@ impl HttpBodyError {
                 StatusCode::PAYLOAD_TOO_LARGE,
                 format!("The body is longer than {bytes_max} bytes."),
             ),
-            Self::Broken => (StatusCode::BAD_REQUEST, "The body is incomplete.".to_owned()),
+            Self::Broken => (
+                StatusCode::BAD_REQUEST,
+                "The body is incomplete.".to_owned(),
+            ),
             Self::TimedOut => (
                 StatusCode::REQUEST_TIMEOUT,
                 format!("The body took longer than {} s.", BODY_WAIT.as_secs()),

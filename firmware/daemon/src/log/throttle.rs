@@ -104,7 +104,11 @@ mod tests {
     fn dropped_lines_are_reported_in_one_line() {
         let mut throttle = LogThrottle::new(Tick(0));
         allowed_lines(&mut throttle, 0, LINES_MAX + 7);
-        assert_eq!(throttle.dropped_line(Tick(0)), None, "no allowance for the line");
+        assert_eq!(
+            throttle.dropped_line(Tick(0)),
+            None,
+            "no allowance for the line"
+        );
         let line = throttle.dropped_line(Tick(LINE_MS));
         let want = "trivet: 7 lines about requests of machines were dropped here";
         assert_eq!(line.as_deref(), Some(want));

@@ -121,7 +121,7 @@ async fn a_truncated_file_leaves_no_files_behind() {
     let source = FakeImageSource::new(manners).await;
     let (cache, url) = (cache(&scratch), source.url());
     let why = fetch(&cache, &url).await.unwrap_err();
-    assert!(why.contains("broke off"), "{why}");
+    assert!(why.contains("disconnected"), "{why}");
     assert_eq!(on_their_way(&scratch), 0);
     source.change(|manners| manners.cut_after = None);
     assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));

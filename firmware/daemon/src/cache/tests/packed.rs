@@ -161,7 +161,7 @@ async fn an_image_that_is_refused_says_why_and_is_never_served() {
         (
             qcow2(&raw),
             ImageFormat::Raw,
-            ["said to be raw", "--format qcow2"],
+            ["declared raw", "--format qcow2"],
         ),
         (
             raw.clone(),

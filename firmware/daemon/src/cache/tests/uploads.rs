@@ -98,7 +98,7 @@ async fn an_upload_is_followed_and_its_last_chunk_waits_for_the_digest() {
         .upload(&wanted, whole(&image), &mut body(&image))
         .await;
     assert!(
-        matches!(&second, Err(ImageUploadError::Conflict(why)) if why.contains("somebody else")),
+        matches!(&second, Err(ImageUploadError::Conflict(why)) if why.contains("another client")),
         "{second:?}"
     );
     let last = Bytes::copy_from_slice(&image[end..]);

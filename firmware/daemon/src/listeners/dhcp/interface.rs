@@ -42,7 +42,10 @@ pub(crate) struct DhcpInterfaceConfig {
 pub(crate) enum DhcpInterfaceError {
     #[error("DHCP: there is no Ethernet interface {name}; `ip link` lists them")]
     Absent { name: String },
-    #[error("DHCP: frames of interface {name} cannot be received{}", advice(source))]
+    #[error(
+        "DHCP: frames of interface {name} cannot be received{}",
+        advice(source)
+    )]
     Frames { name: String, source: io::Error },
     #[error(transparent)]
     Socket(#[from] sockets::SocketError),

@@ -251,7 +251,7 @@ async fn a_write_is_refused_and_nonsense_is_not_answered() {
     // The packets that got no reply were sent before these, so the first reply is to
     // these.
     for (request, want, word) in [
-        (&b"\x00\x02file\x00octet\x00"[..], 2, "no files"),
+        (&b"\x00\x02file\x00octet\x00"[..], 2, "not accept files"),
         (b"\x00\x01", 4, "cut short"),
         (b"\x00\x01file\x00mail\x00", 4, "mode"),
     ] {
