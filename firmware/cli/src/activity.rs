@@ -1,4 +1,5 @@
-//! What nodes are doing, as the box's page tells it: phase, percent, try n of m, elapsed time.
+//! The work in progress on nodes, as the web page shows it: phase, percent, attempt n
+//! of m, elapsed time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,14 +13,14 @@ use crate::table::harmless;
 /// By the UUID of the node.
 pub(crate) type Activities = BTreeMap<String, Activity>;
 
-/// The work under way on one node.
+/// The work in progress on one node.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Activity {
     /// Such as `Deploying: loading initrd, 43 %`.
     doing: String,
     /// From 0 (just enrolled) to 100 (running its instance).
     pub(crate) percent: Option<u64>,
-    /// Which boot of the machine, of how many.
+    /// The number of this boot attempt, and the limit.
     pub(crate) attempt: Option<(u64, u64)>,
     pub(crate) elapsed_ms: Option<u64>,
 }
@@ -35,13 +36,14 @@ impl Activity {
         }
     }
 
-    /// What happens now, without the word for the whole job: the provision state says that.
+    /// The current phase, without the word for the whole job: the provision state shows
+    /// that.
     pub(crate) fn phase(&self) -> &str {
         let doing = self.doing.as_str();
         doing.split_once(": ").map_or(doing, |(_, phase)| phase)
     }
 
-    /// All of it, the numbers first: what follows may be cut.
+    /// The whole text, the numbers first: the rest may be cut.
     pub(crate) fn words(&self) -> String {
         let mut words = String::new();
         if let Some(percent) = self.percent {
@@ -67,7 +69,8 @@ impl Activity {
         Some(format!("try {number} of {most}"))
     }
 
-    /// Phase and try without what counts up all the time: a change of it is news.
+    /// Phase and attempt without the values that change all the time: a change of this
+    /// is reported.
     pub(crate) fn news(&self) -> String {
         let phase = self.phase();
         let steady = match phase.rsplit_once(", ") {
@@ -88,7 +91,7 @@ impl Activity {
     }
 }
 
-/// Asks for one node, or for all that have work under way.
+/// Requests the progress of one node, or of all with work in progress.
 pub(crate) fn progress_request(node: Option<&str>) -> CliRequest {
     match node {
         Some(node) => CliRequest::get(format!("/trivet/nodes/{}/progress", encoded(node))),
@@ -96,7 +99,7 @@ pub(crate) fn progress_request(node: Option<&str>) -> CliRequest {
     }
 }
 
-/// Reads the answer to either.
+/// Parses the response to either request.
 pub(crate) fn read(body: &Value) -> Activities {
     let one = std::slice::from_ref(body);
     let told = body["progress"].as_array().map_or(one, Vec::as_slice);
@@ -104,7 +107,7 @@ pub(crate) fn read(body: &Value) -> Activities {
     told.iter().filter_map(of).collect()
 }
 
-/// Whether work may be under way on a node, by its record.
+/// Whether a node may have work in progress, by its record.
 pub(crate) fn may_work(node: &Value) -> bool {
     let failed = node["provision_state"]
         .as_str()
@@ -165,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_at_rest_is_not_asked_about() {
+    fn no_progress_is_requested_for_an_idle_node() {
         let node = |state: &str, target: Option<&str>, power: Option<&str>| {
             json!({"provision_state": state, "target_provision_state": target,
                    "target_power_state": power})

@@ -1,4 +1,4 @@
-//! The arguments, as people type them.
+//! The command line arguments.
 
 use std::path::PathBuf;
 
@@ -8,21 +8,21 @@ use trivet_model::ProvisionState;
 
 pub use crate::bmc::BmcArguments;
 
-/// Longest wait in seconds where none is given.
+/// Default of `--timeout`, in seconds.
 const TIMEOUT_S: u32 = 3600;
 
-/// Commands that ask a box over its API.
+/// Commands that use the API of a box.
 #[derive(Debug, Subcommand)]
 pub enum ClientCommand {
-    /// Look at nodes and tell them what to do
+    /// Show and control nodes
     Node(Box<NodeArguments>),
     /// Network ports of nodes
     Port(PortArguments),
     /// Images the box can write
     Image(ImageArguments),
-    /// The box's networks, what is wrong there, and machines nobody has enrolled
+    /// The box's networks, faults there, and unknown machines
     Lan(LanArguments),
-    /// Sensors, event log, light and what else a node's BMC has beside power
+    /// Sensors, event log, indicator light and other BMC functions except power
     Bmc(BmcArguments),
 }
 
@@ -62,21 +62,21 @@ pub struct LanArguments {
     pub(crate) command: LanCommand,
 }
 
-/// What to look at.
+/// Which list to show.
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(crate) enum LanCommand {
-    /// What the box does on each network, and who else serves DHCP there
+    /// What the box does on each network, and which other DHCP servers were detected
     Networks,
-    /// What is wrong now, and what to do about it
+    /// Current faults, and what to do about them
     Faults,
-    /// Machines that ask for an address and are no port of any node
+    /// Machines that request an address and match no port of a node
     Strangers,
 }
 
 /// Arguments of `trivet completion`.
 #[derive(Args, Debug)]
 pub struct CompletionArguments {
-    /// The shell that is to complete
+    /// The shell for which to print the script
     #[arg(value_enum)]
     shell: CompletionShell,
 }
@@ -88,7 +88,7 @@ enum CompletionShell {
     Fish,
 }
 
-/// The completion script of a whole program.
+/// Writes the completion script of the whole program.
 pub fn completion(arguments: &CompletionArguments, program: &mut clap::Command) -> String {
     let shell = match arguments.shell {
         CompletionShell::Bash => clap_complete::Shell::Bash,
@@ -101,14 +101,14 @@ pub fn completion(arguments: &CompletionArguments, program: &mut clap::Command) 
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// Which box, who asks, and in which form the answer comes.
+/// The box, the credentials, and the form of the output.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Connection and output")]
 pub(crate) struct ConnectionArguments {
     /// The box's API; or TRIVET_URL [default: http://127.0.0.1:6385]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// Log in by this name; or TRIVET_USER
+    /// Log in with this user name; or TRIVET_USER
     #[arg(
         long,
         global = true,
@@ -127,13 +127,13 @@ pub(crate) struct ConnectionArguments {
     /// A bearer token, `-` for standard input; or TRIVET_TOKEN holds it
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<String>,
-    /// Trust the authorities in this PEM file, for https
+    /// Trust the CA certificates in this PEM file, for https
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "insecure")]
     pub(crate) ca: Option<String>,
-    /// Trust any certificate, for https: anybody in between can read along
+    /// Do not verify the certificate, for https: the connection can be intercepted
     #[arg(long, global = true)]
     pub(crate) insecure: bool,
-    /// Print JSON as the API gave it instead of tables
+    /// Print the JSON of the API instead of tables
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
@@ -141,18 +141,18 @@ pub(crate) struct ConnectionArguments {
 /// Whether and how long to wait.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WaitArguments {
-    /// Wait until it is there (the default)
+    /// Wait until the node has reached the state (the default)
     #[arg(long, overrides_with = "no_wait")]
     pub(crate) wait: bool,
     /// Return as soon as the box has accepted it
     #[arg(long)]
     pub(crate) no_wait: bool,
-    /// Longest wait; then exit code 7, and the box goes on
+    /// Longest wait in seconds; then exit code 7, and the box continues
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT_S)]
     pub(crate) timeout: u32,
 }
 
-/// A verb without anything else.
+/// Arguments of a verb without options of its own.
 #[derive(Args, Debug)]
 pub(crate) struct NodeVerbArguments {
     /// Name or UUID
@@ -176,58 +176,58 @@ pub(crate) enum NodeCommand {
     Show(NodeIdentArguments),
     /// Enrol a node
     Create(NodeCreateArguments),
-    /// Forget a node
+    /// Delete a node
     Delete(NodeIdentArguments),
     /// Change fields of a node
     Set(NodeSetArguments),
-    /// Follow one node, some or all as they change, until stopped
+    /// Follow the changes of one node, some or all, until stopped
     Watch(NodeWatchArguments),
-    /// Check that the node can be managed, or take it back from `available`
+    /// Verify that the node can be managed, or take it back from `available`
     Manage(NodeVerbArguments),
-    /// Boot the agent and look inside
+    /// Boot the agent and inspect the hardware
     Inspect(NodeVerbArguments),
-    /// Clean the node and offer it for deployment
+    /// Clean the node and make it available for deployment
     Provide(NodeVerbArguments),
-    /// Run cleaning steps by hand
+    /// Run cleaning steps manually
     Clean(NodeCleanArguments),
     /// Write an image and boot it
     Deploy(NodeDeployArguments),
-    /// Remove the instance, clean, and offer the node again
+    /// Remove the instance, clean, and make the node available again
     Undeploy(NodeVerbArguments),
-    /// Write the image anew on a node that is active
+    /// Write the image again on an active node
     Rebuild(NodeDeployArguments),
     /// Boot the rescue ramdisk
     Rescue(NodeRescueArguments),
-    /// Go back from rescue to the instance
+    /// Return from rescue to the instance
     Unrescue(NodeVerbArguments),
-    /// Take over a machine that runs an instance already
+    /// Take over a machine that already runs an instance
     Adopt(NodeVerbArguments),
-    /// Stop what waits for the agent
+    /// Abort the current clean, deploy, inspect or rescue
     Abort(NodeVerbArguments),
     /// Switch on or off, reboot, or show the power state
     Power(NodePowerArguments),
-    /// Show or choose what the node boots from
+    /// Show or set the boot device of the node
     BootDevice(NodeBootDeviceArguments),
-    /// Take a node out of the box's hands, or give it back
+    /// Set or clear maintenance mode
     Maintenance(NodeMaintenanceArguments),
-    /// Say what a deployment would lack: exit code 1 if anything
+    /// List what a deployment lacks: exit code 1 if anything
     Validate(NodeIdentArguments),
-    /// List what went wrong on a node
+    /// List the errors of a node
     History(NodeIdentArguments),
     /// Show the hardware that inspection found
     Inventory(NodeIdentArguments),
     /// List the steps that the node's agents offered, for clean, deploy, service and runbooks
     Steps(NodeIdentArguments),
-    /// List what is kept of its agents' logs, or collect them now
+    /// List the stored logs of its agents, or collect them now
     Logs(NodeLogsArguments),
 }
 
-/// What is asked about logs.
+/// Arguments of `trivet node logs`.
 #[derive(Args, Debug)]
 pub(crate) struct NodeLogsArguments {
     /// Name or UUID
     pub(crate) node: String,
-    /// Have the box ask the agent for them now
+    /// Collect the logs from the agent now
     #[arg(long)]
     pub(crate) collect: bool,
 }
@@ -257,22 +257,22 @@ pub(crate) struct NodeFieldArguments {
     /// How to reach its BMC; secrets as KEY=@FILE
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) driver_info: Vec<String>,
-    /// What it is made of
+    /// Its hardware properties
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) property: Vec<String>,
     /// What to deploy; secrets as KEY=@FILE
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) instance_info: Vec<String>,
-    /// Your own notes
+    /// Your own data
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) extra: Vec<String>,
     /// One of its interfaces, such as inspect=agent
     #[arg(long, value_name = "KIND=NAME")]
     pub(crate) interface: Vec<String>,
-    /// What kind of machine it is, for those who choose by kind
+    /// Its resource class, for schedulers that choose by it
     #[arg(long, value_name = "CLASS")]
     pub(crate) resource_class: Option<String>,
-    /// A sentence about it
+    /// A description
     #[arg(long, value_name = "TEXT")]
     pub(crate) description: Option<String>,
     /// Whether it is cleaned between two instances
@@ -322,7 +322,8 @@ pub(crate) struct NodeWatchArguments {
 pub(crate) struct NodeCleanArguments {
     /// Name or UUID
     pub(crate) node: String,
-    /// A step without arguments, such as deploy.erase_devices_metadata; in this order
+    /// A step without arguments, such as deploy.erase_devices_metadata; run in this
+    /// order
     #[arg(long, value_name = "INTERFACE.STEP", required_unless_present = "steps")]
     pub(crate) step: Vec<String>,
     /// A JSON list of steps with their arguments, `-` for standard input
@@ -336,7 +337,8 @@ pub(crate) struct NodeCleanArguments {
 pub(crate) struct NodeDeployArguments {
     /// Name or UUID
     pub(crate) node: String,
-    /// An image of the box (`trivet image list`) or a URL; else what instance_info says
+    /// An image of the box (`trivet image list`) or a URL; else the one in
+    /// instance_info
     #[arg(long, value_name = "NAME|URL")]
     pub(crate) image: Option<String>,
     /// The image's checksum, for a URL: sha256 as hexadecimal digits
@@ -378,7 +380,7 @@ pub(crate) struct NodePowerArguments {
     pub(crate) action: PowerAction,
     /// Name or UUID
     pub(crate) node: String,
-    /// Ask the operating system instead of pulling the plug (off, reboot)
+    /// Shut down through the operating system instead of cutting power (off, reboot)
     #[arg(long)]
     pub(crate) soft: bool,
     #[command(flatten)]
@@ -389,12 +391,12 @@ pub(crate) struct NodePowerArguments {
 pub(crate) struct NodeBootDeviceArguments {
     /// Name or UUID
     pub(crate) node: String,
-    /// pxe, disk, cdrom, bios ...; the present one is shown if none is given
+    /// pxe, disk, cdrom, bios ...; without it the current one is shown
     pub(crate) device: Option<String>,
-    /// Not only for the next boot
+    /// Permanently, not only for the next boot
     #[arg(long, requires = "device")]
     pub(crate) persistent: bool,
-    /// List what the node can boot from
+    /// List the devices that the node can boot from
     #[arg(long, conflicts_with = "device")]
     pub(crate) supported: bool,
 }
@@ -407,12 +409,12 @@ pub(crate) enum MaintenanceSwitch {
 
 #[derive(Args, Debug)]
 pub(crate) struct NodeMaintenanceArguments {
-    /// On: the box leaves the node alone
+    /// On: no automatic actions on the node
     #[arg(value_enum)]
     pub(crate) switch: MaintenanceSwitch,
     /// Name or UUID
     pub(crate) node: String,
-    /// Why, for others to read
+    /// The reason, for other operators
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
 }
@@ -425,7 +427,7 @@ pub(crate) enum PortCommand {
         #[arg(long)]
         node: Option<String>,
     },
-    /// Tell the box of a node's port
+    /// Register a port of a node
     Create {
         /// The node, by name or UUID
         #[arg(long)]
@@ -433,11 +435,11 @@ pub(crate) enum PortCommand {
         /// The port's MAC address
         #[arg(long, value_name = "MAC")]
         address: String,
-        /// Whether the node boots from the network by this port
+        /// Whether the node boots from the network through this port
         #[arg(long, value_name = "BOOL")]
         pxe_enabled: Option<bool>,
     },
-    /// Forget a port
+    /// Delete a port
     Delete {
         /// UUID or MAC address
         port: String,
@@ -453,56 +455,57 @@ pub(crate) enum ImageCommand {
         /// Its name
         image: String,
     },
-    /// Put an image from elsewhere into the catalogue; it comes when a node wants it
+    /// Add an image from another server to the catalogue; it is fetched when a node
+    /// needs it
     Add {
-        /// What to call it
+        /// The name of the image
         image: String,
-        /// Where it is: http, https or file URLs, the best first
+        /// Its sources: http, https or file URLs, the preferred first
         #[arg(long = "source", value_name = "URL", required = true)]
         sources: Vec<String>,
         /// Its SHA-256 or SHA-512, in hexadecimal, or the URL of a checksum file
         #[arg(long, value_name = "DIGEST")]
         checksum: String,
-        /// What its bytes are: raw, zstd, gzip, xz, qcow2, iso, kernel or ramdisk; else by the
-        /// end of its name. Nodes get the disk that is in a packed one
+        /// Its format: raw, zstd, gzip, xz, qcow2, iso, kernel or ramdisk; else by the
+        /// suffix of its name. Of a packed image nodes get the disk in it
         #[arg(long)]
         format: Option<String>,
-        /// What can boot it, if not both
+        /// The boot mode it supports, if not both
         #[arg(long, value_name = "MODE", value_parser = ["bios", "uefi"])]
         boot_mode: Option<String>,
-        /// Never let it go for want of room
+        /// Never evict this image
         #[arg(long)]
         pin: bool,
     },
-    /// Bring an image into the cache now
+    /// Fetch an image into the cache now
     Fill {
         /// Its name
         image: String,
         #[command(flatten)]
         waiting: WaitArguments,
     },
-    /// Send a file to the box as an image; goes on where an upload broke off
+    /// Upload a file to the box as an image; continues an interrupted upload
     Upload {
-        /// What to call it; it is put into the catalogue if it is not there
+        /// The name of the image; it is added to the catalogue if it is not in it
         image: String,
         /// The file
         file: PathBuf,
-        /// What its bytes are, as for `add`; else by the end of its name
+        /// Its format, as for `add`; else by the suffix of its name
         #[arg(long)]
         format: Option<String>,
-        /// What can boot it, if not both
+        /// The boot mode it supports, if not both
         #[arg(long, value_name = "MODE", value_parser = ["bios", "uefi"])]
         boot_mode: Option<String>,
-        /// Never let it go for want of room
+        /// Never evict this image
         #[arg(long)]
         pin: bool,
     },
-    /// Never let an image go for want of room
+    /// Never evict an image
     Pin {
         /// Its name
         image: String,
     },
-    /// Let an image go when there is no room
+    /// Allow an image to be evicted
     Unpin {
         /// Its name
         image: String,
@@ -531,7 +534,7 @@ pub(crate) mod tests {
         command: ClientCommand,
     }
 
-    /// The command in a line of words, or clap's refusal.
+    /// Parses a line of words; the command, or clap's error.
     pub(crate) fn parsed(line: &str) -> Result<ClientCommand, clap::Error> {
         let words = std::iter::once("trivet").chain(line.split_whitespace());
         Program::try_parse_from(words).map(|program| program.command)
@@ -543,7 +546,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn global_options_stand_on_either_side() {
+    fn global_options_are_accepted_on_either_side() {
         for line in [
             "node --url http://b list --json",
             "node list --json --url http://b",

@@ -1,5 +1,5 @@
-//! `trivet bmc ...`: what people ask of a node's BMC beside power, and the requests it
-//! becomes. The box asks the BMC while we wait, which may take minutes.
+//! `trivet bmc ...`: the BMC functions except power, and the API requests for them. The
+//! box runs them synchronously, which may take minutes.
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
@@ -23,68 +23,68 @@ pub struct BmcArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BmcCommand {
-    /// Temperatures, voltages, fans and what else it measures
+    /// Temperatures, voltages, fans and other sensors
     Sensors(NodeIdentArguments),
     /// Its event log, oldest first
     Events {
         /// Name or UUID
         node: String,
-        /// Empty the log instead
+        /// Clear the log instead
         #[arg(long)]
         clear: bool,
     },
-    /// Part and serial numbers its makers wrote into it
+    /// Part and serial numbers from the FRU inventory
     Inventory(NodeIdentArguments),
-    /// Who the BMC is: maker, firmware, UUIDs
+    /// Identity of the BMC: manufacturer, firmware, UUIDs
     Identity(NodeIdentArguments),
-    /// Where in the network the BMC is
+    /// Network configuration of the BMC
     Network(NodeIdentArguments),
-    /// Who may log in to the BMC
+    /// User accounts of the BMC
     Users(NodeIdentArguments),
-    /// What the machine is made of, where the BMC knows
+    /// Hardware of the machine, where the BMC reports it
     System(NodeIdentArguments),
-    /// Find the server: switch the light that marks it, or see what it does
+    /// Locate the server: switch its indicator light, or show the state of the light
     Light {
         /// Name or UUID
         node: String,
-        /// on, off, or on for so many seconds (1 to 255)
+        /// on, off, or on for this many seconds (1 to 255)
         #[arg(value_name = "on|off|SECONDS", value_parser = light)]
         light: Option<BmcLightArgument>,
     },
-    /// Virtual drives: list them, put an image in, take images out
+    /// Virtual media: list the drives, insert an image, eject images
     Media(BmcMediaArguments),
-    /// How the firmware boots; shown if none is given
+    /// Show or set the boot mode of the firmware
     BootMode {
         /// Name or UUID
         node: String,
-        /// From the next boot on
+        /// The boot mode from the next boot on
         #[arg(value_parser = ["uefi", "bios"])]
         mode: Option<String>,
     },
-    /// Whether the firmware starts signed systems only; shown if none is given
+    /// Show or set Secure Boot
     SecureBoot {
         /// Name or UUID
         node: String,
-        /// From the next boot on
+        /// The state from the next boot on
         #[arg(value_enum)]
         switch: Option<MaintenanceSwitch>,
     },
-    /// Restart the BMC itself; the machine runs on
+    /// Restart the BMC itself; the machine keeps running
     Reset {
         /// Name or UUID
         node: String,
-        /// Keeping what it knows, as far as it can
+        /// Warm reset: keep its state as far as possible
         #[arg(long)]
         warm: bool,
     },
-    /// How well BMCs answer: one of them, or all
+    /// Response statistics of one BMC, or of all
     Health {
         /// Name or UUID
         node: Option<String>,
     },
 }
 
-/// What a light is to do.
+/// The wanted state of the indicator light.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum BmcLightArgument {
     On,
@@ -97,7 +97,7 @@ fn light(word: &str) -> Result<BmcLightArgument, String> {
         ("on", _) => Ok(BmcLightArgument::On),
         ("off" | "0", _) => Ok(BmcLightArgument::Off),
         (_, Ok(seconds)) => Ok(BmcLightArgument::For(seconds)),
-        _ => Err("say on, off, or a number of seconds up to 255".to_owned()),
+        _ => Err("write on, off, or a number of seconds up to 255".to_owned()),
     }
 }
 
@@ -111,10 +111,11 @@ pub(crate) enum MediaAction {
 pub(crate) struct BmcMediaArguments {
     /// Name or UUID
     pub(crate) node: String,
-    /// What to do; the drives are listed if nothing is said
+    /// What to do; without it the drives are listed
     #[arg(value_enum)]
     pub(crate) action: Option<MediaAction>,
-    /// Where the BMC fetches the image; @FILE reads an address that holds a password
+    /// The URL from which the BMC fetches the image; @FILE reads a URL that contains a
+    /// password
     #[arg(value_name = "URL", required_if_eq("action", "insert"))]
     pub(crate) image: Option<String>,
     /// Which drive: cdrom, disk or floppy [default: cdrom to insert, all to eject]
@@ -122,7 +123,7 @@ pub(crate) struct BmcMediaArguments {
     pub(crate) device: Option<String>,
 }
 
-/// What `trivet bmc ...` asks for.
+/// The requests of `trivet bmc ...`.
 pub(crate) fn plan(
     command: &BmcCommand,
     read: FileTextReader<'_>,
@@ -185,7 +186,7 @@ pub(crate) fn plan(
     })
 }
 
-/// `/trivet/nodes/<ident>/bmc` and what is below.
+/// `/trivet/nodes/<ident>/bmc` and its sub-resources.
 fn path(node: &str, word: &str) -> String {
     let path = format!("/trivet/nodes/{}/bmc", encoded(node));
     match word {

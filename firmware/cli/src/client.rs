@@ -18,16 +18,16 @@ use crate::exit::Exit;
 use crate::fault::CliFault;
 use crate::request::{CliRequest, CliResponse};
 
-/// Longest answer taken. A page has a thousand nodes.
+/// Longest response that is accepted. A page has a thousand nodes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// How long one exchange may take.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Longest wait where the box must ask a BMC: longer than the box itself waits.
+/// Timeout where the box must send a BMC request: longer than the box itself waits.
 const BMC_REQUEST_TIMEOUT: Duration = Duration::from_millis(BMC_REQUEST_MS_MAX + 120_000);
 
-/// Asks one box.
+/// Sends requests to one box.
 pub(crate) struct CliClient {
     connection: CliConnection,
     tls: Option<TlsConnector>,
@@ -43,7 +43,7 @@ impl CliClient {
         Ok(Self { connection, tls })
     }
 
-    /// Sends an image's bytes; how long that takes is the caller's business.
+    /// Sends an image's bytes; the caller sets the timeout.
     pub(crate) async fn upload<B>(
         &self,
         request: &CliRequest,
@@ -63,7 +63,7 @@ impl CliClient {
             .await
     }
 
-    /// Status and body, or why there is none.
+    /// Status and body, or why there are none.
     pub(crate) async fn exchange(&self, request: &CliRequest) -> Result<CliResponse, CliFault> {
         let message = self.message(request)?;
         let wait = if request.is_slow {
@@ -163,7 +163,7 @@ impl CliClient {
             .to_bytes();
         let body = match serde_json::from_slice(&body) {
             Ok(value) => value,
-            // Refusals may come from something in between that speaks no JSON.
+            // Error responses may come from a proxy that does not send JSON.
             Err(_) if body.is_empty() || status >= 300 => Value::Null,
             Err(error) => {
                 let why = format!("its answer is not JSON: {error}");
@@ -185,10 +185,10 @@ impl CliClient {
 }
 
 fn invalid_request(error: &hyper::http::Error) -> CliFault {
-    CliFault::usage(format!("this cannot be asked: {error}"))
+    CliFault::usage(format!("the request is invalid: {error}"))
 }
 
 const REACH_HINT: &str = " Is it running? --url or TRIVET_URL name another address.";
-const TRUST_HINT: &str = " For the box's own authority give --ca FILE.";
+const TRUST_HINT: &str = " For the box's own CA give --ca FILE.";
 const PROTOCOL_HINT: &str =
     " Is there a Trivet or Ironic API at this address, and http or https right?";

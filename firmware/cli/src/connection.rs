@@ -1,4 +1,5 @@
-//! Where the box is, who asks, and whom to trust: from arguments and environment.
+//! The box's address, the credentials and the trust policy: from arguments and
+//! environment.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,16 +10,16 @@ use crate::arguments::ConnectionArguments;
 use crate::fault::CliFault;
 use crate::values::{FileTextReader, file_text};
 
-/// Where a box listens until told otherwise.
+/// The default address of a box.
 const URL: &str = "http://127.0.0.1:6385";
 
-/// One variable of the environment.
+/// Reads one environment variable.
 pub(crate) type EnvironmentLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// How to reach the box.
 pub(crate) struct CliConnection {
     pub(crate) endpoint: ApiEndpoint,
-    /// What stands in the header `authorization`.
+    /// The value of the header `authorization`.
     pub(crate) login: Option<HeaderValue>,
     pub(crate) trust: CliServerTrust,
 }
@@ -26,25 +27,25 @@ pub(crate) struct CliConnection {
 /// An address of the API.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct ApiEndpoint {
-    /// As it was given, for sentences.
+    /// The URL as it was given, for messages.
     pub(crate) url: String,
     pub(crate) secure: bool,
     pub(crate) host: String,
     pub(crate) port: u16,
     /// Host and port for the header.
     pub(crate) authority: String,
-    /// What stands before `/v1`.
+    /// The path before `/v1`.
     pub(crate) prefix: String,
 }
 
-/// Whose certificates are good.
+/// Which certificates are trusted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum CliServerTrust {
-    /// Those the system trusts.
+    /// Those that the system trusts.
     System,
-    /// Those in this PEM text.
+    /// Those signed by the CAs in this PEM text.
     Authorities(String),
-    /// Anybody's.
+    /// Any certificate: verification is disabled.
     AnyCertificate,
 }
 
@@ -72,10 +73,10 @@ impl CliConnection {
 impl ApiEndpoint {
     pub(crate) fn of(url: &str) -> Result<Self, CliFault> {
         let wrong = |why: &str| CliFault::usage(format!("the address of the box {why}"));
-        // What is wrong is not repeated: a password may stand in it.
+        // The URL is not repeated in the error: it may contain a password.
         let uri: Uri = url
             .parse()
-            .map_err(|_| wrong("is no URL such as http://127.0.0.1:6385"))?;
+            .map_err(|_| wrong("is not a URL such as http://127.0.0.1:6385"))?;
         let secure = match uri.scheme_str() {
             Some("http") => false,
             Some("https") => true,
@@ -98,7 +99,7 @@ impl ApiEndpoint {
             Some("") => 80,
             _ => authority
                 .port_u16()
-                .ok_or_else(|| wrong("has no right port"))?,
+                .ok_or_else(|| wrong("has an invalid port"))?,
         };
         if host.is_empty() {
             return Err(wrong("has no host"));
@@ -115,7 +116,7 @@ impl ApiEndpoint {
     }
 }
 
-/// What is said on the command line goes before the environment.
+/// The command line has precedence over the environment.
 fn login(
     global: &ConnectionArguments,
     set: EnvironmentLookup<'_>,
@@ -155,7 +156,7 @@ fn login(
 
 fn header(text: String) -> Result<HeaderValue, CliFault> {
     let mut value = HeaderValue::try_from(text)
-        .map_err(|_| CliFault::usage("the token holds characters that no token has"))?;
+        .map_err(|_| CliFault::usage("the token contains invalid characters"))?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_login_is_a_mistake() {
+    fn incomplete_credentials_are_a_mistake() {
         let user = |name: &str| ConnectionArguments {
             user: Some(name.to_owned()),
             ..ConnectionArguments::default()

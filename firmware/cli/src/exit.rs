@@ -6,9 +6,9 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Exit {
-    /// All is well.
+    /// The command succeeded.
     Fine = 0,
-    /// The node ended in a failure state, or is not fit for what was asked.
+    /// The node ended in a failure state, or does not meet the requirements.
     Failed = 1,
     /// The arguments are wrong.
     Usage = 2,
@@ -16,13 +16,13 @@ pub enum Exit {
     Unreachable = 3,
     /// There is no such node, port or image.
     NotFound = 4,
-    /// The box refused.
+    /// The box refused the request.
     Refused = 5,
-    /// The box does not let us in.
+    /// The credentials are missing or wrong.
     Unauthorised = 6,
-    /// It took longer than it may.
+    /// The timeout expired.
     TimedOut = 7,
-    /// Stopped from the keyboard, as shells count it.
+    /// Stopped from the keyboard, with the number that shells use.
     Interrupted = 130,
 }
 
@@ -43,21 +43,21 @@ impl fmt::Display for Exit {
 pub const EXIT_CODES: &str = "\
 Exit codes of trivet node, port, image, lan and bmc:
 
-  0    done; with waiting: the node is where it should be
+  0    done; with waiting: the node has reached the state
   1    the node ended in a failure state; its BMC did not answer or failed;
-       `node validate`: it is not fit to deploy;
+       `node validate`: it cannot be deployed;
        standard output cannot be written
-  2    the arguments are wrong; nothing was asked of the box
+  2    the arguments are wrong; no request was sent
   3    the box cannot be reached, does not answer in time or answers 5xx
   4    there is no such node, port or image
   5    the box refused (400, 403, 409 and other 4xx)
   6    not authorised (401): user, password or token are missing or wrong
-  7    the node was not there in time (--timeout); the box goes on with it
+  7    the node did not reach the state in time (--timeout); the box continues
   130  stopped with Ctrl-C
 
-trivet demo, serve, check and config: 0 done, 1 it went wrong, 2 the arguments or the
+trivet demo, serve, check and config: 0 done, 1 failed, 2 the arguments or the
 settings are wrong.
-trivet store: 0 done; `check`, `export`: nothing is damaged; 1 it went wrong, or something
+trivet store: 0 done; `check`, `export`: nothing is damaged; 1 failed, or something
 is damaged; 2 the arguments or the settings are wrong.";
 
 #[cfg(test)]

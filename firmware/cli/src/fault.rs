@@ -1,4 +1,4 @@
-//! Refusals and failures: the sentence for people, the exit code for scripts.
+//! Refusals and failures: the message for the operator, the exit code for scripts.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use crate::exit::Exit;
 use crate::request::CliResponse;
 use crate::table::harmless;
 
-/// Longest sentence that is passed on.
+/// Longest message that is printed.
 const SENTENCE_CHARS_MAX: usize = 2000;
 
-/// A sentence and how the command ends with it.
+/// A message and the exit code of the command.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct CliFault {
     pub(crate) exit: Exit,
@@ -28,7 +28,8 @@ impl CliFault {
         Self::new(Exit::Usage, sentence)
     }
 
-    /// What an answer of 400 and above means. `subject` is what was asked about.
+    /// The fault for a status of 400 and above. `subject` names the object of the
+    /// request.
     pub(crate) fn of(answer: &CliResponse, subject: &str) -> Self {
         let said = error_message(&answer.body);
         let status = answer.status;
@@ -44,13 +45,14 @@ impl CliFault {
                 Exit::NotFound,
                 format!("{subject}: {said}{}", hint(subject)),
             ),
-            // Ours, and not that of a proxy: the box is there, and the BMC is not.
+            // A 502 of the box, not of a proxy: the box is reachable, and the BMC is
+            // not.
             502 if answer.body["error_message"].is_string() => {
                 Self::new(Exit::Failed, format!("{subject}: failed: {said}"))
             }
             500.. => Self::new(
                 Exit::Unreachable,
-                format!("{subject}: the box answered {status}: {said} Its log says more."),
+                format!("{subject}: the box answered {status}: {said} See its log."),
             ),
             400.. => Self::new(
                 Exit::Refused,
@@ -59,7 +61,7 @@ impl CliFault {
             _ => Self::new(
                 Exit::Unreachable,
                 format!(
-                    "{subject}: an answer {status} that makes no sense here: is there a Trivet or \
+                    "{subject}: unexpected status {status}: is there a Trivet or \
                      Ironic API at this address?"
                 ),
             ),
@@ -67,18 +69,18 @@ impl CliFault {
     }
 }
 
-/// What a person may do about something that is not there.
+/// What an operator can do about an object that does not exist.
 fn hint(subject: &str) -> &'static str {
     match subject.split(' ').next() {
-        Some("node") => " `trivet node list` shows the nodes there are.",
-        Some("port") => " `trivet port list` shows the ports there are.",
+        Some("node") => " `trivet node list` lists all nodes.",
+        Some("port") => " `trivet port list` lists all ports.",
         _ => "",
     }
 }
 
-/// Whether the same request may well succeed a little later.
+/// Whether the same request may succeed a little later.
 pub(crate) fn is_passing(answer: &CliResponse) -> bool {
-    // 409 is also the answer to what will never work, such as a name taken twice.
+    // 409 is also the status of requests that never succeed, such as a duplicate name.
     match answer.status {
         409 => error_message(&answer.body).contains("is locked"),
         503 => true,
@@ -86,7 +88,7 @@ pub(crate) fn is_passing(answer: &CliResponse) -> bool {
     }
 }
 
-/// The sentence in an error, in any of the forms that are in use.
+/// The message in an error, in any of the forms that are in use.
 pub(crate) fn error_message(body: &Value) -> String {
     let inner = match &body["error_message"] {
         Value::String(text) => serde_json::from_str(text).unwrap_or(Value::Null),
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn only_locks_and_busy_boxes_pass() {
+    fn only_locks_and_busy_boxes_are_retried() {
         let locked = "Node n1 is locked by host box, please retry";
         assert!(is_passing(&answer(409, locked)));
         assert!(is_passing(&answer(503, "busy")));

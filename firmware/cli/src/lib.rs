@@ -1,9 +1,9 @@
-//! Commands for people, on the box's REST API.
+//! Commands for operators, on the box's REST API.
 //!
-//! This room is a client of the API like any other and knows nothing of the box's
-//! inside. What decides is pure: `plan` turns arguments into requests, `task` turns
-//! answers and the passing of time into the next request, output and an exit code,
-//! `wait` judges when a node has arrived. `client` and `shell` carry that out.
+//! This crate is a client of the API like any other and does not depend on the box's
+//! internals. The decisions are pure: `plan` converts arguments to requests, `task`
+//! converts responses and time to the next request, output and an exit code, `wait`
+//! decides when a node has reached its goal. `client` and `shell` execute that.
 
 mod activity;
 mod arguments;

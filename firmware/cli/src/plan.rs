@@ -1,4 +1,4 @@
-//! From arguments to requests, and what comes after the last of them.
+//! Converts arguments to requests, and defines the action after the last of them.
 
 mod images;
 
@@ -20,7 +20,7 @@ use crate::wait::WaitGoal;
 
 pub(crate) use images::{NewImage, image, look_image, new_image, put_image};
 
-/// What a look at a node asks for while waiting.
+/// The fields of a node that are requested while waiting.
 pub(crate) const LOOK_FIELDS: &str = "uuid,name,provision_state,target_provision_state,\
 power_state,target_power_state,last_error,maintenance,clean_step,deploy_step,service_step,\
 driver_internal_info";
@@ -32,38 +32,38 @@ target_power_state,maintenance,last_error";
 /// Requests one after the other, and the end of the command.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CommandPlan {
-    /// What it is about, such as `node n1`.
+    /// The object of the command, such as `node n1`.
     pub(crate) subject: String,
     pub(crate) requests: Vec<CliRequest>,
     pub(crate) then: FinalAction,
 }
 
-/// What comes after the last request was answered well.
+/// The action after the last request has succeeded.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FinalAction {
-    /// Show that answer.
+    /// Show the response.
     Show(OutputView),
-    /// Say a sentence.
+    /// Print a sentence.
     Print(String),
-    /// Look at the node until it is there.
+    /// Poll the node until it has reached the goal.
     Wait {
         node: String,
         goal: WaitGoal,
         limit_ms: u64,
     },
-    /// Look at the image until it is whole.
+    /// Poll the image until it is complete.
     WaitImage { image: String, limit_ms: u64 },
-    /// Look at nodes and tell what changes.
+    /// Poll nodes and print changes.
     Watch {
         nodes: Vec<String>,
         until: Option<String>,
         limit_ms: Option<u64>,
     },
-    /// Delete the one port in the answer.
+    /// Delete the one port in the response.
     DeletePort,
 }
 
-/// What `trivet node ...` asks for.
+/// The requests of `trivet node ...`.
 pub(crate) fn node(
     command: &NodeCommand,
     json: bool,
@@ -120,7 +120,7 @@ pub(crate) fn node(
         C::Steps(one) => Ok(agent_artifacts(&one.node, "steps", OutputView::Steps)),
         C::Logs(one) if one.collect => {
             let path = format!("/trivet/nodes/{}/logs", encoded(&one.node));
-            let what = "its agent is asked for its logs; `trivet node logs` lists what is kept";
+            let what = "the agent's logs are being collected; `trivet node logs` lists them";
             Ok(print_plan(
                 &one.node,
                 vec![CliRequest::new("POST", path)],
@@ -131,7 +131,7 @@ pub(crate) fn node(
     }
 }
 
-/// What `trivet port ...` asks for.
+/// The requests of `trivet port ...`.
 pub(crate) fn port(command: &PortCommand) -> CommandPlan {
     match command {
         PortCommand::List { node } => {
@@ -165,7 +165,7 @@ pub(crate) fn port(command: &PortCommand) -> CommandPlan {
         }
         PortCommand::Delete { port } => {
             let subject = format!("port {port}");
-            // The API knows ports by UUID only; people know their addresses.
+            // The API finds ports by UUID only; operators know their MAC addresses.
             if port.contains(':') {
                 let path = format!("/v1/ports?address={}", encoded(port));
                 return CommandPlan {
@@ -183,12 +183,12 @@ pub(crate) fn port(command: &PortCommand) -> CommandPlan {
     }
 }
 
-/// Forgets a port by its UUID.
+/// Deletes a port by its UUID.
 pub(crate) fn delete_port(uuid: &str) -> CliRequest {
     CliRequest::new("DELETE", format!("/v1/ports/{}", encoded(uuid)))
 }
 
-/// What `trivet lan ...` asks for.
+/// The requests of `trivet lan ...`.
 pub(crate) fn lan(command: LanCommand) -> CommandPlan {
     let (subject, view) = match command {
         LanCommand::Networks => ("networks", OutputView::Networks),
@@ -202,7 +202,7 @@ pub(crate) fn lan(command: LanCommand) -> CommandPlan {
     }
 }
 
-/// One look at one node, or at all.
+/// Polls one node, or all.
 pub(crate) fn look(node: Option<&str>) -> CliRequest {
     let path = match node {
         Some(node) => node_path(node, ""),
@@ -219,7 +219,7 @@ fn shown(node: &str, below: &str, view: OutputView) -> CommandPlan {
     }
 }
 
-/// What its agents left at the box.
+/// The data that its agents sent to the box: logs and steps.
 fn agent_artifacts(node: &str, what: &str, view: OutputView) -> CommandPlan {
     let path = format!("/trivet/nodes/{}/{what}", encoded(node));
     CommandPlan {
@@ -391,7 +391,7 @@ fn plain(one: &NodeVerbArguments, target: &str, end: &str, json: bool) -> Comman
     verb(&one.node, vec![ask], goal, &one.waiting, json)
 }
 
-/// Requests that set something going, and the wait for its end.
+/// Requests that start a job, and the wait for its end.
 fn verb(
     node: &str,
     mut asks: Vec<CliRequest>,
@@ -477,7 +477,8 @@ fn deploy(
         body["deploy_steps"] = step_list(file, read)?;
     }
     let ask = match &one.image {
-        // One request: after a PATCH and a refused verb the node would keep the new image.
+        // One request: after a PATCH and a refused verb the node would keep the new
+        // image.
         Some(image) => {
             body["instance_info"] = image_info(image, one.sha256.as_deref());
             CliRequest::new("PUT", provision_with_image_path(&one.node)).with(body)
@@ -488,7 +489,7 @@ fn deploy(
     Ok(verb(&one.node, vec![ask], goal, &one.waiting, json))
 }
 
-/// What changes in `instance_info` when an image is chosen.
+/// The changes of `instance_info` when an image is chosen.
 fn image_info(image: &str, sha256: Option<&str>) -> Value {
     let mut info = json!({ "image_source": image });
     if let Some(digest) = sha256 {
@@ -498,7 +499,8 @@ fn image_info(image: &str, sha256: Option<&str>) -> Value {
     info
 }
 
-/// Where a verb and a change of `instance_info` are one request. Only Trivet has it.
+/// The path of a request that combines a verb and a change of `instance_info`. Only
+/// Trivet has it.
 pub(crate) fn provision_with_image_path(node: &str) -> String {
     format!("/trivet/nodes/{}/provision", encoded(node))
 }

@@ -1,4 +1,4 @@
-//! One line that says how far a wait is.
+//! One line that shows the progress of a wait.
 
 use std::fmt::Write as _;
 
@@ -9,17 +9,18 @@ use crate::wait::NodeSnapshot;
 /// Characters inside the bar.
 const BAR_CHARS: u64 = 20;
 
-/// How far it is.
+/// The progress of a wait.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct ProgressLine {
     words: String,
-    /// Halves that are done, for the bar; this step, of so many.
+    /// Completed halves of steps, for the bar; the current step, and the number of
+    /// steps.
     done: Option<(u64, u64, u64)>,
     elapsed_ms: u64,
 }
 
 impl ProgressLine {
-    /// Of one node.
+    /// The progress of one node.
     pub(crate) fn of(sight: &NodeSnapshot, elapsed_ms: u64) -> Self {
         let mut words = format!("{}  {}", sight.name, sight.state);
         if let Some(wanted) = &sight.target_power {
@@ -30,7 +31,7 @@ impl ProgressLine {
         }
         Self {
             words,
-            // The step under way counts as half done.
+            // The current step counts as half done.
             done: sight
                 .done
                 .map(|(at, count)| (at.saturating_mul(2).saturating_sub(1), at, count)),
@@ -38,7 +39,8 @@ impl ProgressLine {
         }
     }
 
-    /// Of one node whose work the box tells: percent and time are those of the work.
+    /// The progress of one node whose activity the box reports: percent and time are
+    /// those of the activity.
     pub(crate) fn working(sight: &NodeSnapshot, activity: &Activity, elapsed_ms: u64) -> Self {
         let mut words = format!("{}  {}  {}", sight.name, sight.state, activity.phase());
         if let Some(tries) = activity.tries() {
@@ -53,7 +55,7 @@ impl ProgressLine {
         }
     }
 
-    /// Of many nodes: how many are there.
+    /// The progress of many nodes: how many have reached the goal.
     pub(crate) fn many(words: String, done: Option<(u64, u64)>, elapsed_ms: u64) -> Self {
         Self {
             words,
@@ -62,8 +64,8 @@ impl ProgressLine {
         }
     }
 
-    /// The line, no longer than the terminal is wide. Where it is too long, the bar goes first:
-    /// its numbers say the same.
+    /// The line, at most as wide as the terminal. If it is too long, the bar is left
+    /// out first: the numbers show the same.
     pub(crate) fn line(&self, width: usize) -> String {
         let whole = format!("{}{}", self.words, self.tail(true));
         if whole.chars().count() <= width {
@@ -88,7 +90,7 @@ impl ProgressLine {
     }
 }
 
-/// So many halves of all.
+/// A bar with this many completed halves.
 fn bar(halves: u64, count: u64) -> String {
     let full = halves.saturating_mul(BAR_CHARS) / count.max(1).saturating_mul(2);
     let full = full.min(BAR_CHARS) as usize;
@@ -99,7 +101,7 @@ fn bar(halves: u64, count: u64) -> String {
     )
 }
 
-/// A span of time for people.
+/// A duration as text.
 pub(crate) fn duration(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {

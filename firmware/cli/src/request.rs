@@ -1,8 +1,8 @@
-//! Requests to the box and its answers, as values.
+//! Requests to the box and its responses, as values.
 
 use serde_json::Value;
 
-/// The newest microversion whose words these commands use: `abort` while deploying.
+/// The newest microversion that these commands need: `abort` while deploying.
 pub(crate) const VERSION: u16 = 110;
 
 /// One request.
@@ -12,9 +12,9 @@ pub(crate) struct CliRequest {
     /// Path and query, encoded.
     pub(crate) path: String,
     pub(crate) body: Option<Value>,
-    /// The microversion it speaks, `1.N`.
+    /// Its microversion, `1.N`.
     pub(crate) version: u16,
-    /// The box must ask somebody who may take minutes.
+    /// Whether the box must send a BMC request, which may take minutes.
     pub(crate) is_slow: bool,
 }
 
@@ -50,16 +50,16 @@ pub(crate) struct CliResponse {
     pub(crate) status: u16,
     /// Null when there is none.
     pub(crate) body: Value,
-    /// The newest microversion the box has, if it says so.
+    /// The newest microversion of the box, if it reports one.
     pub(crate) version_max: Option<u16>,
 }
 
-/// `/v1/nodes/<ident>` and what is below.
+/// `/v1/nodes/<ident>` and its sub-resources.
 pub(crate) fn node_path(ident: &str, below: &str) -> String {
     format!("/v1/nodes/{}{below}", encoded(ident))
 }
 
-/// Everything but unreserved characters is percent-encoded (RFC 3986).
+/// Percent-encodes everything but unreserved characters (RFC 3986).
 pub(crate) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -74,8 +74,8 @@ pub(crate) fn encoded(text: &str) -> String {
     out
 }
 
-/// Path and query of a link the box gave. Only these: whatever host it names, we stay
-/// with the box we were told to ask.
+/// Path and query of a link in a response. The host of the link is ignored: all
+/// requests go to the configured box.
 pub(crate) fn link_path(link: &str) -> Option<String> {
     let rest = match link.split_once("://") {
         Some((_, rest)) => rest.split_once('/').map(|(_, path)| format!("/{path}"))?,

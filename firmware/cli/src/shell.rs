@@ -1,4 +1,4 @@
-//! Carries a command out: files, environment, clock, terminal.
+//! Executes a command: files, environment, clock, terminal.
 
 use std::cell::Cell;
 use std::io::{ErrorKind, IsTerminal as _, Read, Write};
@@ -21,10 +21,10 @@ use crate::upload::{ImageUpload, UploadObserver};
 /// Longest file an argument may name. Config drives are the largest.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The width of a terminal that does not tell.
+/// The assumed width of a terminal that does not report one.
 const COLUMNS: usize = 80;
 
-/// Runs a command to its end and says how that was.
+/// Runs a command to its end and returns the result.
 pub fn run(command: ClientCommand) -> Exit {
     let (mut out, mut errors) = (std::io::stdout(), std::io::stderr());
     let width = out.is_terminal().then(|| columns(&Term::stdout()));
@@ -134,7 +134,7 @@ fn upload(
     let Some(record) = went? else {
         let name = upload.image;
         let sentence = format!(
-            "stopped; what has arrived is kept. `trivet image upload {name} ...` goes on with it."
+            "stopped; the received bytes are kept. `trivet image upload {name} ...` continues."
         );
         return Err(CliFault::new(Exit::Interrupted, sentence));
     };
@@ -142,7 +142,7 @@ fn upload(
         format!("{record:#}")
     } else {
         let took = duration(elapsed_ms(clock));
-        format!("image {} is whole after {took}", upload.image)
+        format!("image {} is complete after {took}", upload.image)
     };
     match screen.line(&line) {
         Ok(()) => Ok(Exit::Fine),
@@ -150,7 +150,7 @@ fn upload(
     }
 }
 
-/// An upload on the screen.
+/// Shows the progress of an upload.
 struct UploadDisplay<'a, 'b> {
     screen: &'a mut TerminalOutput<'b>,
     clock: Instant,
@@ -228,7 +228,7 @@ fn drive(
         let stop = signal(SignalKind::interrupt()).map_err(|error| broken(&error))?;
         Ok(follow(client, task, stop, screen).await)
     });
-    // Whoever is still being looked up by name need not be waited for.
+    // Do not wait for a name lookup that is still running.
     runtime.shutdown_background();
     exit
 }
@@ -260,17 +260,17 @@ async fn follow(
     }
 }
 
-/// Results on one side, the rest on the other.
+/// Results on one stream, the rest on the other.
 struct TerminalOutput<'a> {
     out: &'a mut dyn Write,
     errors: &'a mut dyn Write,
-    /// Where a line can be redrawn.
+    /// The terminal, where a line can be redrawn.
     term: Option<Term>,
     drawn: bool,
 }
 
 impl TerminalOutput<'_> {
-    /// Prints what a turn says; the exit code when nobody can be told any more.
+    /// Prints the output of a step; the exit code if standard output is closed.
     fn show(&mut self, turn: &TaskStep) -> Result<(), Exit> {
         for out in &turn.outs {
             match out {
@@ -305,7 +305,7 @@ impl TerminalOutput<'_> {
 
     fn note(&mut self, text: &str) {
         self.clear();
-        // Nobody may be there to read it.
+        // Standard error may be closed.
         let _ = writeln!(self.errors, "{text}");
     }
 
@@ -313,7 +313,7 @@ impl TerminalOutput<'_> {
         self.clear();
         match writeln!(self.out, "{text}").and_then(|()| self.out.flush()) {
             Ok(()) => Ok(()),
-            // A reader that has seen enough is no failure.
+            // A closed pipe is not a failure.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Exit::Fine),
             Err(error) => {
                 self.note(&format!(

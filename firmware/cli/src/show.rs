@@ -1,4 +1,4 @@
-//! Answers as tables.
+//! Shows responses as tables.
 
 pub(crate) mod bmc;
 
@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::fault::CliFault;
 use crate::table::TextTable;
 
-/// What an answer is.
+/// The kind of a response.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum OutputView {
     /// A list of nodes.
@@ -23,38 +23,38 @@ pub(crate) enum OutputView {
     Port,
     /// The images of the box.
     Images,
-    /// One of them.
+    /// One of the images.
     Image(String),
-    /// Networks and who else serves them.
+    /// Networks and the other DHCP servers on them.
     Networks,
-    /// What is wrong.
+    /// Current faults.
     Faults,
-    /// Machines nobody has enrolled.
+    /// Machines that are not enrolled.
     UnknownMachines,
     /// What a deployment lacks.
     Validation,
-    /// What went wrong.
+    /// The errors of a node.
     History,
-    /// What inspection found.
+    /// The result of an inspection.
     Inventory,
-    /// What agents offered to do.
+    /// The steps that agents offered.
     Steps,
-    /// What is kept of agents' logs.
+    /// The stored logs of agents.
     Logs,
-    /// What the node boots from.
+    /// The boot device of the node.
     BootDevice,
-    /// What it can boot from.
+    /// The devices it can boot from.
     BootDevices,
     /// The power state of this node.
     Power(String),
-    /// What a BMC said.
+    /// A response of a BMC.
     Bmc(bmc::BmcTable),
 }
 
-/// Where the words for the work under way stand in a node of a list.
+/// The key of the activity text in a node of a list.
 pub(crate) const ACTIVITY: &str = "activity";
 
-/// Interfaces without which nothing is deployed.
+/// Interfaces that a deployment needs.
 const NEEDED: [&str; 6] = [
     "boot",
     "deploy",
@@ -65,7 +65,7 @@ const NEEDED: [&str; 6] = [
 ];
 
 impl OutputView {
-    /// The key of a list that comes in pages.
+    /// The key of a list that is paginated.
     pub(crate) fn list(&self) -> Option<&'static str> {
         match self {
             Self::Nodes => Some("nodes"),
@@ -74,7 +74,7 @@ impl OutputView {
         }
     }
 
-    /// Chooses what to show, and what it means for the exit code.
+    /// Selects what to show, and its exit code.
     pub(crate) fn chosen(&self, body: Value) -> Result<(Value, Exit), CliFault> {
         match self {
             Self::Image(name) => {
@@ -97,7 +97,7 @@ impl OutputView {
         }
     }
 
-    /// The table of an answer.
+    /// The table of a response.
     pub(crate) fn table(&self, body: &Value) -> TextTable {
         match self {
             Self::Nodes => nodes(body),
@@ -130,7 +130,7 @@ fn items<'a>(body: &'a Value, key: &str) -> &'a [Value] {
     body[key].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Any value in one cell; nothing is nothing.
+/// Any value as one cell; null is empty.
 pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -143,13 +143,13 @@ pub(crate) fn cell(value: &Value) -> String {
 
 fn nodes(body: &Value) -> TextTable {
     let mut table = TextTable::new(&["NAME", "UUID", "STATE", "POWER", "DRIVER", "REMARK"]);
-    // What happens, or why it does not, is worth more than a UUID that is cut.
+    // The activity or the error is more useful than a UUID that is cut.
     table.spare = &[1, 4];
     for node in items(body, "nodes") {
         let power = cell(&node["power_state"]);
         let activity = &node[ACTIVITY];
         let state = match node["target_provision_state"].as_str() {
-            // The activity tells more than where it leads.
+            // The activity is more useful than the target state.
             Some(target) if activity.is_null() => {
                 format!("{} -> {target}", cell(&node["provision_state"]))
             }
@@ -235,7 +235,7 @@ fn images(body: &Value) -> TextTable {
     table
 }
 
-/// One row for each other server, or one that says there is none.
+/// One row for each other DHCP server, or one row with "none detected".
 fn networks(body: &Value) -> TextTable {
     let mut table = TextTable::new(&["NETWORK", "MODE", "OTHER SERVER", "MAC", "VENDOR", "SEEN"]);
     for network in items(body, "networks") {
@@ -247,7 +247,7 @@ fn networks(body: &Value) -> TextTable {
             table.row([name.clone(), mode.clone(), address, mac, vendor, seen]);
         }
         if servers.is_empty() {
-            table.row([name, mode, "none heard".to_owned()]);
+            table.row([name, mode, "none detected".to_owned()]);
         }
     }
     table
@@ -280,7 +280,7 @@ fn unknown_machines(body: &Value) -> TextTable {
     table
 }
 
-/// How much of an image is in the box, in percent.
+/// How much of an image the box has, in percent.
 fn here(image: &Value) -> String {
     match (image["here"].as_u64(), image["size"].as_u64()) {
         (Some(here), Some(all)) if all > 0 => {
@@ -290,11 +290,11 @@ fn here(image: &Value) -> String {
     }
 }
 
-/// One row per field that says anything; objects have one row per key.
+/// One row per field that is not empty; objects have one row per key.
 fn fields(body: &Value) -> TextTable {
     let mut table = TextTable::default();
     for (key, value) in body.as_object().into_iter().flatten() {
-        // Links to the API are of no use to people.
+        // Links to the API are not useful in a table.
         if ["links", "ports", "portgroups", "states", "volume"].contains(&key.as_str()) {
             continue;
         }
@@ -388,7 +388,7 @@ fn power(node: &str, body: &Value) -> TextTable {
     table
 }
 
-/// Bytes for people.
+/// A size in bytes with a suitable unit.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {

@@ -1,9 +1,9 @@
-//! Aligned columns for people.
+//! Tables with aligned columns.
 
 /// Between two columns.
 const GAP: &str = "  ";
 
-/// No column is cut shorter than this.
+/// The smallest width to which a column is cut.
 const COLUMN_CHARS_MIN: usize = 6;
 
 /// Longest cell where nothing else bounds it.
@@ -15,7 +15,7 @@ pub(crate) struct TextTable {
     /// Empty when the table has no head.
     pub(crate) head: Vec<&'static str>,
     pub(crate) rows: Vec<Vec<String>>,
-    /// Columns that are left out where the table is too wide, the first of them first.
+    /// Columns that are left out where the table is too wide, in this order.
     pub(crate) spare: &'static [usize],
 }
 
@@ -71,12 +71,12 @@ fn picked<T: Clone>(row: &[T], shown: &[usize]) -> Vec<T> {
     cells.cloned().collect()
 }
 
-/// Characters of a whole line.
+/// Width of a whole line in characters.
 fn total(widths: &[usize]) -> usize {
     widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1)
 }
 
-/// Takes from the widest column until the row fits or nothing is left to take.
+/// Reduces the widest column until the row fits or all columns are minimal.
 fn shrink(widths: &mut [usize], total: usize) {
     loop {
         let sum = self::total(widths);
@@ -89,7 +89,7 @@ fn shrink(widths: &mut [usize], total: usize) {
         if *widest <= COLUMN_CHARS_MIN {
             return;
         }
-        // One by one where two columns are alike, so that both give.
+        // One by one where two columns have the same width, so that both are reduced.
         let take = if over > 64 { over / 8 } else { 1 };
         *widest = widest.saturating_sub(take).max(COLUMN_CHARS_MIN);
     }
@@ -110,7 +110,7 @@ fn line(row: &[String], widths: &[usize]) -> String {
     line
 }
 
-/// At most so many characters; what was cut shows.
+/// At most this many characters; a cut is marked.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -121,8 +121,8 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     short
 }
 
-/// One line of bounded length: what others wrote cannot begin a line of its own or
-/// speak to the terminal.
+/// One line of bounded length: text from others cannot start a new line or control the
+/// terminal.
 pub(crate) fn harmless(text: &str) -> String {
     let shown = |letter: char| if letter.is_control() { ' ' } else { letter };
     text.chars().take(CELL_CHARS_MAX).map(shown).collect()
@@ -163,13 +163,13 @@ mod tests {
         }
         let lines = one.lines(Some(40));
         assert_eq!(lines[1], "node-01  clean failed  the BMC at 192...");
-        // Below that nothing is left to take: lines wrap rather than vanish.
+        // Below the minimum nothing more is cut: lines wrap.
         assert_eq!(one.lines(Some(1))[1], "nod...  cle...  the...");
         assert!(one.lines(None)[1].ends_with(long));
     }
 
     #[test]
-    fn spare_columns_go_before_anything_is_cut() {
+    fn spare_columns_are_left_out_before_anything_is_cut() {
         let mut wide = table(&[&["node-01", "a long state", "why"]]);
         wide.spare = &[1, 0];
         assert_eq!(wide.lines(Some(28))[1], "node-01  a long state  why");

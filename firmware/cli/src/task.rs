@@ -1,7 +1,7 @@
 //! One command from its first request to its exit code, without a socket or a clock.
 //!
-//! The shell sends what it is told to send, sleeps as long as it is told to, and hands
-//! answers back with the time. Every turn says what to print and what to do next.
+//! The shell sends the requests, sleeps as long as requested, and passes responses back
+//! with the time. Every step says what to print and what to do next.
 
 use std::collections::VecDeque;
 
@@ -22,19 +22,19 @@ use crate::watch::NodeWatcher;
 /// How often a request is repeated while the node is locked or the box is busy.
 const TRIES_MAX: u32 = 10;
 
-/// Between two such tries.
+/// The delay between two such attempts.
 const TRY_GAP_MS: u64 = 1_000;
 
-/// How long the box may be away while we wait for a node: it may be restarted.
+/// How long the box may be unreachable while we wait for a node: it may be restarting.
 const UNREACHABLE_MS_MAX: u64 = 120_000;
 
-/// How long an image may look as it did before it was asked for.
+/// How long an image may still show the state from before the request.
 const SETTLE_MS: u64 = 3_000;
 
 /// Most pages of one list.
 const PAGES_MAX: u32 = 1_000;
 
-/// How answers are shown.
+/// How responses are shown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OutputStyle {
     pub(crate) json: bool,
@@ -45,11 +45,11 @@ pub(crate) struct OutputStyle {
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TaskAction {
-    /// Send this and hand back the answer.
+    /// Send this and pass the response back.
     Send(CliRequest),
-    /// Wake the task after so many milliseconds.
+    /// Wake the task after this many milliseconds.
     Pause(u64),
-    /// It is over.
+    /// The command has ended.
     End(Exit),
 }
 
@@ -58,15 +58,15 @@ pub(crate) enum TaskAction {
 pub(crate) enum TaskOutput {
     /// A line of the result.
     Line(String),
-    /// A sentence beside the result.
+    /// A message that is not part of the result.
     Note(String),
-    /// A change while waiting; for where nothing can be redrawn.
+    /// A change while waiting; for output where nothing can be redrawn.
     Change(String),
-    /// Where it is; for a line that is redrawn.
+    /// The progress; for a line that is redrawn.
     Progress(ProgressLine),
 }
 
-/// What one event leads to.
+/// What to print and do after one event.
 #[derive(Debug, PartialEq)]
 pub(crate) struct TaskStep {
     pub(crate) outs: Vec<TaskOutput>,
@@ -89,7 +89,7 @@ impl TaskStep {
     }
 }
 
-/// A command under way.
+/// A running command.
 #[derive(Debug)]
 pub(crate) struct CommandTask {
     subject: String,
@@ -99,22 +99,22 @@ pub(crate) struct CommandTask {
     rest: VecDeque<CliRequest>,
     /// Sent, or to be sent again.
     current: CliRequest,
-    /// Whether `current` is a look at nodes.
+    /// Whether `current` polls nodes.
     looking: bool,
     watcher: Option<NodeWatcher>,
-    /// Since when we look, and when the box was last heard.
+    /// When polling started, and when the box last replied.
     started: u64,
     answered_at: u64,
     tries: u32,
     version: u16,
-    /// What the pages so far had.
+    /// The items of the pages so far.
     items: Vec<Value>,
     pages: u32,
     last: Option<NodeSnapshot>,
-    /// An answer that is not shown yet: the box was asked what the nodes in it are doing.
+    /// A response that is not shown yet: the activities of its nodes were requested.
     unshown: Option<Value>,
     activities: Activities,
-    /// The box does not tell what nodes are doing.
+    /// Whether the box does not report activities.
     lacks_progress: bool,
 }
 
@@ -147,7 +147,7 @@ impl CommandTask {
         }
     }
 
-    /// The first turn.
+    /// The first step.
     pub(crate) fn begin(&mut self, now: u64) -> TaskStep {
         self.answered_at = now;
         match self.rest.pop_front() {
@@ -156,7 +156,7 @@ impl CommandTask {
         }
     }
 
-    /// After a pause: the same again.
+    /// After a pause: repeats the current request.
     pub(crate) fn woken(&mut self) -> TaskStep {
         self.send(self.current.clone())
     }
@@ -164,19 +164,19 @@ impl CommandTask {
     /// Stopped from the keyboard.
     pub(crate) fn interrupted(&self) -> TaskStep {
         match &self.then {
-            // A watch without an end ends so.
+            // This is the normal end of a watch without a goal.
             FinalAction::Watch { until: None, .. } => TaskStep::only(TaskAction::End(Exit::Fine)),
             FinalAction::WaitImage { image, .. } if self.looking => TaskStep::fault(CliFault::new(
                 Exit::Interrupted,
                 format!(
-                    "stopped waiting; the box goes on with image {image}. `trivet image show \
-                     {image}` says how far it is."
+                    "stopped waiting; the box continues with image {image}. `trivet image show \
+                     {image}` shows its progress."
                 ),
             )),
             FinalAction::Wait { node, .. } if self.looking => TaskStep::fault(CliFault::new(
                 Exit::Interrupted,
                 format!(
-                    "stopped waiting; the box goes on with node {node}. `trivet node watch {node}` \
+                    "stopped waiting; the box continues with {node}. `trivet node watch {node}` \
                      follows it."
                 ),
             )),
@@ -184,7 +184,7 @@ impl CommandTask {
         }
     }
 
-    /// An answer, or why there is none.
+    /// Handles a response, or the reason why there is none.
     pub(crate) fn answered(&mut self, now: u64, answer: Result<CliResponse, CliFault>) -> TaskStep {
         if let Some(body) = self.unshown.take() {
             self.progress_answered(answer);
@@ -196,7 +196,7 @@ impl CommandTask {
         };
         let newest = answer.version_max.filter(|newest| *newest < self.version);
         if let (406, Some(newest)) = (answer.status, newest) {
-            // An older box: its words will do for most of what we ask.
+            // An older box: its microversion is sufficient for most requests.
             self.version = newest;
             return self.woken();
         }
@@ -227,7 +227,7 @@ impl CommandTask {
         }
     }
 
-    /// All that is shown or judged next has come.
+    /// Everything for the next output or decision was received.
     fn complete(&mut self, now: u64, body: Value) -> TaskStep {
         if self.looking {
             self.looked(now, &body)
@@ -236,8 +236,8 @@ impl CommandTask {
         }
     }
 
-    /// The request for what the nodes in an answer are doing, where that is shown and one of
-    /// them has work under way.
+    /// The request for the activities of the nodes in a response, if they are shown and
+    /// one of the nodes has work in progress.
     fn progress_request(&self, body: &Value) -> Option<CliRequest> {
         if self.lacks_progress || (self.style.json && !self.looking) {
             return None;
@@ -257,8 +257,8 @@ impl CommandTask {
         Some(activity::progress_request(Some(node)))
     }
 
-    /// Keeps what nodes are doing. Without that the rest is shown all the same: an older box
-    /// does not tell it, and a box that went away is noticed by the next look.
+    /// Stores the activities. Without them the rest is still shown: an older box does
+    /// not report them, and the next poll detects an unreachable box.
     fn progress_answered(&mut self, answer: Result<CliResponse, CliFault>) {
         self.activities = match answer {
             Ok(answer) if answer.status == 200 => activity::read(&answer.body),
@@ -270,7 +270,7 @@ impl CommandTask {
         };
     }
 
-    /// Puts what nodes are doing into what is shown.
+    /// Adds the activities to what is shown.
     fn with_activities(&self, view: &OutputView, body: &mut Value) {
         match view {
             OutputView::Nodes => {
@@ -309,8 +309,8 @@ impl CommandTask {
         turn
     }
 
-    /// The box did not answer. A look may be repeated; what changes something may not,
-    /// since it may have been done.
+    /// The box did not reply. A read may be repeated; a change may not, since it may
+    /// have been executed.
     fn unanswered(&mut self, now: u64, fault: CliFault) -> TaskStep {
         let away = now.saturating_sub(self.answered_at);
         if !self.looking || fault.exit != Exit::Unreachable || away > UNREACHABLE_MS_MAX {
@@ -347,7 +347,7 @@ impl CommandTask {
             return CliFault::new(
                 Exit::NotFound,
                 format!(
-                    "{}: this box does not take an image and a verb in one request; it may be an \
+                    "{}: this box does not support a verb with an image; it may be an \
                      older Trivet, or another Ironic. Set the image with `trivet node set \
                      --instance-info image_source=...`, then give the command without --image.",
                     self.subject
@@ -357,13 +357,13 @@ impl CommandTask {
         CliFault::of(answer, &self.subject)
     }
 
-    /// Whether the present request is a verb with an image.
+    /// Whether the current request is a verb with an image.
     fn has_image(&self) -> bool {
         let node = self.subject.strip_prefix("node ").unwrap_or_default();
         self.current.path == provision_with_image_path(node)
     }
 
-    /// The key of the list that the present answer is a page of.
+    /// The key of the list of which the current response is a page.
     fn list_key(&self) -> Option<&'static str> {
         match (&self.then, &self.watcher) {
             (FinalAction::Show(view), _) => view.list(),
@@ -372,7 +372,7 @@ impl CommandTask {
         }
     }
 
-    /// Keeps a page; the next request if there is another page.
+    /// Stores a page; returns the next request if there is another page.
     fn page(&mut self, key: &str, body: &Value) -> Option<TaskStep> {
         self.items
             .extend(body[key].as_array().into_iter().flatten().cloned());
@@ -381,7 +381,7 @@ impl CommandTask {
         (self.pages < PAGES_MAX).then(|| self.send(CliRequest::get(next)))
     }
 
-    /// All requests of the plan were answered well.
+    /// All requests of the plan have succeeded.
     fn finish(&mut self, now: u64, body: Value) -> TaskStep {
         match self.then.clone() {
             FinalAction::Show(view) => self.shown(&view, body),
@@ -400,8 +400,8 @@ impl CommandTask {
                 let port = body["ports"][0]["uuid"].as_str();
                 let Some(uuid) = port else {
                     let sentence = format!(
-                        "{}: the box knows no port of this address. `trivet port list` shows \
-                         those it knows.",
+                        "{}: the box has no port with this address. `trivet port list` shows \
+                         its ports.",
                         self.subject
                     );
                     return TaskStep::fault(CliFault::new(Exit::NotFound, sentence));
@@ -438,7 +438,7 @@ impl CommandTask {
         self.send(self.look())
     }
 
-    /// The first request of a look.
+    /// The first request of a poll.
     fn look(&self) -> CliRequest {
         match (&self.then, &self.watcher) {
             (FinalAction::Wait { node, .. }, _) => look(Some(node)),
@@ -454,7 +454,7 @@ impl CommandTask {
     fn looked(&mut self, now: u64, body: &Value) -> TaskStep {
         let elapsed = now.saturating_sub(self.started);
         self.pages = 0;
-        // After the last page comes the first one again.
+        // After the last page the next poll starts with the first one.
         self.current = self.look();
         let items = std::mem::take(&mut self.items);
         if let Some(watcher) = &mut self.watcher {
@@ -502,7 +502,7 @@ impl CommandTask {
         TaskStep { outs, act }
     }
 
-    /// One look of a wait.
+    /// Handles one poll of a wait.
     fn wait_update(
         &mut self,
         node: &str,
@@ -533,7 +533,7 @@ impl CommandTask {
             WaitVerdict::Reached => Some(Ok(())),
             WaitVerdict::Failed(why) => Some(Err(CliFault::new(
                 Exit::Failed,
-                format!("node {node} {why} (`trivet node history {node}` says more)"),
+                format!("node {node} {why} (`trivet node history {node}` shows more)"),
             ))),
         };
         if end.is_some() && self.style.json {
@@ -552,7 +552,7 @@ impl CommandTask {
         (outs, end)
     }
 
-    /// One look of a wait for an image.
+    /// Handles one poll of a wait for an image.
     fn image_wait_update(
         &self,
         image: &str,
@@ -565,7 +565,7 @@ impl CommandTask {
         let mut outs = vec![TaskOutput::Progress(progress)];
         let end = match sight.verdict() {
             WaitVerdict::Pending => return (outs, None),
-            // It may be the fault of the time before.
+            // It may be the error from before the request.
             WaitVerdict::Failed(_) if elapsed < SETTLE_MS => return (outs, None),
             WaitVerdict::Reached => Ok(()),
             WaitVerdict::Failed(why) => {
@@ -578,7 +578,7 @@ impl CommandTask {
         } else if end.is_ok() {
             let took = duration(elapsed);
             outs.push(TaskOutput::Line(format!(
-                "image {image} is whole after {took}"
+                "image {image} is complete after {took}"
             )));
         }
         (outs, Some(end))
@@ -599,10 +599,13 @@ impl CommandTask {
         let state = self.last.as_ref().map(NodeSnapshot::words);
         let sentence = match state {
             Some(state) => format!(
-                "{} is still `{state}` after {limit}; the box goes on with it",
+                "{} is still `{state}` after {limit}; the box continues",
                 self.subject
             ),
-            None => format!("{}: not there after {limit}; the box goes on", self.subject),
+            None => format!(
+                "{}: not reached after {limit}; the box continues",
+                self.subject
+            ),
         };
         CliFault::new(Exit::TimedOut, sentence)
     }

@@ -1,4 +1,4 @@
-//! What tests of this room share.
+//! What the tests of this crate share.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ pub(crate) fn files(name: &str) -> Result<String, String> {
     }
 }
 
-/// A good answer.
+/// A successful response.
 pub(crate) fn good(body: Value) -> CliResponse {
     let status = if body.is_null() { 202 } else { 200 };
     CliResponse {
@@ -27,7 +27,7 @@ pub(crate) fn good(body: Value) -> CliResponse {
     }
 }
 
-/// A refusal as the box words it.
+/// An error response in the box's form.
 pub(crate) fn bad(status: u16, sentence: &str) -> CliResponse {
     let inner = json!({"faultcode": "Client", "faultstring": sentence}).to_string();
     CliResponse {
@@ -37,7 +37,7 @@ pub(crate) fn bad(status: u16, sentence: &str) -> CliResponse {
     }
 }
 
-/// A node in a state, on its way to another.
+/// A node in a state, with a target state.
 pub(crate) fn node(name: &str, state: &str, target: Option<&str>) -> Value {
     json!({
         "uuid": format!("uuid-{name}"), "name": name, "provision_state": state,

@@ -1,6 +1,7 @@
-//! Sends a file to the box as an image, and goes on where that broke off.
+//! Uploads a file to the box as an image, and continues an interrupted upload.
 //!
-//! What is here says the box; how the next try begins says `wait::ImageSight`.
+//! The box reports how many bytes it has; [`ImageSnapshot`] decides where the next
+//! attempt starts.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -30,11 +31,11 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// How often the line is redrawn.
 const DRAW_GAP: Duration = Duration::from_millis(200);
 
-/// How often an upload that broke off is gone on with while nothing more arrives.
+/// How often an interrupted upload is continued without any progress.
 const TRIES_MAX: u32 = 10;
 const TRY_GAP: Duration = Duration::from_secs(1);
 
-/// What is uploaded.
+/// The upload of one file.
 pub(crate) struct ImageUpload<'a> {
     pub(crate) image: &'a str,
     pub(crate) file: &'a Path,
@@ -43,18 +44,18 @@ pub(crate) struct ImageUpload<'a> {
     pub(crate) pin: bool,
 }
 
-/// What people see meanwhile.
+/// Receives the progress of an upload.
 pub(crate) trait UploadObserver {
-    /// How far it is.
+    /// Shows the progress.
     fn progress(&mut self, progress: &ProgressLine);
-    /// A sentence.
+    /// Shows a message.
     fn note(&mut self, sentence: &str);
-    /// Milliseconds since the beginning.
+    /// Milliseconds since the start.
     fn elapsed_ms(&self) -> u64;
 }
 
 impl ImageUpload<'_> {
-    /// Does all of it; the record of the whole image.
+    /// Uploads the file; returns the record of the complete image.
     pub(crate) async fn run(
         &self,
         client: &CliClient,
@@ -75,7 +76,7 @@ impl ImageUpload<'_> {
             }
             let broke = match self.send(client, from, size, watched).await {
                 Ok(answer) if answer.status == 200 => return Ok(answer.body),
-                // 400 is what an upload that broke off is answered with.
+                // The box replies with 400 to an interrupted upload.
                 Ok(answer) if answer.status != 400 => return Err(self.refused(&answer)),
                 Ok(answer) => self.refused(&answer),
                 Err(fault) if fault.exit == Exit::Unreachable => fault,
@@ -94,8 +95,8 @@ impl ImageUpload<'_> {
         CliFault::of(answer, &format!("image {}", self.image))
     }
 
-    /// The whole image if it is there, or how far it is; one that the catalogue does not
-    /// have is put there first.
+    /// The complete image if the box has it, or how many bytes it has; adds the image
+    /// to the catalogue first if necessary.
     async fn look(
         &self,
         client: &CliClient,
@@ -206,7 +207,7 @@ fn mib(done: u64, size: u64) -> Option<(u64, u64)> {
     (size > 0).then_some((done >> 20, size.div_ceil(1 << 20)))
 }
 
-/// A look may be repeated: the box may be restarted meanwhile.
+/// Reads may be repeated: the box may restart meanwhile.
 async fn send_with_retry(
     client: &CliClient,
     request: &CliRequest,
@@ -223,7 +224,7 @@ async fn send_with_retry(
     }
 }
 
-/// The rest of a file as the body of a request, read as it is wanted.
+/// The rest of a file as the body of a request, read on demand.
 struct FileBody {
     file: File,
     left: u64,
@@ -244,7 +245,7 @@ impl Body for FileBody {
         let most = usize::try_from(self.left).unwrap_or(usize::MAX);
         let mut piece = vec![0; PIECE_BYTES.min(most)];
         let got = match self.file.read(&mut piece) {
-            // It became shorter: half of it must not look like all.
+            // The file became shorter: an incomplete body must not look complete.
             Ok(0) => return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into()))),
             Ok(got) => got,
             Err(error) => return Poll::Ready(Some(Err(error))),

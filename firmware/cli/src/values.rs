@@ -1,4 +1,4 @@
-//! `KEY=VALUE` arguments: values, files, and secrets that do not belong there.
+//! `KEY=VALUE` arguments: values, files, and secrets that must not be there.
 
 use serde_json::{Map, Value};
 use trivet_model::secret;
@@ -8,7 +8,7 @@ use crate::fault::CliFault;
 /// Reads a file named by an argument; `-` is standard input. The text or the reason.
 pub(crate) type FileTextReader<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
-/// `KEY=VALUE` pairs as an object. A value is JSON where it reads as such and text
+/// `KEY=VALUE` pairs as an object. A value is JSON if it parses as such and text
 /// otherwise; `@FILE` is the text of a file.
 pub(crate) fn object(
     flag: &str,
@@ -50,7 +50,7 @@ pub(crate) fn value(
     Ok((key.to_owned(), value))
 }
 
-/// The text of a file without the end of its last line.
+/// The text of a file without its last line end.
 pub(crate) fn file_text(
     flag: &str,
     file: &str,
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_do_not_belong_on_the_command_line() {
+    fn secrets_on_the_command_line_are_refused() {
         for pair in ["ipmi_password=hunter2", "snmp_auth_key=1", "x_token={}"] {
             let fault = pairs(&[pair]).unwrap_err();
             assert_eq!(fault.exit, Exit::Usage);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pair_is_named() {
+    fn an_invalid_pair_is_named() {
         for wrong in ["a", "=b", ""] {
             assert_eq!(pairs(&[wrong]).unwrap_err().exit, Exit::Usage);
         }

@@ -1,4 +1,4 @@
-//! When a node has arrived, when it never will, and how often to look.
+//! Decides when a node has reached its goal, when it has failed, and how often to poll.
 
 use std::fmt::Write as _;
 
@@ -6,44 +6,44 @@ use serde_json::Value;
 
 use crate::table::harmless;
 
-/// Where a wait ends.
+/// The goal of a wait.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum WaitGoal {
-    /// In this provision state, with nothing under way.
+    /// In this provision state, with no work in progress.
     State(String),
-    /// Wherever it comes to rest: after an abort that is a failure state.
+    /// In any stable state: after an abort that is a failure state.
     Rest,
-    /// In this power state, with no other wanted.
+    /// In this power state, with no other requested.
     Power(String),
 }
 
-/// What one look says about a wait.
+/// The result of one poll for a wait.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum WaitVerdict {
-    /// Look again.
+    /// Poll again.
     Pending,
-    /// It is there.
+    /// The goal is reached.
     Reached,
-    /// It will not come there; why.
+    /// The goal will not be reached; the reason.
     Failed(String),
 }
 
-/// What matters of a node while it changes.
+/// The fields of a node that a wait needs.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct NodeSnapshot {
     pub(crate) name: String,
     pub(crate) state: String,
-    /// The provision state it is on its way to.
+    /// The target provision state.
     pub(crate) target: Option<String>,
     pub(crate) power: String,
     pub(crate) target_power: Option<String>,
-    /// The step under way, such as `deploy.write_image`.
+    /// The current step, such as `deploy.write_image`.
     pub(crate) step: Option<String>,
-    /// Which step that is and how many there are, where the box tells.
+    /// The number of the current step and of all, where the box reports them.
     pub(crate) done: Option<(u64, u64)>,
     pub(crate) error: Option<String>,
     pub(crate) maintenance: bool,
-    /// Phase and try of the work under way, where the box tells.
+    /// Phase and attempt of the work in progress, where the box reports them.
     pub(crate) news: Option<String>,
 }
 
@@ -65,18 +65,18 @@ impl NodeSnapshot {
         }
     }
 
-    /// Whether somebody has to do something.
+    /// Whether an operator must act.
     pub(crate) fn has_failed(&self) -> bool {
         self.state.ends_with(" failed") || self.state == "error"
     }
 
-    /// Whether it stays as it is until somebody asks for more.
+    /// Whether it stays in this state until the next request.
     fn rests(&self) -> bool {
         const STABLE: [&str; 5] = ["enroll", "manageable", "available", "active", "rescue"];
         self.has_failed() || STABLE.contains(&self.state.as_str()) && self.target.is_none()
     }
 
-    /// State and step in words.
+    /// State and step as text.
     pub(crate) fn words(&self) -> String {
         let mut words = self.state.clone();
         if let Some(step) = &self.step {
@@ -94,7 +94,7 @@ impl NodeSnapshot {
     }
 }
 
-/// The step under way, and its place among all where the box tells that.
+/// The current step, and its number among all where the box reports that.
 fn step(node: &Value) -> (Option<String>, Option<(u64, u64)>) {
     for kind in ["clean", "deploy", "service"] {
         let step = &node[format!("{kind}_step")];
@@ -114,7 +114,7 @@ fn step(node: &Value) -> (Option<String>, Option<(u64, u64)>) {
     (None, None)
 }
 
-/// Whether the wait for this goal goes on.
+/// Whether the goal is reached, has failed, or the wait continues.
 pub(crate) fn wait_verdict(goal: &WaitGoal, sight: &NodeSnapshot) -> WaitVerdict {
     let state = &sight.state;
     match goal {
@@ -125,8 +125,9 @@ pub(crate) fn wait_verdict(goal: &WaitGoal, sight: &NodeSnapshot) -> WaitVerdict
         )),
         WaitGoal::Rest if sight.rests() => WaitVerdict::Reached,
         WaitGoal::Power(_) if sight.target_power.is_some() => WaitVerdict::Pending,
-        // Before the power state: the box clears last_error when it accepts a power request, and
-        // a request that failed leaves the state that the node already had.
+        // Before the power state: the box clears last_error when it accepts a power
+        // request, and a request that failed leaves the state that the node already
+        // had.
         WaitGoal::Power(_) if sight.error.is_some() => WaitVerdict::Failed(format!(
             "has `{}`; the power request failed: {}",
             sight.power,
@@ -137,7 +138,7 @@ pub(crate) fn wait_verdict(goal: &WaitGoal, sight: &NodeSnapshot) -> WaitVerdict
     }
 }
 
-/// How long until the next look: often while people watch, less when it takes long.
+/// The delay until the next poll: short at first, longer when it takes long.
 pub(crate) const fn look_gap_ms(elapsed_ms: u64) -> u64 {
     match elapsed_ms {
         0..10_000 => 300,
@@ -146,7 +147,7 @@ pub(crate) const fn look_gap_ms(elapsed_ms: u64) -> u64 {
     }
 }
 
-/// How far an image is.
+/// The progress of an image.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ImageSnapshot {
     pub(crate) state: String,
@@ -166,7 +167,7 @@ impl ImageSnapshot {
         }
     }
 
-    /// MiB that are here, of how many.
+    /// MiB in the box, and of the whole image.
     pub(crate) fn mib(&self) -> Option<(u64, u64)> {
         self.size
             .map(|size| (self.here >> 20, size.div_ceil(1 << 20)))
@@ -176,14 +177,14 @@ impl ImageSnapshot {
         match self.state.as_str() {
             "whole" => WaitVerdict::Reached,
             "failed" => {
-                let why = self.fault.as_deref().unwrap_or("is not to be had");
+                let why = self.fault.as_deref().unwrap_or("is not available");
                 WaitVerdict::Failed(format!("failed: {why}"))
             }
             _ => WaitVerdict::Pending,
         }
     }
 
-    /// From which byte an upload of a file of this size goes on.
+    /// The byte from which an upload of a file of this size continues.
     pub(crate) fn resume_offset(&self, file_bytes: u64) -> u64 {
         let fits = self.size == Some(file_bytes) && self.here < file_bytes;
         if fits { self.here } else { 0 }
@@ -207,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_there_when_nothing_is_under_way() {
+    fn a_goal_is_reached_when_no_work_is_in_progress() {
         assert_eq!(
             wait_verdict(&active(), &at("active", None)),
             WaitVerdict::Reached
         );
-        // A rebuild begins where it ends.
+        // A rebuild starts in the state in which it ends.
         assert_eq!(
             wait_verdict(&active(), &at("active", Some("active"))),
             WaitVerdict::Pending
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_and_other_ends_are_told_with_their_reason() {
+    fn failures_and_other_ends_are_reported_with_their_reason() {
         let mut failed = at("deploy failed", Some("active"));
         failed.error = Some("the disk is too small".to_owned());
         let WaitVerdict::Failed(why) = wait_verdict(&active(), &failed) else {
@@ -256,9 +257,9 @@ mod tests {
         );
     }
 
-    /// Every state of the box either rests or goes on, and the model agrees which.
+    /// Every state of the box is stable or transient, and the model agrees which.
     #[test]
-    fn resting_is_what_the_box_calls_so() {
+    fn stable_states_are_those_of_the_model() {
         for state in ProvisionState::ALL {
             assert_eq!(
                 at(state.as_str(), None).rests(),
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn power_is_there_when_no_other_is_wanted() {
+    fn power_is_reached_when_no_other_is_requested() {
         let on = WaitGoal::Power("power on".to_owned());
         let mut sight = at("active", None);
         assert_eq!(wait_verdict(&on, &sight), WaitVerdict::Reached);
@@ -293,7 +294,7 @@ mod tests {
                 panic!("{goal}: the request failed");
             };
             assert!(why.contains("the BMC refused the login"), "{why}");
-            // While the request is under way its error is not final.
+            // While the request is in progress its error is not final.
             sight.target_power = Some(goal.to_owned());
             assert_eq!(
                 wait_verdict(&WaitGoal::Power(goal.to_owned()), &sight),
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_counted_where_the_box_tells_them() {
+    fn steps_are_counted_where_the_box_reports_them() {
         let mut node = node("n1", "wait call-back", Some("active"));
         node["deploy_step"] = json!({"interface": "deploy", "step": "write_image"});
         let sight = NodeSnapshot::of(&node);
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_may_come_in_an_answer() {
+    fn any_response_is_handled() {
         for odd in [
             json!(null),
             json!([]),
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_there_when_it_is_whole_and_never_when_it_failed() {
+    fn an_image_wait_ends_when_it_is_complete_or_failed() {
         let look = |state: &str| {
             ImageSnapshot::of(&json!({
                 "state": state, "here": 5 << 20, "size": (9 << 20) + 1, "fault": "it is wrong",
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upload_goes_on_only_with_a_file_of_the_same_size() {
+    fn an_upload_continues_only_with_a_file_of_the_same_size() {
         let sight = ImageSnapshot::of(&json!({"state": "failed", "here": 3, "size": 9}));
         assert_eq!(sight.resume_offset(9), 3);
         assert_eq!(sight.resume_offset(8), 0);

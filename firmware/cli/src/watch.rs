@@ -1,4 +1,5 @@
-//! Many nodes at once: what changed since the last look, and whether all are there.
+//! Many nodes at once: what changed since the last poll, and whether all have reached
+//! the goal.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,18 +19,18 @@ pub(crate) struct NodeWatcher {
     pub(crate) nodes: Vec<String>,
     pub(crate) until: Option<String>,
     pub(crate) json: bool,
-    /// The work under way at the present look.
+    /// The activities at the current poll.
     pub(crate) activities: Activities,
     /// By UUID.
     seen: BTreeMap<String, NodeSnapshot>,
 }
 
-/// What one look tells.
+/// The result of one poll.
 #[derive(Debug, Default)]
 pub(crate) struct WatchUpdate {
     pub(crate) lines: Vec<String>,
     pub(crate) progress: Option<ProgressLine>,
-    /// The watch is over.
+    /// Set when the watch has ended.
     pub(crate) end: Option<Result<(), CliFault>>,
 }
 
@@ -53,7 +54,7 @@ impl NodeWatcher {
                 .any(|name| is("name", name) || is("uuid", name))
     }
 
-    /// Takes in all nodes of the box, or the one that was asked for.
+    /// Handles all nodes of the box, or the requested one.
     pub(crate) fn look(&mut self, nodes: &[Value], elapsed_ms: u64) -> WatchUpdate {
         let mut looked = WatchUpdate::default();
         let mut now = BTreeMap::new();
@@ -82,7 +83,7 @@ impl NodeWatcher {
         if let Some(name) = missing {
             looked.end = Some(Err(CliFault::new(
                 Exit::NotFound,
-                format!("node {name}: there is none. `trivet node list` shows those there are."),
+                format!("node {name}: there is no such node. `trivet node list` lists all nodes."),
             )));
         }
         self.seen = now;
@@ -171,7 +172,7 @@ impl NodeWatcher {
         ProgressLine::many(words, done, elapsed_ms)
     }
 
-    /// Over when every node is there or has failed.
+    /// Ended when every node has reached the goal or has failed.
     fn end(&self) -> Option<Result<(), CliFault>> {
         let until = self.until.as_ref()?;
         if self.seen.is_empty() {
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn only_changes_are_told() {
+    fn only_changes_are_reported() {
         let mut watcher = watcher(&[], None);
         let rack = [
             node("n1", "deploying", Some("active")),
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn work_under_way_is_told_with_phase_percent_try_and_time() {
+    fn work_in_progress_is_reported_with_phase_percent_attempt_and_time() {
         let mut watcher = watcher(&["n1"], None);
         let rack = [node("n1", "wait call-back", Some("active"))];
         let mut look = |phase: &str, percent: u64, elapsed_ms: u64| {
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn all_must_be_there() {
+    fn all_must_reach_the_goal() {
         let mut watcher = watcher(&[], Some("active"));
         let half = [
             node("n1", "deploying", Some("active")),
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nobody_has_are_told() {
+    fn unknown_names_are_reported() {
         let mut some = watcher(&["n1", "uuid-n2", "n3"], None);
         let rack = [node("n1", "active", None), node("n2", "active", None)];
         let fault = some.look(&rack, 0).end.unwrap().unwrap_err();

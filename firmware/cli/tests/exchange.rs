@@ -1,4 +1,4 @@
-//! Commands over real sockets, against a box that answers from a script.
+//! Tests of commands over real sockets, against a box that replies from a script.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -17,13 +17,13 @@ struct Program {
     command: ClientCommand,
 }
 
-/// What the script answers: how the request must begin, status, body.
+/// A scripted exchange: how the request must start, status and body of the response.
 type ScriptedExchange = (&'static str, u16, Value);
 
-/// A box that answers from a script, one connection after the other.
+/// A box that replies from a script, one connection after the other.
 struct ScriptedBox {
     url: String,
-    /// What it was asked, line by line.
+    /// The requests that it received, line by line.
     received: JoinHandle<Vec<String>>,
 }
 
@@ -63,14 +63,15 @@ impl ScriptedBox {
         }
     }
 
-    /// Runs a command against it: exit, output, notes, and what the box heard.
+    /// Runs a command against it: exit, output, notes, and the requests that the box
+    /// received.
     fn run(self, line: &str) -> (Exit, String, String, Vec<String>) {
         let (exit, out, notes) = run(&format!("{line} --url {}", self.url));
         (exit, out, notes, self.received.join().unwrap())
     }
 }
 
-/// Reads one request and answers it; the request as it came.
+/// Reads one request and replies; returns the request as received.
 fn answer(stream: &mut dyn ReadWriteStream, start: &str, status: u16, body: &Value) -> String {
     let mut reader = BufReader::new(stream);
     let mut request = String::new();
@@ -87,7 +88,7 @@ fn answer(stream: &mut dyn ReadWriteStream, start: &str, status: u16, body: &Val
     request.push_str(std::str::from_utf8(&sent).unwrap());
     let text = match body {
         Value::Null => String::new(),
-        // What is not JSON travels as it is.
+        // Text that is not JSON is sent as it is.
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
@@ -126,7 +127,7 @@ const LOOK: &str = "GET /v1/nodes/n1?fields=uuid,name,";
 const WORK: &str = "GET /trivet/nodes/u1/progress ";
 
 #[test]
-fn a_locked_node_is_asked_again_and_followed() {
+fn a_request_to_a_locked_node_is_retried_and_followed() {
     let locked = fault("Node n1 is locked by host box, please retry after it is done.");
     let scenes = vec![
         (PUT, 409, locked),
@@ -190,7 +191,7 @@ fn a_deployment_that_fails_has_code_1() {
 
 #[test]
 fn a_wait_that_is_too_long_has_code_7() {
-    // The last look comes when a second has passed: 0, 0.3, 0.6, 0.9 and 1 s.
+    // The last poll is sent when a second has passed: 0, 0.3, 0.6, 0.9 and 1 s.
     let mut scenes = vec![
         (PUT, 202, Value::Null),
         (LOOK, 200, node("deploying", Some("active"))),
@@ -221,7 +222,7 @@ fn refusals_have_their_codes() {
 }
 
 #[test]
-fn nobody_there_has_code_3_and_says_where() {
+fn an_unreachable_box_has_code_3_and_its_address() {
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let place = socket.local_addr().unwrap();
     drop(socket);
@@ -234,7 +235,7 @@ fn nobody_there_has_code_3_and_says_where() {
 }
 
 #[test]
-fn something_else_that_speaks_http_is_not_taken_for_a_box() {
+fn another_http_server_is_not_taken_for_a_box() {
     let page = json!("<html>It works!</html>");
     let (exit, _, notes, _) = ScriptedBox::with(vec![("GET ", 200, page)]).run("node list");
     assert_eq!(exit, Exit::Unreachable);
@@ -242,7 +243,7 @@ fn something_else_that_speaks_http_is_not_taken_for_a_box() {
 }
 
 #[test]
-fn a_watch_tells_changes_until_all_are_there() {
+fn a_watch_reports_changes_until_all_have_reached_the_goal() {
     let list = |state: &str, target| json!({"nodes": [node(state, target)]});
     let progress = |percent: u64| {
         json!({"progress": [{"uuid": "u1", "doing": "Cleaning: switching on", "percent": percent,
@@ -298,7 +299,7 @@ fn images_come_from_the_boxs_own_list() {
 }
 
 #[test]
-fn logins_travel_in_the_header() {
+fn credentials_are_sent_in_the_header() {
     let file = std::env::temp_dir().join(format!("trivet-cli-secret-{}", std::process::id()));
     std::fs::write(&file, "hunter2\n").unwrap();
     let name = file.to_str().unwrap();
@@ -319,7 +320,7 @@ fn logins_travel_in_the_header() {
 }
 
 #[test]
-fn a_secret_on_the_command_line_reaches_nobody() {
+fn a_secret_on_the_command_line_is_not_sent() {
     let (exit, _, notes) = run("node set n1 --driver-info ipmi_password=hunter2");
     assert_eq!(exit, Exit::Usage);
     assert!(
@@ -328,7 +329,7 @@ fn a_secret_on_the_command_line_reaches_nobody() {
     );
 }
 
-/// A certificate for loopback, and a server that shows it.
+/// A certificate for loopback, and a server with it.
 fn secure(scenes: Vec<ScriptedExchange>) -> (ScriptedBox, String) {
     let names = vec!["127.0.0.1".to_owned()];
     let made = rcgen::generate_simple_self_signed(names).unwrap();
@@ -354,13 +355,13 @@ fn secure(scenes: Vec<ScriptedExchange>) -> (ScriptedBox, String) {
 }
 
 #[test]
-fn https_wants_trust() {
+fn https_needs_a_trusted_certificate() {
     let scenes = || vec![("GET /v1/nodes?", 200, json!({"nodes": []}))];
     let (stranger, _) = secure(scenes());
     let (exit, _, notes, heard) = stranger.run("node list");
     assert_eq!(exit, Exit::Unreachable);
     assert!(notes.contains("--ca FILE"), "{notes}");
-    assert!(heard.is_empty(), "nothing is asked of a stranger");
+    assert!(heard.is_empty(), "no request is sent to an untrusted box");
 
     let (any, _) = secure(scenes());
     assert_eq!(any.run("node list --insecure").0, Exit::Fine);
@@ -373,7 +374,7 @@ fn https_wants_trust() {
     std::fs::remove_file(&file).unwrap();
 }
 
-/// A file with this text, which goes with the value.
+/// A temporary file with this text, removed when dropped.
 struct TemporaryFile(std::path::PathBuf);
 
 impl TemporaryFile {
@@ -403,8 +404,8 @@ fn an_upload_makes_the_record_first_and_then_sends_the_file() {
     let line = format!("image upload a.raw {} --boot-mode uefi", sample.0.display());
     let (exit, out, notes, heard) = one.run(&line);
     assert_eq!(exit, Exit::Fine, "{notes}");
-    assert!(out.starts_with("image a.raw is whole after "), "{out}");
-    // SHA-256 of abc, as FIPS 180-2 gives it.
+    assert!(out.starts_with("image a.raw is complete after "), "{out}");
+    // SHA-256 of abc, from FIPS 180-2.
     assert!(
         heard[1].contains("ba7816bf8f01cfea414140de5dae2223"),
         "{heard:?}"
@@ -416,7 +417,7 @@ fn an_upload_makes_the_record_first_and_then_sends_the_file() {
 }
 
 #[test]
-fn an_upload_that_broke_off_goes_on() {
+fn an_interrupted_upload_continues() {
     let sample = TemporaryFile::new("on", "abcdef");
     let record = |here: u64| json!({"name": "a", "state": "failed", "here": here, "size": 6});
     let one = ScriptedBox::with(vec![

@@ -1,7 +1,7 @@
-//! Values that are right alone and wrong together, across sections.
+//! Values that are valid alone and invalid together, across sections.
 //!
-//! Two services on one address, two ranges with the same addresses, and a
-//! directory of secrets that would be served to the network.
+//! Two services on one address, two ranges with the same addresses, and a directory of
+//! secrets that would be served to the network.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Component, Path};
@@ -9,7 +9,7 @@ use std::path::{Component, Path};
 use crate::mistake::SettingsMistakes;
 use crate::reader::SettingsSection;
 
-/// Which of the two port spaces an address is of.
+/// The port space of an address: TCP or UDP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ListenTransport {
     Tcp,
@@ -18,7 +18,7 @@ pub(crate) enum ListenTransport {
 
 struct ListenerClaim {
     key: String,
-    /// Others of the same kind may have the very same address.
+    /// Other claims of the same kind may have the same address.
     shared: bool,
     transport: ListenTransport,
     address: SocketAddr,
@@ -38,7 +38,7 @@ struct InterfaceClaim {
     at: usize,
 }
 
-/// What the sections claim for themselves; each claim must be the only one.
+/// What the sections claim for exclusive use; each claim must be unique.
 #[derive(Default)]
 pub(crate) struct SettingsClaims {
     listeners: Vec<ListenerClaim>,
@@ -63,8 +63,8 @@ impl SettingsClaims {
         });
     }
 
-    /// Where DHCP is heard: all networks behind relays may send to the same address, also
-    /// to that of an interface.
+    /// An address that receives DHCP: all networks behind relays may send to the same
+    /// address, also to that of an interface.
     pub(crate) fn dhcp(&mut self, key: String, address: SocketAddrV4, at: usize) {
         self.listeners.push(ListenerClaim {
             key,
@@ -104,7 +104,7 @@ impl SettingsClaims {
                     "choose another port"
                 };
                 let sentence = format!(
-                    "{} is already taken by {} ({}): {way}",
+                    "{} is already used by {} ({}): {way}",
                     later.address, earlier.key, earlier.address
                 );
                 mistakes.add(later.at, &later.key, sentence);
@@ -134,8 +134,8 @@ impl SettingsClaims {
     }
 }
 
-/// Whether the second bind would fail: same port, and same address or one of them
-/// meant for all. On Linux `[::]` takes the IPv4 addresses too.
+/// Whether the second bind would fail: same port, and same address or one of them is
+/// the wildcard. On Linux `[::]` also takes the IPv4 addresses.
 fn overlap(left: SocketAddr, right: SocketAddr) -> bool {
     if left.port() != right.port() {
         return false;
@@ -146,14 +146,14 @@ fn overlap(left: SocketAddr, right: SocketAddr) -> bool {
     left.ip() == right.ip() || all(left, right) || all(right, left)
 }
 
-/// The data directory holds the store and the box's keys; `boot.files` and `boot.loaders` are
-/// served to everybody. Neither may lie inside the other. Compares the words only: links are
-/// the daemon's business.
+/// The data directory holds the store and the box's keys; `boot.files` and
+/// `boot.loaders` are served to every machine. Neither may be inside the other.
+/// Compares only the text of the paths: the daemon checks symbolic links.
 pub(crate) fn check_data_is_not_served(
     root: &SettingsSection<'_>,
     mistakes: &mut SettingsMistakes,
 ) {
-    // The sections were read before, so mistakes in them are in the list already.
+    // The sections were read before, so their mistakes are already in the list.
     let mut ignored = SettingsMistakes::of("");
     let Some(data) = text_of(root, "box", "data", &mut ignored) else {
         return;
@@ -165,7 +165,7 @@ pub(crate) fn check_data_is_not_served(
         };
         let served = plain(Path::new(found.value));
         if data.starts_with(&served) || served.starts_with(&data) {
-            let sentence = "is served to everybody and must not share a tree with box.data, \
+            let sentence = "is served to every machine and must not share a tree with box.data, \
                             which holds the store and the keys";
             mistakes.add(found.at, &format!("boot.{key}"), sentence);
         }
@@ -181,7 +181,7 @@ fn text_of<'doc>(
     root.section(section, ignored)?.text(key, ignored)
 }
 
-/// The path's words with `.` dropped and `..` applied.
+/// The components of the path, with `.` dropped and `..` applied.
 fn plain(path: &Path) -> Vec<Component<'_>> {
     let mut words: Vec<Component<'_>> = Vec::new();
     for component in path.components() {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_which_binds_exclude_each_other() {
+    fn detects_binds_that_exclude_each_other() {
         clash("127.0.0.1:80", "127.0.0.1:80", true);
         clash("127.0.0.1:80", "127.0.0.1:81", false);
         clash("127.0.0.1:80", "127.0.0.2:80", false);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn compares_paths_by_their_words() {
+    fn compares_paths_by_their_components() {
         assert_eq!(plain(Path::new("/a/./b/../c/")), plain(Path::new("/a/c")));
         assert_eq!(plain(Path::new("/../a")), plain(Path::new("/a")));
         assert_ne!(plain(Path::new("../a")), plain(Path::new("a")));

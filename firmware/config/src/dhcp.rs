@@ -1,9 +1,9 @@
-//! `[[dhcp]]`: where DHCP is heard, what the box does there, and which addresses it
-//! hands out.
+//! `[[dhcp]]`: where DHCP is received, what the box does there, and which addresses it
+//! assigns.
 //!
-//! An entry that is off is checked as far as it goes and left out of the settings.
-//! Addresses written in a mode that gives none are checked all the same, so that a
-//! change of `mode` alone is a change that works.
+//! A section that is off is checked and left out of the settings. Address keys in a
+//! mode that assigns no addresses are checked too, so that changing `mode` alone gives
+//! valid settings.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -19,7 +19,7 @@ pub const DHCP_MAX: usize = 32;
 /// Most addresses in one range. Ours: a rack has fewer, and the lease table is in memory.
 pub const RANGE_ADDRESSES_MAX: u32 = 65_536;
 
-/// Most name servers. Ours: clients look at three.
+/// Most name servers. Ours: clients use three.
 pub const DNS_MAX: usize = 4;
 
 /// Port of a DHCP server: RFC 2131, section 4.1.
@@ -56,7 +56,7 @@ pub(crate) fn entries(
         .collect()
 }
 
-/// The mode of an entry, or that it is off.
+/// The mode of a section, or that it is off.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum DhcpSectionMode {
     Off,
@@ -78,7 +78,7 @@ fn entry(
     if wanted == Some(DhcpSectionMode::Off) {
         return None;
     }
-    // A mode that cannot be read may have been meant as one that gives addresses.
+    // A mode that cannot be read may have been meant as one that assigns addresses.
     let mode = wanted.and_then(|wanted| match wanted {
         DhcpSectionMode::On(mode) => Some(mode),
         DhcpSectionMode::Off => None,
@@ -116,7 +116,7 @@ fn entry(
     })
 }
 
-/// The addresses of an entry, as far as they are written and make sense.
+/// The addresses of a section, as far as they are present and valid.
 struct DhcpAddressKeys {
     network: Option<LocatedValue<Ipv4Network>>,
     first: Option<LocatedValue<Ipv4Addr>>,
@@ -141,7 +141,8 @@ impl DhcpAddressKeys {
 fn addresses(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> DhcpAddressKeys {
     let network = value::network(section, "network", mistakes);
     let within = network.as_ref().map(|network| network.value);
-    // An address outside the network says nothing about the range: one mistake is enough.
+    // An address outside the network says nothing about the range: one mistake is
+    // enough.
     let mut address = |key: &str| {
         let found = value::ipv4(section, key, mistakes)?;
         match within {
@@ -184,7 +185,8 @@ fn needs_addresses(section: &SettingsSection<'_>, mistakes: &mut SettingsMistake
     }
 }
 
-/// The entry's mode. The box is quiet on a network it was told nothing about.
+/// The section's mode. The default only listens: the box sends nothing on a network
+/// that the operator has not configured.
 fn mode(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Option<DhcpSectionMode> {
     if !section.has("mode") {
         return Some(DhcpSectionMode::On(DhcpMode::Listen));
@@ -203,7 +205,7 @@ fn mode(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Optio
     known.map(DhcpSectionMode::On)
 }
 
-/// Whether machines nobody has enrolled are answered.
+/// Whether machines that are not enrolled get replies.
 fn discovers(
     section: &SettingsSection<'_>,
     mode: DhcpMode,
@@ -213,7 +215,7 @@ fn discovers(
     let wanted = said.as_ref().map(|said| said.value);
     let sentence = match mode {
         DhcpMode::Listen if wanted.is_some() => {
-            "means nothing in mode \"listen\", where nobody is answered: remove the line"
+            "means nothing in mode \"listen\", which sends no replies: remove the line"
         }
         DhcpMode::Reservations if wanted == Some(true) => {
             "contradicts mode \"reservations\", which answers known machines only: write mode = \
@@ -227,7 +229,7 @@ fn discovers(
     false
 }
 
-/// Whether IPv6 routers are spoken of.
+/// Whether router advertisements are sent.
 fn advertises(
     section: &SettingsSection<'_>,
     mode: DhcpMode,
@@ -242,7 +244,7 @@ fn advertises(
     let sentence = match (said.value, wired, mode) {
         (false, _, _) => return false,
         (true, true, DhcpMode::Listen) => {
-            "contradicts mode \"listen\", in which the box says nothing"
+            "contradicts mode \"listen\", in which the box sends nothing"
         }
         (true, false, _) => "needs an interface: they do not pass a relay",
         (true, true, _) => return true,
@@ -251,7 +253,7 @@ fn advertises(
     false
 }
 
-/// Our own address, if it is said here or can be known from what is said.
+/// Our own address, if it is given or can be derived from other keys.
 fn server(
     section: &SettingsSection<'_>,
     mode: DhcpMode,
@@ -260,7 +262,7 @@ fn server(
     mistakes: &mut SettingsMistakes,
 ) -> Option<Ipv4Addr> {
     if let (DhcpSource::Relayed(_), DhcpMode::Listen) = (door, mode) {
-        let sentence = "relays bring requests to be answered, and mode \"listen\" answers none: \
+        let sentence = "relays forward requests that need a reply, and mode \"listen\" sends none: \
                         name an interface, or write another mode";
         mistakes.add(section.at_key("listen"), &section.key("listen"), sentence);
     }
@@ -273,7 +275,7 @@ fn server(
         }
         (DhcpSource::Relayed(_), DhcpMode::Proxy) => {
             if !section.has("server") {
-                let sentence = "is missing: listen names no address that nodes could be told";
+                let sentence = "is missing: listen is not an address that can be sent to nodes";
                 mistakes.missing(section.at(), &section.key("server"), sentence);
             }
             None
@@ -344,7 +346,7 @@ fn dns(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Vec<Ip
     servers
 }
 
-/// Passes an address on if it is one a host of the network may have.
+/// Returns the address if a host of the network may have it.
 fn member(
     section: &SettingsSection<'_>,
     key: &str,
@@ -356,7 +358,7 @@ fn member(
     let sentence = if !network.contains(address) {
         format!("{address} is not in {}/{}", network.address, network.prefix)
     } else if address == network.address || address == network.broadcast() {
-        format!("{address} stands for the whole network and is no host's")
+        format!("{address} is the network or broadcast address, not a host's")
     } else {
         return Some(found);
     };
@@ -391,7 +393,7 @@ fn check_outside(
         && (first..=last).contains(&found.value)
     {
         let sentence = format!(
-            "{} lies in the range {first} to {last} that is handed out",
+            "{} lies in the range {first} to {last} that is assigned to nodes",
             found.value
         );
         mistakes.add(found.at, &section.key(key), sentence);

@@ -1,5 +1,5 @@
-//! Services that everybody on a network could use or overhear: refused unless the settings
-//! say that this is meant.
+//! Services that every machine on a network could use or read: refused unless the
+//! settings allow that explicitly.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use crate::mistake::SettingsMistakes;
 use crate::reader::SettingsSection;
 use crate::settings::{ApiAuthSettings, ApiSettings, InspectorSettings, PanelSettings, Settings};
 
-/// Passwords in plain HTTP beyond loopback, and a page without log-in there.
+/// Passwords over plain HTTP beyond loopback, and a web page without log-in there.
 pub(crate) fn check(
     root: &SettingsSection<'_>,
     api: Option<&ApiSettings>,
@@ -15,7 +15,7 @@ pub(crate) fn check(
     panel: Option<&PanelSettings>,
     mistakes: &mut SettingsMistakes,
 ) {
-    // The sections were read before, so mistakes in them are in the list already.
+    // The sections were read before, so their mistakes are already in the list.
     let mut ignored = SettingsMistakes::of("");
     let mut allows = |section: &str, key: &str| {
         let section = root.section(section, &mut ignored);
@@ -50,16 +50,16 @@ pub(crate) fn check(
     let page = beyond_loopback(panel.map(|panel| &panel.listen));
     if let Some(address) = page.filter(|_| !open_allowed) {
         let sentence = format!(
-            "the page has no log-in, so {address} is open to everybody: listen on 127.0.0.1, or \
+            "the page has no log-in, so {address} is open to all: listen on 127.0.0.1, or \
              set panel.allow_open = true"
         );
         add("panel", "listen", sentence);
     }
 }
 
-/// The address to which programs send their tokens in plain HTTP beyond loopback, unless the
-/// settings allow that. It is no mistake: agents need an address in plain HTTP on the
-/// provisioning network, and operators may use another one.
+/// The address to which programs send their tokens over plain HTTP beyond loopback,
+/// unless the settings allow that. It is not a mistake: agents need a plain HTTP
+/// address on the provisioning network, and operators may use another one.
 pub fn plain_tokens(settings: &Settings) -> Option<SocketAddr> {
     let api = settings.api.as_ref()?;
     api.auth.tokens().filter(|_| !api.allow_plain_http)?;

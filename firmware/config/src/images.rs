@@ -1,4 +1,4 @@
-//! `[images]`: the cache of images from elsewhere.
+//! `[images]`: the cache of images from other servers.
 
 use crate::mistake::SettingsMistakes;
 use crate::reader::SettingsSection;
@@ -37,7 +37,7 @@ pub(crate) fn images(
     }
 }
 
-/// `http://HOST:PORT`: images that are fetched over https pass through it unread.
+/// `http://HOST:PORT`: images that are fetched over https pass through it encrypted.
 fn proxy(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Option<String> {
     let at = section.at_key("proxy");
     let url = value::url(section, "proxy", mistakes)?;
@@ -56,7 +56,7 @@ fn proxy(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Opti
     Some(place.to_owned())
 }
 
-/// `HH:MM-HH:MM`.
+/// `HH:MM-HH:MM`, in UTC.
 fn window(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Option<DailyWindow> {
     let text = section.text("window", mistakes)?;
     let minute = |text: &str| -> Option<u16> {
@@ -73,7 +73,7 @@ fn window(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Opt
     let hours = hours.filter(|hours| hours.from_minute != hours.to_minute);
     if hours.is_none() {
         let sentence = format!(
-            "`{}` is no time of the day: write it as \"22:00-06:00\" (UTC)",
+            "`{}` is not a time of day: write it as \"22:00-06:00\" (UTC)",
             text.value
         );
         mistakes.add(text.at, "images.window", sentence);

@@ -1,10 +1,9 @@
 //! The settings file: TOML text -> checked [`Settings`], or every mistake in it.
 //!
-//! Decides what a file may say and what it means when it says nothing. Refuses
-//! unknown keys, contradictions and values out of range, all of them at once and
-//! each with its line. Refuses to know the world: whether a directory exists or a
-//! port is free is the daemon's business, so the same text always has the same
-//! answer.
+//! Decides which keys a file may have and the default of each. Refuses unknown keys,
+//! contradictions and values out of range, all of them at once and each with its line.
+//! Does not look at the machine: the daemon checks whether a directory exists or a port
+//! is free, so the same text always has the same result.
 
 mod contradiction;
 mod dhcp;
@@ -64,7 +63,7 @@ pub fn default_file() -> &'static str {
     include_str!("default.toml")
 }
 
-/// Reads a settings file; names all its mistakes, in the order of the file.
+/// Reads a settings file; returns all its mistakes, in the order of the file.
 pub fn parse(text: &str) -> Result<Settings, Vec<SettingsMistake>> {
     let mut mistakes = SettingsMistakes::of(text);
     if text.len() > FILE_BYTES_MAX {
@@ -72,7 +71,7 @@ pub fn parse(text: &str) -> Result<Settings, Vec<SettingsMistake>> {
         mistakes.add(0, "", sentence);
         return Err(mistakes.sorted());
     }
-    // The parser goes on after an error; what it recovers is still checked, so a
+    // The parser continues after an error; what it recovers is still checked, so a
     // forgotten quote does not hide the mistakes below it.
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in errors {

@@ -1,16 +1,16 @@
 //! Mistakes: where in the file, under which key, and what to do about it.
 //!
-//! A check goes on after the first mistake, so the list is collected while the
-//! sections are read and sorted once at the end. Offsets into the text become
-//! line and column here and nowhere else.
+//! A check continues after the first mistake, so the list is collected while the
+//! sections are read and sorted once at the end. Only this module converts offsets into
+//! the text to line and column.
 
 use std::fmt;
 
-/// Most mistakes named for one file. Ours: more than this many is the wrong file,
-/// and a hostile one must not grow the list without end.
+/// Most mistakes that are reported for one file. Ours: a file with more is probably the
+/// wrong file, and a hostile one must not grow the list without bound.
 pub const MISTAKES_MAX: usize = 100;
 
-/// One thing wrong with a settings file.
+/// One mistake in a settings file.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct SettingsMistake {
     /// Line of the file, from 1.
@@ -35,12 +35,12 @@ impl fmt::Display for SettingsMistake {
 
 impl std::error::Error for SettingsMistake {}
 
-/// The list while it grows.
+/// The list while it is collected.
 pub(crate) struct SettingsMistakes<'text> {
     text: &'text str,
     list: Vec<SettingsMistake>,
-    /// Lines the TOML parser could not read. What it recovered from them is a
-    /// guess, so nothing more is said about such a line.
+    /// Lines that the TOML parser could not read. What it recovered from them is a
+    /// guess, so no further mistake is reported for such a line.
     broken_lines: Vec<usize>,
 }
 
@@ -53,7 +53,7 @@ impl<'text> SettingsMistakes<'text> {
         }
     }
 
-    /// Notes what the TOML parser refused at byte `at`.
+    /// Records a syntax error of the TOML parser at byte `at`.
     pub(crate) fn not_toml(&mut self, at: usize, message: &str) {
         if self.is_full() {
             return;
@@ -63,7 +63,7 @@ impl<'text> SettingsMistakes<'text> {
         self.push(at, "", format!("this is not TOML: {message}"));
     }
 
-    /// Notes a mistake of the value or key at byte `at`.
+    /// Records a mistake of the value or key at byte `at`.
     pub(crate) fn add(&mut self, at: usize, key: &str, sentence: impl Into<String>) {
         if self.is_full() {
             return;
@@ -74,14 +74,15 @@ impl<'text> SettingsMistakes<'text> {
         }
     }
 
-    /// Notes that a key is not there, unless a line that could not be read may hold it.
+    /// Records that a key is missing, unless a line that could not be read may contain
+    /// it.
     pub(crate) fn missing(&mut self, at: usize, key: &str, sentence: impl Into<String>) {
         if self.broken_lines.is_empty() {
             self.add(at, key, sentence);
         }
     }
 
-    /// One more than the most is kept, to know that there were more.
+    /// One mistake more than the limit is kept, to detect that there were more.
     fn is_full(&self) -> bool {
         self.list.len() > MISTAKES_MAX
     }
@@ -105,7 +106,7 @@ impl<'text> SettingsMistakes<'text> {
         self.list.sort();
         self.list.dedup();
         if more && let Some(last) = self.list.last() {
-            let sentence = format!("more than {MISTAKES_MAX} mistakes: mend these first");
+            let sentence = format!("more than {MISTAKES_MAX} mistakes: correct these first");
             let (line, column) = (last.line, last.column);
             self.list.push(SettingsMistake {
                 line,
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn says_nothing_more_about_a_line_that_is_not_toml() {
+    fn reports_one_mistake_for_a_line_that_is_not_toml() {
         let mut mistakes = SettingsMistakes::of("a\nb");
         mistakes.not_toml(0, "odd");
         mistakes.add(0, "box", "a guess");
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn sorts_by_line_and_drops_doubles() {
+    fn sorts_by_line_and_drops_duplicates() {
         let mut mistakes = SettingsMistakes::of("a\nb\nc");
         mistakes.add(4, "z", "late");
         mistakes.add(0, "y", "early");
@@ -206,6 +207,6 @@ mod tests {
         }
         let list = mistakes.sorted();
         assert_eq!(list.len(), MISTAKES_MAX + 1);
-        assert!(list[MISTAKES_MAX].sentence.contains("mend these first"));
+        assert!(list[MISTAKES_MAX].sentence.contains("correct these first"));
     }
 }

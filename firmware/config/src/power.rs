@@ -1,4 +1,4 @@
-//! `[power]`: how long changes of power may take and what is done about BMCs that fail.
+//! `[power]`: timeouts of power changes and the handling of BMCs that fail.
 
 use crate::mistake::SettingsMistakes;
 use crate::reader::SettingsSection;
@@ -6,22 +6,23 @@ use crate::reader::SettingsSection;
 /// How power is switched.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PowerSettings {
-    /// How long a change may take before its request is repeated, once.
+    /// How long a power change may take before its request is repeated, once. Seconds.
     pub power_state_change_timeout_s: u32,
-    /// How long a system may take to shut down.
+    /// How long a system may take to shut down, in seconds.
     pub soft_power_off_timeout_s: u32,
-    /// How long a job waits for a BMC that does not answer.
+    /// How long a job waits for a BMC that does not answer, in seconds.
     pub bmc_wait_s: u32,
-    /// A BMC that accepts requests and does nothing is restarted.
+    /// Whether a BMC that accepts requests but does not execute them is restarted.
     pub bmc_reset: bool,
-    /// A machine whose deployment failed is switched off.
+    /// Whether a machine whose deployment failed is switched off.
     pub power_off_after_deploy_failure: bool,
-    /// After so many failed readings in a row a node is in maintenance; 0 is never.
+    /// Number of failed power readings in a row after which a node is in maintenance; 0
+    /// is never.
     pub power_state_sync_max_retries: u32,
 }
 
 impl Default for PowerSettings {
-    /// Ironic's numbers; the wait for a BMC is ours.
+    /// Ironic's defaults; the wait for a BMC is ours.
     fn default() -> Self {
         PowerSettings {
             power_state_change_timeout_s: 60,

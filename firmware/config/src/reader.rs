@@ -1,8 +1,8 @@
-//! Reading values out of the parsed document without stopping at the first mistake.
+//! Reads values from the parsed document without stopping at the first mistake.
 //!
-//! Knows TOML's types and where each value stands; knows no key of ours. Every
-//! read answers `None` for absent and for wrong alike: wrong is in the list then,
-//! and settings are only built when that list is empty.
+//! Knows TOML's types and the position of each value; knows none of our keys. Every
+//! read returns `None` both for an absent and for an invalid value: an invalid one is
+//! in the list of mistakes, and settings are only built when that list is empty.
 
 use std::ops::RangeInclusive;
 
@@ -41,17 +41,17 @@ impl<'doc> SettingsSection<'doc> {
         }
     }
 
-    /// Where the section starts: mistakes about absent keys point there.
+    /// Where the section starts: mistakes about missing keys point there.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// Whether the key is there, right or wrong.
+    /// Whether the key is present, valid or not.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.value(key).is_some()
     }
 
-    /// Whether the key's value is a text.
+    /// Whether the key's value is a string.
     pub(crate) fn is_text(&self, key: &str) -> bool {
         let value = self.value(key);
         value.is_some_and(|value| matches!(value.get_ref(), DeValue::String(_)))
@@ -82,7 +82,7 @@ impl<'doc> SettingsSection<'doc> {
                 Some(near) => format!("unknown key; did you mean `{}`?", self.key(near)),
                 None => format!("unknown key; known here: {}", known.join(", ")),
             };
-            // Hostile keys may be long or hold control characters.
+            // Hostile keys may be long or contain control characters.
             let shown: String = text.escape_debug().take(SUGGESTION_BYTES_MAX).collect();
             mistakes.add(key.span().start, &self.key(&shown), sentence);
         }
@@ -162,7 +162,7 @@ impl<'doc> SettingsSection<'doc> {
         sections
     }
 
-    /// A text in quotes that is neither empty nor too long nor holds control characters.
+    /// A string that is neither empty nor too long and has no control characters.
     pub(crate) fn text(
         &self,
         key: &str,
@@ -220,7 +220,7 @@ impl<'doc> SettingsSection<'doc> {
         Some(LocatedValue { value: text, at })
     }
 
-    /// One text, or a list of at most `most` texts.
+    /// One string, or a list of at most `most` strings.
     pub(crate) fn texts(
         &self,
         key: &str,
@@ -241,7 +241,7 @@ impl<'doc> SettingsSection<'doc> {
             mistakes.add(value.span().start, &self.key(key), sentence);
             return None;
         }
-        // Every entry is looked at before one that failed fails the list.
+        // Check every entry first, so that all invalid ones are reported.
         let entries: Vec<Option<LocatedValue<&'doc str>>> = array
             .iter()
             .map(|entry| self.text_of(key, entry, mistakes))
@@ -300,7 +300,7 @@ fn type_name(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// The known word closest to `word`, if it is close enough to be a slip of the hand.
+/// The known word closest to `word`, if it is close enough to be a typing error.
 pub(crate) fn nearest<'known>(word: &str, known: &[&'known str]) -> Option<&'known str> {
     if word.len() > SUGGESTION_BYTES_MAX {
         return None;
@@ -310,7 +310,7 @@ pub(crate) fn nearest<'known>(word: &str, known: &[&'known str]) -> Option<&'kno
         .iter()
         .map(|known| (edit_distance(&lower, known), *known))
         .min_by_key(|pair| pair.0)?;
-    // Two slips in a long word, one in a short one.
+    // Two typing errors in a long word, one in a short one.
     let allowed = if word.chars().count() > 4 { 2 } else { 1 };
     (distance <= allowed).then_some(near)
 }

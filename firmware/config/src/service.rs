@@ -1,7 +1,7 @@
-//! The sections one by one, except `[[dhcp]]`.
+//! Reads the sections, except `[[dhcp]]`.
 //!
-//! Each reader says which keys its section knows, what each defaults to, and which
-//! values of the section contradict each other.
+//! Each reader defines the keys of its section, their defaults, and which values of the
+//! section contradict each other.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -28,10 +28,10 @@ pub const TFTP_PORT: u16 = 69;
 /// Port of the web page when none is given: ours, usable without root.
 pub const PANEL_PORT: u16 = 8443;
 
-/// Longest addition to the kernel line: what x86 kernels keep of it.
+/// Longest addition to the kernel command line: the limit of x86 kernels.
 const KERNEL_ARGS_BYTES_MAX: usize = 2048;
 
-/// Most names of the API's host. Ours.
+/// Most host names of the API. Ours.
 const HOST_NAMES_MAX: usize = 16;
 
 /// Most networks of BMCs. Ours.
@@ -76,7 +76,7 @@ pub(crate) fn appliance(
     })
 }
 
-/// Reads `listen` and claims its addresses; `default` stands in when the key is absent.
+/// Reads `listen` and claims its addresses; `default` is used when the key is absent.
 fn listen(
     section: &SettingsSection<'_>,
     port: u16,
@@ -93,7 +93,7 @@ fn listen(
             }]
         }
         (false, None) => {
-            let sentence = format!("is missing: say where, such as listen = \"0.0.0.0:{port}\"");
+            let sentence = format!("is missing: add an address: listen = \"0.0.0.0:{port}\"");
             mistakes.missing(section.at(), &section.key("listen"), sentence);
             return None;
         }
@@ -130,11 +130,11 @@ pub(crate) fn api(
     let addresses = listen(&section, API_PORT, Some(Ipv4Addr::LOCALHOST), tcp, mistakes);
     let public_url = value::url(&section, "public_url", mistakes);
     let tls = section.flag("tls", mistakes).is_some_and(|tls| tls.value);
-    // Whether it is needed is looked at when all sections are read.
+    // Whether it is needed is checked when all sections are read.
     let plain_http = section.flag("allow_plain_http", mistakes);
     let host_names = value::host_names(&section, "host_names", HOST_NAMES_MAX, mistakes);
     let auth = auth(&section, addresses.as_deref().unwrap_or_default(), mistakes);
-    // The other way round is right behind a proxy that ends TLS.
+    // The opposite is valid behind a proxy that terminates TLS.
     if tls
         && public_url
             .as_ref()
@@ -169,7 +169,7 @@ fn auth(
             "none" => {}
             "basic" => {
                 needs(section, "users", ("basic", text.at), mistakes);
-                // A list of tokens that cannot be read is a mistake, not no list.
+                // A token file that cannot be read is a mistake, not a missing one.
                 let tokens = section.has("tokens").then_some(tokens);
                 return Some(ApiAuthSettings::Basic {
                     users: users?,
@@ -199,7 +199,7 @@ fn auth(
         && !allow_open
     {
         let sentence = format!(
-            "\"none\" leaves {} open to everybody: set api.auth = \"basic\" or \"tokens\", \
+            "\"none\" leaves {} open to every machine: set api.auth = \"basic\" or \"tokens\", \
              listen on 127.0.0.1, or set api.allow_open = true",
             open.value
         );
@@ -225,7 +225,7 @@ fn needs(
     }
 }
 
-/// Who wrote a list of users or tokens believes that it counts for something.
+/// An operator who names a file of users or tokens expects that it is used.
 fn unused(section: &SettingsSection<'_>, key: &str, auth: &str, mistakes: &mut SettingsMistakes) {
     if section.has(key) {
         let better = if key == "users" { "basic" } else { "tokens" };
@@ -308,7 +308,7 @@ pub(crate) fn panel(
     let section = root.section("panel", mistakes)?;
     section.allow_only(&["listen", "tls", "allow_open"], mistakes);
     let tls = section.flag("tls", mistakes).is_none_or(|tls| tls.value);
-    // Whether it is needed is looked at when all sections are read.
+    // Whether it is needed is checked when all sections are read.
     let _ = section.flag("allow_open", mistakes);
     let tcp = (ListenTransport::Tcp, claims);
     let addresses = listen(

@@ -1,14 +1,14 @@
-//! Checked settings: plain values that can be used without asking again.
+//! Checked settings: plain values that can be used without further checks.
 //!
-//! Nothing here remembers the file. A service that is off is `None` (or is not in
-//! the list), so no caller needs to know how it was switched off.
+//! Nothing here refers to the file. A service that is off is `None` (or is not in the
+//! list), so callers need not know how it was switched off.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 use crate::power::PowerSettings;
 
-/// Everything a settings file says, defaults filled in.
+/// All settings, with defaults filled in.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Settings {
     /// The box itself: `[box]`.
@@ -23,22 +23,22 @@ pub struct Settings {
     pub tftp: Option<TftpSettings>,
     /// The web page: `[panel]`.
     pub panel: Option<PanelSettings>,
-    /// What nodes are booted with: `[boot]`.
+    /// Boot loaders, kernel and ramdisk for nodes: `[boot]`.
     pub boot: BootSettings,
-    /// The cache of images from elsewhere: `[images]`.
+    /// The cache of images from other servers: `[images]`.
     pub images: ImageCacheSettings,
-    /// Where DHCP is heard and perhaps answered: every `[[dhcp]]` that is not off.
+    /// Where DHCP is received: every `[[dhcp]]` that is not off.
     pub dhcp: Vec<DhcpSettings>,
-    /// No `[[dhcp]]` was written at all, so the box hears every wired interface it
-    /// has and says nothing.
+    /// True if the file has no `[[dhcp]]` at all: the box listens on every wired
+    /// interface and sends nothing.
     pub listens_on_all_interfaces: bool,
-    /// Which kinds of service processors are driven: `[hardware]`.
+    /// Which kinds of BMCs are driven: `[hardware]`.
     pub hardware: HardwareSettings,
     /// How power is switched: `[power]`.
     pub power: PowerSettings,
-    /// How long agents may stay silent, and how they are called: `[agent]`.
+    /// Timeouts and addresses of agents: `[agent]`.
     pub agent: AgentSettings,
-    /// Bounds an operator may move: `[limits]`.
+    /// Limits that an operator may change: `[limits]`.
     pub limits: LimitSettings,
 }
 
@@ -47,18 +47,18 @@ pub struct Settings {
 pub struct ApplianceSettings {
     /// Directory of the store and the image cache.
     pub data: PathBuf,
-    /// Host name shown to people and put into certificates.
+    /// Host name for the web page and for certificates.
     pub name: Option<String>,
-    /// Size of the store in MiB, reserved at first start.
+    /// Size of the store in MiB, reserved at the first start.
     pub store_mib: u32,
 }
 
 /// Who may use the API.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ApiAuthSettings {
-    /// Everybody who can reach it.
+    /// Every client that can reach it.
     None,
-    /// Users with passwords (HTTP basic), and programs with tokens if there are any.
+    /// Users with passwords (HTTP basic), and programs with tokens if a file is named.
     Basic {
         /// File of lines `user:hash` or `user:hash:role`, argon2 or bcrypt.
         users: PathBuf,
@@ -94,33 +94,35 @@ impl ApiAuthSettings {
 /// Ironic's REST API.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ApiSettings {
-    /// Where it listens.
+    /// The addresses it listens on.
     pub listen: Vec<SocketAddr>,
     /// Who may use it.
     pub auth: ApiAuthSettings,
     /// Address under which nodes reach it, without a slash at the end.
     pub public_url: Option<String>,
-    /// Whether it is served over TLS with a certificate of the box's own authority.
+    /// Whether it is served over TLS with a certificate of the box's own CA.
     pub tls: bool,
-    /// Whether credentials may travel in plain HTTP beyond loopback.
+    /// Whether credentials may be sent over plain HTTP beyond loopback.
     pub allow_plain_http: bool,
-    /// Names that clients may use for this host, beside `box.name` and its addresses.
+    /// Host names that clients may use for the API, in addition to `box.name` and its
+    /// addresses.
     pub host_names: Vec<String>,
 }
 
 /// The inspector's API.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct InspectorSettings {
-    /// Where it listens.
+    /// The addresses it listens on.
     pub listen: Vec<SocketAddr>,
 }
 
 /// Boot files and images over HTTP.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HttpSettings {
-    /// Where it listens.
+    /// The addresses it listens on.
     pub listen: Vec<SocketAddr>,
-    /// Where it serves the same over TLS with a certificate of the box's own authority.
+    /// The addresses that serve the same over TLS with a certificate of the box's own
+    /// CA.
     pub tls_listen: Vec<SocketAddr>,
     /// Address under which nodes reach it, without a slash at the end.
     pub public_url: Option<String>,
@@ -129,38 +131,38 @@ pub struct HttpSettings {
 /// Boot files over TFTP.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TftpSettings {
-    /// Where it listens.
+    /// The addresses it listens on.
     pub listen: Vec<SocketAddr>,
 }
 
 /// The web page.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PanelSettings {
-    /// Where it listens.
+    /// The addresses it listens on.
     pub listen: Vec<SocketAddr>,
-    /// Whether it is served over TLS with a certificate of the box's own authority.
+    /// Whether it is served over TLS with a certificate of the box's own CA.
     pub tls: bool,
 }
 
-/// What nodes are booted with.
+/// Boot loaders, kernel and ramdisk for nodes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BootSettings {
     /// The operator's directory, served at the root by TFTP and under `/files/` by HTTP.
     pub files: Option<PathBuf>,
     /// Directory of the network boot loaders.
     pub loaders: PathBuf,
-    /// Which of them each kind of firmware is sent to.
+    /// The loader of each kind of firmware.
     pub loader: BootLoaderSettings,
-    /// Kernel and ramdisk of the agent; absent until the operator has them.
+    /// Kernel and ramdisk of the agent; none until the operator has set them.
     pub ramdisk: Option<AgentRamdiskSettings>,
-    /// Another server boots the agent on the nodes, so the box needs none.
+    /// Whether another server boots the agent on the nodes, so that the box needs none.
     pub agent_elsewhere: bool,
-    /// Added to the agent's kernel line.
+    /// Added to the agent's kernel command line.
     pub kernel_args: String,
 }
 
 /// The first loader of each kind of firmware, by its name below the directory of
-/// loaders. Firmware without one gets an address and nothing to boot.
+/// loaders. Firmware without one gets an address but no boot file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BootLoaderSettings {
     /// BIOS.
@@ -174,7 +176,7 @@ pub struct BootLoaderSettings {
 }
 
 impl Default for BootLoaderSettings {
-    /// As Debian's package `ipxe` names them; it has none for the other two.
+    /// The names in Debian's package `ipxe`, which has none for the other two.
     fn default() -> Self {
         BootLoaderSettings {
             bios: Some("undionly.kpxe".to_owned()),
@@ -207,22 +209,22 @@ impl Default for BootSettings {
     }
 }
 
-/// The cache of images from elsewhere.
+/// The cache of images from other servers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ImageCacheSettings {
-    /// Authorities that are trusted beside the system's own.
+    /// CA certificates that are trusted in addition to the system's.
     pub ca: Option<PathBuf>,
     /// A proxy, as `host:port`.
     pub proxy: Option<String>,
-    /// How fast all fills together may be.
+    /// Rate limit of all fills together, in KiB/s.
     pub rate_kib_s: Option<u32>,
     /// When images are fetched that no node waits for.
     pub window: Option<DailyWindow>,
-    /// How much the cache may hold.
+    /// Size limit of the cache in GiB.
     pub quota_gib: Option<u32>,
-    /// How much of the disk stays free for the store.
+    /// How much of the disk stays free for the store, in MiB.
     pub reserve_mib: u32,
-    /// How long after one look through all images the next one begins.
+    /// The time between two verifications of all images, in seconds.
     pub scrub_s: u32,
 }
 
@@ -240,12 +242,13 @@ impl Default for ImageCacheSettings {
     }
 }
 
-/// Hours of the day, in minutes since midnight.
+/// A time of day, in minutes since midnight UTC.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DailyWindow {
     /// The first minute.
     pub from_minute: u16,
-    /// The minute after the last; before the first it is of the next day.
+    /// The minute after the last one; if it is smaller than the first, it is on the
+    /// next day.
     pub to_minute: u16,
 }
 
@@ -258,21 +261,21 @@ pub enum DhcpSource {
     Relayed(SocketAddrV4),
 }
 
-/// What the box does where it hears DHCP.
+/// What the box does on a DHCP link.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DhcpMode {
-    /// It hears and never says a word.
+    /// It receives and never sends.
     Listen,
-    /// It tells machines what to boot; another server gives the addresses.
+    /// It sends boot information; another server assigns the addresses.
     Proxy,
-    /// It gives addresses to nodes it knows, nobody else.
+    /// It assigns addresses to known nodes only.
     Reservations,
-    /// It gives addresses to everybody who asks.
+    /// It assigns addresses to every client.
     Server,
 }
 
 impl DhcpMode {
-    /// Every mode, the quietest first.
+    /// Every mode; the one that sends least is first.
     pub const ALL: [DhcpMode; 4] = [
         DhcpMode::Listen,
         DhcpMode::Proxy,
@@ -280,7 +283,7 @@ impl DhcpMode {
         DhcpMode::Server,
     ];
 
-    /// As the file spells it.
+    /// The spelling in the file.
     pub fn name(self) -> &'static str {
         match self {
             DhcpMode::Listen => "listen",
@@ -290,7 +293,7 @@ impl DhcpMode {
         }
     }
 
-    /// Whether the box gives addresses in this mode.
+    /// Whether the box assigns addresses in this mode.
     pub fn gives_addresses(self) -> bool {
         matches!(self, DhcpMode::Reservations | DhcpMode::Server)
     }
@@ -315,69 +318,70 @@ impl Ipv4Network {
         )
     }
 
-    /// The address that reaches every host of the network.
+    /// The broadcast address of the network.
     pub fn broadcast(self) -> Ipv4Addr {
         Ipv4Addr::from(u32::from(self.address) | !u32::from(self.mask()))
     }
 
-    /// Whether an address lies in the network.
+    /// Whether an address is in the network.
     pub fn contains(self, address: Ipv4Addr) -> bool {
         u32::from(address) & u32::from(self.mask()) == u32::from(self.address)
     }
 }
 
-/// The addresses that are handed out at one place.
+/// The addresses that are assigned on one DHCP link.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DhcpPoolSettings {
-    /// The network the addresses are of.
+    /// The network of the addresses.
     pub network: Ipv4Network,
-    /// First address handed out.
+    /// First address that is assigned.
     pub first: Ipv4Addr,
-    /// Last address handed out.
+    /// Last address that is assigned.
     pub last: Ipv4Addr,
-    /// The nodes' way out, if there is one.
+    /// The nodes' default gateway, if there is one.
     pub router: Option<Ipv4Addr>,
     /// Their name servers.
     pub dns: Vec<Ipv4Addr>,
 }
 
-/// One place where DHCP is heard.
+/// One DHCP link.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DhcpSettings {
     /// Where requests arrive.
     pub source: DhcpSource,
     /// What the box does there.
     pub mode: DhcpMode,
-    /// The box's own address as these nodes see it. Always there where addresses are
-    /// given; without it a proxy is known by the first address of its interface.
+    /// The box's own address on this link. Always set where addresses are assigned;
+    /// without it a proxy uses the first address of its interface.
     pub server: Option<Ipv4Addr>,
-    /// What is handed out: there exactly where the mode gives addresses.
+    /// The address pool: set exactly where the mode assigns addresses.
     pub pool: Option<DhcpPoolSettings>,
-    /// Machines that the box does not know are answered too.
+    /// Whether unknown machines get replies too.
     pub discovery: bool,
-    /// Loaders that wait for an IPv6 router are told that there is none.
+    /// Whether router advertisements are sent, so that loaders do not wait for an IPv6
+    /// router.
     pub router_advertisements: bool,
-    /// How long an address is a node's.
+    /// Lease time in seconds.
     pub lease_s: u32,
 }
 
-/// A kind of service processor the box can drive.
+/// A kind of BMC that the box can drive.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum HardwareType {
     /// IPMI 2.0 over RMCP+.
     Ipmi,
     /// Redfish.
     Redfish,
-    /// A person switches power.
+    /// An operator switches power by hand.
     Manual,
     /// Virtual machines, through their host's SSH.
     Ssh,
-    /// No hardware at all: a rehearsal.
+    /// No hardware: every action succeeds immediately (for testing).
     Fake,
 }
 
 impl HardwareType {
-    /// Every hardware type that is built.
+    /// Every hardware type that is built in.
     pub const ALL: [HardwareType; 5] = [
         HardwareType::Ipmi,
         HardwareType::Redfish,
@@ -386,7 +390,7 @@ impl HardwareType {
         HardwareType::Fake,
     ];
 
-    /// Ironic's name of it.
+    /// Ironic's name of the type.
     pub fn name(self) -> &'static str {
         match self {
             HardwareType::Ipmi => "ipmi",
@@ -398,16 +402,16 @@ impl HardwareType {
     }
 }
 
-/// Which kinds of service processors are driven.
+/// Which kinds of BMCs are driven.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HardwareSettings {
     /// Enabled types, each once, never empty.
     pub types: Vec<HardwareType>,
-    /// Authorities that Redfish BMCs are trusted by, where a node's record names none.
+    /// CA certificates for Redfish BMCs, where a node's record names none.
     pub redfish_ca: Option<PathBuf>,
-    /// Where private keys lie that nodes name in `ssh_key_filename`.
+    /// The directory of private keys that nodes name in `ssh_key_filename`.
     pub ssh_keys: Option<PathBuf>,
-    /// Networks of BMCs: no agent is called there.
+    /// Networks of BMCs: agents in these networks are not called.
     pub bmc_networks: Vec<Ipv4Network>,
 }
 
@@ -422,20 +426,22 @@ impl Default for HardwareSettings {
     }
 }
 
-/// How long agents may stay silent, and how they are called.
+/// Timeouts and addresses of agents.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AgentSettings {
-    /// Longest silence of an agent that has spoken before.
+    /// Heartbeat timeout of an agent, in seconds.
     pub heartbeat_timeout_s: u32,
-    /// Longest wait for the first word of a machine that was told to boot.
+    /// Longest wait for the first request of a machine after its boot was ordered, in
+    /// seconds.
     pub boot_wait_s: u32,
-    /// Longest wait from there to its agent's first heartbeat.
+    /// Longest wait from that request to the first heartbeat of its agent, in seconds.
     pub wait_s: u32,
-    /// Agents may be called over plain HTTP.
+    /// Whether agents may be called over plain HTTP.
     pub plain_http: bool,
     /// What automated cleaning erases.
     pub erase: CleaningErase,
-    /// Agents stay between two jobs, unless a node's `driver_info` says otherwise.
+    /// Whether agents stay running between two jobs, unless a node's `driver_info` says
+    /// otherwise.
     pub fast_track: bool,
     /// From which addresses agents may call.
     pub address_check: AgentAddressCheck,
@@ -444,8 +450,8 @@ pub struct AgentSettings {
 /// From which addresses agents may call.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum AgentAddressCheck {
-    /// From the address that the box leased to the node; from any other only where the box
-    /// leased none, as weakly authenticated.
+    /// From the address that the box leased to the node; from any other only where the
+    /// box leased none, as weakly authenticated.
     #[default]
     Normal,
     /// From the address that the box leased to the node only.
@@ -457,10 +463,10 @@ pub enum AgentAddressCheck {
 /// What automated cleaning erases.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum CleaningErase {
-    /// Partition tables and the like: seconds.
+    /// Partition tables and other metadata: takes seconds.
     #[default]
     Metadata,
-    /// Every byte, as the agent thinks best: up to hours.
+    /// Every byte, with the method that the agent chooses: takes up to hours.
     Full,
     /// Nothing.
     None,
@@ -480,16 +486,17 @@ impl Default for AgentSettings {
     }
 }
 
-/// Bounds an operator may move.
+/// Limits that an operator may change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LimitSettings {
     /// Most TCP connections open at once, all services together.
     pub connections_max: u32,
-    /// Most TFTP transfers at once; without it, as many as memory has room for.
+    /// Most TFTP transfers at once; without it, as many as fit into memory.
     pub transfers_max: Option<u32>,
-    /// How many nodes boot from the network at once; none: as many as the link carries.
+    /// How many nodes boot from the network at once; none: adapts to measured
+    /// throughput.
     pub boots_at_once: Option<u32>,
-    /// How often power states are read that nobody asks for, in seconds; 0 is never.
+    /// Interval of periodic power readings, in seconds; 0 is never.
     pub power_fresh_s: u32,
 }
 
@@ -509,7 +516,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_mask_broadcast_and_members_of_a_network() {
+    fn computes_mask_broadcast_and_members_of_a_network() {
         let network = Ipv4Network {
             address: Ipv4Addr::new(10, 1, 2, 0),
             prefix: 23,

@@ -1,4 +1,5 @@
-//! Whole files: what each rule says, on which line, and that it says all at once.
+//! Tests with whole files: the message and line of each rule, and that all are reported
+//! at once.
 
 mod dhcp;
 mod images;
@@ -73,8 +74,8 @@ fn the_default_file_has_no_mistakes() {
     assert_eq!(settings.boot, BootSettings::default());
 }
 
-/// The default file with every key switched on, and the two contradictions that
-/// makes taken out.
+/// The default file with every key enabled, without the two contradictions that this
+/// causes.
 fn everything() -> String {
     let lines = default_file().lines().map(|line| {
         let bare = line.strip_prefix('#').unwrap_or(line);
@@ -98,7 +99,7 @@ fn the_default_file_shows_every_key_with_a_valid_value() {
         }
     );
     assert!(settings.inspector.is_some() && settings.boot.ramdisk.is_some());
-    // What it shows as a default is the default; one of them is only an example.
+    // The values shown as defaults are the defaults; one of them is only an example.
     let limits = LimitSettings {
         transfers_max: None,
         ..settings.limits
@@ -130,7 +131,7 @@ fn power_times_are_ironics_and_a_bmc_reset_can_be_forbidden() {
 
 #[test]
 fn the_default_file_names_every_key_the_reader_knows() {
-    // Whatever the reader knows it lists when it meets a key it does not.
+    // For an unknown key, the reader lists all keys that it knows.
     let sections = [
         "box",
         "api",
@@ -300,7 +301,7 @@ proptest! {
         let _ = parse(&String::from_utf8_lossy(&bytes));
     }
 
-    /// Near-miss files reach the deep checks that noise never does.
+    /// Files with small errors reach the deep checks that random text never does.
     #[test]
     fn a_mangled_good_file_never_panics(
         at in 0usize..5000, length in 0usize..40, put in "[\\[\\]\"=.#0-9a-z\\n, /:-]{0,12}",

@@ -1,7 +1,7 @@
-//! Texts with a meaning: addresses, networks, URLs, names, paths.
+//! Strings with a meaning: addresses, networks, URLs, names, paths.
 //!
-//! Each reader takes the section and the key, so that a mistake names both, and
-//! says in its sentence what a right value looks like.
+//! Each reader takes the section and the key, so that a mistake names both, and its
+//! message shows a valid value.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ const LABEL_BYTES_MAX: usize = 63;
 /// Longest interface name: Linux' IFNAMSIZ without the closing zero.
 const INTERFACE_BYTES_MAX: usize = 15;
 
-/// Longest name of a loader: the field `file` of a DHCP message with its closing
+/// Longest name of a loader: the field `file` of a DHCP message without its closing
 /// zero (RFC 2131, section 2).
 pub const LOADER_BYTES_MAX: usize = 127;
 
@@ -89,7 +89,7 @@ pub(crate) fn ipv4(
     None
 }
 
-/// The sentence for a text that is no IPv4 address.
+/// The message for a string that is not an IPv4 address.
 pub(crate) fn not_ipv4(text: &str) -> String {
     format!("`{text}` is not an IPv4 address: write four numbers, such as 192.0.2.1")
 }
@@ -139,7 +139,7 @@ fn parse_network(text: &str) -> Result<Ipv4Network, String> {
             "`{text}` is not a network: write it as 192.0.2.0/24"
         ));
     };
-    // A /31 has no room for box and node, and more than a /8 is a slip.
+    // A /31 has no address for a node besides the box, and more than a /8 is a mistake.
     if !(8..=30).contains(&prefix) {
         return Err(format!(
             "the prefix of `{text}` must lie between /8 and /30"
@@ -155,7 +155,7 @@ fn parse_network(text: &str) -> Result<Ipv4Network, String> {
     ))
 }
 
-/// A path; whether anything is there is the daemon's business.
+/// A path; the daemon checks whether it exists.
 pub(crate) fn path(
     section: &SettingsSection<'_>,
     key: &str,
@@ -166,8 +166,8 @@ pub(crate) fn path(
         .map(|text| PathBuf::from(text.value))
 }
 
-/// The name of a loader below the directory of loaders. An empty text says that such
-/// firmware has none; without the key the name stays as it is.
+/// The name of a loader below the directory of loaders. An empty string means that such
+/// firmware has none; without the key the default is kept.
 pub(crate) fn loader(
     section: &SettingsSection<'_>,
     key: &str,
@@ -220,12 +220,12 @@ fn parse_url(text: &str) -> Result<String, &'static str> {
         .strip_prefix("http://")
         .or_else(|| text.strip_prefix("https://"))
         .ok_or("the URL must start with http:// or https://")?;
-    // It is put into kernel lines and loader scripts, where a blank ends it.
+    // It is put into kernel command lines and loader scripts, where a space ends it.
     if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("the URL holds a blank or a character that is not ASCII");
+        return Err("the URL contains a space or a character that is not ASCII");
     }
     if text.contains(['?', '#', '@', '"', '\'', '\\', '$', '`']) {
-        return Err("the URL holds a user, a query, a fragment or a quote");
+        return Err("the URL contains a user, a query, a fragment or a quote");
     }
     let authority = rest.split('/').next().unwrap_or_default();
     if !is_authority(authority) {
@@ -318,7 +318,7 @@ pub(crate) fn interface(
         });
     }
     let sentence = format!(
-        "is not an interface name: at most {INTERFACE_BYTES_MAX} characters without blank or slash"
+        "is not an interface name: at most {INTERFACE_BYTES_MAX} characters without space or slash"
     );
     mistakes.add(text.at, &section.key(key), sentence);
     None
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_urls_a_loader_script_could_not_carry() {
+    fn refuses_urls_that_a_loader_script_cannot_contain() {
         for text in [
             "192.0.2.1:8080",
             "ftp://192.0.2.1",
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_host_names_from_others() {
+    fn distinguishes_host_names_from_others() {
         for text in ["box", "box-1.rack.example", "1", &"a".repeat(63)] {
             assert!(is_host_name(text), "{text}");
         }

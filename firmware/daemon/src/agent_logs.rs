@@ -1,5 +1,5 @@
-//! Agents' logs as files: `logs/NODE/WHEN.tar.gz` in the box's data directory. Only so many
-//! for a node and so many bytes in all are kept; the oldest go first.
+//! Stores agents' logs as files: `logs/NODE/WHEN.tar.gz` in the box's data directory.
+//! The number per node and the bytes in all are limited; the oldest are removed first.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -20,19 +20,19 @@ const BUNDLES_MAX: usize = 5;
 /// Bytes kept for all nodes together. Ours.
 const TOTAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Agents asked at once: a bad image fails a whole rack in one minute, and an answer may be
-/// as long as 16 MiB. Ours.
+/// Log collections that run at once: a bad image fails a whole rack in one minute, and
+/// a response may be as long as 16 MiB. Ours.
 const COLLECTIONS_MAX: usize = 4;
 
 const END: &str = ".tar.gz";
 
-/// The directory of all logs. Whoever changes files there has the lock.
+/// The directory of all logs. Changing files there requires the lock.
 #[derive(Clone)]
 pub(crate) struct AgentLogStore {
     root: Arc<PathBuf>,
     changing: Arc<Mutex<()>>,
     collecting: Arc<Semaphore>,
-    /// Unpacked they are longer still: one at a time.
+    /// Unpacked logs are longer still: one bundle is packed at a time.
     packing: Arc<Semaphore>,
 }
 
@@ -46,7 +46,7 @@ impl AgentLogStore {
         }
     }
 
-    /// What is kept of every node, for a box that has just started.
+    /// The stored bundles of every node, reported to the rack after a start.
     pub(crate) fn stored_bundles(&self) -> Vec<RackInput> {
         let nodes = nodes(&self.root);
         let news = nodes.into_iter().map(|node| RackInput::Logs {
@@ -57,7 +57,7 @@ impl AgentLogStore {
         news.collect()
     }
 
-    /// Asks an agent for its logs and keeps what may be kept of them.
+    /// Collects the logs of an agent, redacts them and stores them.
     pub(crate) async fn collect(
         self,
         node: NodeId,
@@ -66,10 +66,10 @@ impl AgentLogStore {
         now: UnixMs,
     ) -> RackInput {
         let ((url, verify_ca), (request, token)) = (at, asking);
-        // Nobody closes them, so there is always a turn.
+        // The semaphore is never closed, so this always succeeds.
         let _turn = Arc::clone(&self.collecting).acquire_owned().await;
         let answer = agents::call(&url, verify_ca.as_deref(), &request).await;
-        // Unpacking and packing again is work for a thread of its own.
+        // Unpacking and packing is done on a separate thread.
         let _turn_to_pack = Arc::clone(&self.packing).acquire_owned().await;
         let keeping = tokio::task::spawn_blocking(move || {
             let collected = answer.and_then(|(status, body)| {
@@ -93,15 +93,15 @@ impl AgentLogStore {
         }
     }
 
-    /// A bundle, if it is there.
+    /// Reads a bundle, if it exists.
     pub(crate) fn read(&self, node: NodeId, name: &str) -> io::Result<Vec<u8>> {
         fs::read(self.directory(node).join(name))
     }
 
-    /// The node is gone.
+    /// Removes the logs of a node that was deleted.
     pub(crate) fn remove(&self, node: NodeId) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nothing is there for most nodes.
+        // Most nodes have no logs.
         let _ = fs::remove_dir_all(self.directory(node));
     }
 
@@ -119,11 +119,11 @@ impl AgentLogStore {
     fn store(&self, node: NodeId, name: &str, bundle: &[u8]) -> io::Result<()> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = self.directory(node);
-        // Whoever may log in to this box may not therefore read what agents logged.
+        // Other users of this machine must not read the logs of agents.
         crate::private::own_directory(&self.root)?;
         crate::private::own_directory(&directory)?;
         self.evict(node, bundle.len() as u64);
-        // A name that does not end as others do is never shown.
+        // A file without the usual suffix is never listed.
         let partly = directory.join("partly");
         let mut file = fs::File::create(&partly)?;
         file.write_all(bundle)?;
@@ -152,7 +152,7 @@ impl AgentLogStore {
     }
 }
 
-/// When, as the name of a file.
+/// The time as a file name.
 fn name(now: UnixMs) -> String {
     let when: String = now.to_string().chars().take(23).collect();
     format!("{}{END}", when.replace([':', '.'], "-"))
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_are_kept_for_a_node_and_the_oldest_go() {
+    fn each_node_keeps_a_limited_number_and_the_oldest_are_removed() {
         let (_directory, logs, node) = logs();
         for at in 0..=BUNDLES_MAX {
             logs.store(node, &format!("{at}{END}"), b"x").unwrap();

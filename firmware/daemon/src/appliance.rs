@@ -1,4 +1,4 @@
-//! The running appliance: sockets that are open, the engine, and the doors.
+//! The running appliance: open sockets, the engine, and the listeners.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,18 +26,19 @@ use crate::listeners::{
 use crate::log::{self, throttle::LogThrottle};
 use crate::tls_identity::ServerTls;
 
-/// Takes a note and how to call its node.
+/// Receives a note and the display name of its node.
 pub(crate) type NoteSink = Box<dyn FnMut(&Note, Option<&str>) + Send>;
 
-/// A TCP service: its sockets and, if it is served over TLS, with what.
+/// A TCP service: its sockets and, if it is served over TLS, the TLS configuration.
 #[derive(Default)]
 pub(crate) struct TcpService {
     pub(crate) sockets: Vec<TcpListener>,
     pub(crate) tls: Option<ServerTls>,
 }
 
-/// Everything the appliance stands on. Sockets are open already, so that their
-/// ports are known and nothing has happened yet if one is not to be had.
+/// Everything the appliance needs to run. The sockets are already open, so that their
+/// ports are known and a socket that cannot be opened fails before anything else has
+/// started.
 pub(crate) struct ApplianceResources {
     pub(crate) api: TcpService,
     pub(crate) inspector: TcpService,
@@ -50,28 +51,28 @@ pub(crate) struct ApplianceResources {
     pub(crate) ssh: ssh::SshCommandRunner,
     pub(crate) redfish: redfish::RedfishHttpClient,
     pub(crate) auth: Authenticator,
-    /// Under which names the API and the page may be asked.
+    /// The host names under which clients may call the API and the web page.
     pub(crate) hosts: browser::HostNames,
     pub(crate) facts: trivet_api::ApiFacts,
     pub(crate) connections_max: usize,
     pub(crate) transfers_max: usize,
-    /// Where images from elsewhere are kept, and how they are fetched.
+    /// The directory of cached images, and the options for fetching them.
     pub(crate) cache: (PathBuf, ImageCacheOptions),
-    /// Where agents' logs are kept.
+    /// The directory of agent logs.
     pub(crate) logs: PathBuf,
-    /// Where notes go.
+    /// Receives every note.
     pub(crate) notes: NoteSink,
 }
 
-/// The appliance at work.
+/// The running appliance.
 pub(crate) struct RunningAppliance {
     pub(crate) engine: Engine,
     listeners: JoinSet<()>,
     failed: oneshot::Receiver<EngineError>,
 }
 
-/// Opens the store in the box's data directory, making it and its key if they are
-/// not there. The store's lock is held before the key is looked at.
+/// Opens the store in the box's data directory. Creates the store and its key if they
+/// do not exist. Takes the store's lock before it reads the key.
 pub(crate) fn open_store(data: &Path, size_mib: u32) -> anyhow::Result<Store<FileFlash>> {
     let (file, key) = (data.join("store"), data.join("store.key"));
     let flash = FileFlash::open(&file, u64::from(size_mib) << 20)
@@ -89,12 +90,12 @@ pub(crate) fn open_store(data: &Path, size_mib: u32) -> anyhow::Result<Store<Fil
                 format!(
                     "the store {file} is damaged; it was left as it is. Run `trivet store check \
                      --data {data}` to see what is damaged, then `trivet store repair --data \
-                     {data}` to go on without it, or restore the store from a copy"
+                     {data}` to continue without it, or restore the store from a copy"
                 )
             }
             _ => format!(
                 "the store {file} cannot be used; it was left as it is. Restore it from a copy, \
-                 or move it away to begin with an empty one"
+                 or move it away to start with an empty one"
             ),
         };
         anyhow::Error::new(error).context(said)
@@ -104,7 +105,7 @@ pub(crate) fn open_store(data: &Path, size_mib: u32) -> anyhow::Result<Store<Fil
 }
 
 impl RunningAppliance {
-    /// Starts everything.
+    /// Starts the engine and every listener.
     pub(crate) fn start(
         clock: DaemonClock,
         ground: ApplianceResources,
@@ -131,7 +132,7 @@ impl RunningAppliance {
         let images = own_images(&settings);
         let any_agent_address = settings.agent_addresses.any;
         let (engine, failed) = engine::start(clock, settings, store, outlet.into_sink())?;
-        // The engine's own handle: calls to agents end in inputs.
+        // The dispatcher sends the results of agent calls back to the engine as inputs.
         let _ = back.set(engine.clone());
         report_logs(&logs, &engine);
 
@@ -185,11 +186,11 @@ impl RunningAppliance {
         })
     }
 
-    /// Runs until told to stop, or until the store fails.
+    /// Runs until `stop` resolves, or until the store fails.
     pub(crate) async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), EngineError> {
         let outcome = tokio::select! {
             () = stop => Ok(()),
-            // A sender that is gone without a word is a thread that panicked.
+            // The sender was dropped without a value: the engine thread panicked.
             why = &mut self.failed => Err(why.unwrap_or(EngineError::Panicked)),
         };
         self.listeners.abort_all();
@@ -203,7 +204,7 @@ async fn maintain_cache(cache: ImageCache) {
     cache.scrub().await;
 }
 
-/// The image cache, whose news go to the rack.
+/// Opens the image cache. Its progress reports go to the rack.
 fn open_cache(
     (root, ways): &(PathBuf, ImageCacheOptions),
     engine: &Arc<OnceLock<Engine>>,
@@ -213,7 +214,7 @@ fn open_cache(
     let news = Box::new(move |news: ImageStatus| {
         let last = news.state != ImageState::Fetching;
         let Some(engine) = engine.get() else { return };
-        // Progress that finds a full queue is told again with the next one.
+        // If the queue is full, drop this progress report; the next one replaces it.
         if let Err(input) = engine.offer(RackInput::Image(Box::new(news)))
             && last
         {
@@ -225,7 +226,7 @@ fn open_cache(
         .with_context(|| format!("the image cache {} cannot be used", root.display()))
 }
 
-/// All of TFTP is one thread, which ends with the doors.
+/// All of TFTP runs on one thread, which ends together with the listeners.
 fn serve_tftp(
     doors: &mut JoinSet<()>,
     sockets: Vec<UdpSocket>,
@@ -256,7 +257,7 @@ fn serve_tftp(
     Ok(())
 }
 
-/// What was kept of agents' logs before this start.
+/// Reports the agent logs that were stored before this start.
 fn report_logs(logs: &AgentLogStore, engine: &Engine) {
     let (found, engine) = (logs.stored_bundles(), engine.clone());
     tokio::spawn(async move {
@@ -266,7 +267,7 @@ fn report_logs(logs: &AgentLogStore, engine: &Engine) {
     });
 }
 
-/// The images of this box, as the API names them.
+/// The local images of this box, as the API names them.
 fn own_images(settings: &trivet_rack::Settings) -> Vec<trivet_api::LocalImage> {
     let image = |(name, image): (&str, &trivet_images::CatalogueImage)| trivet_api::LocalImage {
         name: name.to_owned(),
@@ -276,8 +277,8 @@ fn own_images(settings: &trivet_rack::Settings) -> Vec<trivet_api::LocalImage> {
     settings.images.all().map(image).collect()
 }
 
-/// Whether people elsewhere may use the inspector's address. Where the API itself is
-/// for this machine alone and asks nobody who he is, that is no way around it.
+/// Whether clients on other machines may use the inspector's address. If the API is
+/// loopback-only and unauthenticated, the inspector must not widen access.
 fn allows_remote_clients(api: &TcpService, auth: &Authenticator) -> bool {
     let at_home = |socket: &TcpListener| {
         let address = socket.local_addr();
@@ -286,7 +287,7 @@ fn allows_remote_clients(api: &TcpService, auth: &Authenticator) -> bool {
     !(matches!(auth, Authenticator::Open) && api.sockets.iter().all(at_home))
 }
 
-/// Carries outputs from the engine's thread to the world.
+/// Executes the engine's outputs: sends datagrams, calls agents, fetches images.
 struct OutputDispatcher {
     clock: DaemonClock,
     logs: AgentLogStore,
@@ -372,12 +373,12 @@ impl OutputDispatcher {
             | RackOutput::PinImages(_)
             | RackOutput::DropImage(_) => self.dispatch_image(output),
             RackOutput::Note { note, label } => (self.notes)(&note, label.as_deref()),
-            // The engine answers these itself.
+            // The engine handles these itself.
             RackOutput::Reply { .. } | RackOutput::File { .. } => {}
         }
     }
 
-    /// What is about images.
+    /// Executes the outputs that concern images.
     fn dispatch_image(&self, output: RackOutput) {
         match output {
             RackOutput::FillImage { wanted, urgent } => self.ensure_cached(wanted, urgent),
@@ -406,7 +407,7 @@ impl OutputDispatcher {
         }
     }
 
-    /// What goes wrong with an image is told by the cache itself.
+    /// The cache itself reports errors of an image.
     fn ensure_cached(&self, wanted: Box<trivet_images::ImageSpec>, urgent: bool) {
         let cache = self.cache.clone();
         if urgent {
@@ -418,7 +419,7 @@ impl OutputDispatcher {
         }
     }
 
-    /// Does something whose outcome the rack waits for.
+    /// Starts a request whose result the rack waits for.
     fn spawn_request(&self, asking: impl Future<Output = RackInput> + Send + 'static) {
         let engine = Arc::clone(&self.engine);
         self.runtime
@@ -426,12 +427,12 @@ impl OutputDispatcher {
     }
 
     fn send_bmc(&self, to: SocketAddr, bytes: &[u8]) {
-        // A datagram that does not leave is repeated by its session.
+        // A datagram that is not sent is retransmitted by its session.
         let _ = self.bmc.try_send_to(bytes, to);
     }
 }
 
-/// Gives the rack an answer that a job waits for: a full queue only delays it.
+/// Sends the rack a reply that a job waits for. Waits while the queue is full.
 async fn deliver_reply(engine: &OnceLock<Engine>, input: RackInput) {
     retry_offer(engine.wait(), input).await;
 }
@@ -443,8 +444,8 @@ async fn retry_offer(engine: &Engine, mut input: RackInput) {
     }
 }
 
-/// Notes as lines of the log. What any machine can cause by asking for an address is
-/// said within bounds.
+/// Writes notes to the log. Notes that any machine can cause by sending DHCP requests
+/// are rate-limited.
 pub(crate) fn note_logger(clock: DaemonClock) -> NoteSink {
     let mut asking = LogThrottle::new(clock.now().tick);
     Box::new(move |note, label| {
@@ -465,7 +466,7 @@ pub(crate) fn note_logger(clock: DaemonClock) -> NoteSink {
     })
 }
 
-/// One line per note.
+/// Formats one note as one line.
 fn log_line(note: &Note, label: Option<&str>) -> String {
     let who = label.unwrap_or("box");
     let level = match note.kind {

@@ -1,10 +1,11 @@
-//! Who may call the API: anybody, users with passwords, programs with tokens.
+//! Decides who may call the API: all clients, users with passwords, programs with
+//! tokens.
 //!
-//! Failures cost time: [`limit`] says who has to wait. A user who has proven
-//! itself from a place goes on from there while others guess its password, and one who
-//! has not yet may do so from a place where nobody failed. A
-//! token has 256 bits of chance and needs no such care, so programs with tokens
-//! go on even where somebody guesses passwords from the same address.
+//! Failures cost time: [`limit`] decides who must wait. A user who has logged in from
+//! an address may continue from there while others guess its password; a user who has
+//! not yet logged in may do so from an address without failures. A token has 256 random
+//! bits and needs no such limit, so programs with tokens continue even where passwords
+//! are guessed from the same address.
 
 mod files;
 mod limit;
@@ -32,7 +33,7 @@ use files::{TokenFileEntry, UserFileEntry, WatchedCredentialFile};
 pub(crate) use files::{unusable_tokens, unusable_users};
 use limit::{LoginLimiter, LoginNameDigest, LoginSource};
 
-/// How many proven credentials are remembered, as digests: the hashes in the
+/// How many verified credentials are remembered, as digests: the password hashes in the
 /// file are slow by design.
 const PROVEN_MAX: usize = 256;
 
@@ -42,22 +43,22 @@ const CHECKS_MAX: usize = 2;
 /// Longest name of a user in the log.
 const NAME_CHARS_MAX: usize = 64;
 
-/// What somebody may do, least first.
+/// What a caller may do, least first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, clap::ValueEnum)]
 pub(crate) enum Role {
-    /// Read.
+    /// May read.
     Reader,
-    /// Read, and change nodes.
+    /// May read, and change nodes.
     Operator,
-    /// Everything.
+    /// May do everything.
     Admin,
 }
 
 impl Role {
-    /// Their names, for sentences.
+    /// All names, for messages.
     pub(crate) const NAMES: &'static str = "reader, operator, admin";
 
-    /// Whether that is enough.
+    /// Whether the role permits this access.
     pub(crate) fn permits(self, access: Access) -> bool {
         access
             <= match self {
@@ -91,43 +92,43 @@ impl FromStr for Role {
     }
 }
 
-/// Somebody who may come in.
+/// A caller with valid credentials.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct AuthenticatedCaller {
     pub(crate) who: CallerIdentity,
     pub(crate) role: Role,
 }
 
-/// Why somebody may not.
+/// Why a caller is refused.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum AuthDenial {
-    /// No credentials, or of a kind that does not count here.
+    /// No credentials, or of a kind that is not enabled.
     Missing,
-    /// They are wrong.
+    /// The credentials are wrong.
     Wrong {
-        /// Whose they were said to be; safe to print.
+        /// The claimed user; safe to print.
         whose: String,
-        /// How long this caller has to wait from now on.
+        /// How long this caller must wait from now on, in seconds.
         wait_s: Option<u64>,
     },
-    /// There were too many wrong ones.
+    /// There were too many wrong credentials.
     TooManyFailures {
-        /// When to try again.
+        /// When to try again, in seconds.
         wait_s: u64,
     },
 }
 
-/// How callers prove themselves.
+/// How callers are authenticated.
 #[derive(Clone)]
 pub(crate) enum Authenticator {
-    /// They need not.
+    /// Every caller is admitted.
     Open,
-    /// By files of users and tokens.
+    /// With files of users and tokens.
     Files(Arc<FileAuthenticator>),
 }
 
 impl Authenticator {
-    /// By these files.
+    /// With these files.
     pub(crate) fn from_files(
         users: Option<&Path>,
         tokens: Option<&Path>,
@@ -147,7 +148,7 @@ impl Authenticator {
         }))
     }
 
-    /// Lets the caller in, or says why not.
+    /// Admits the caller, or returns why not.
     pub(crate) async fn check(
         &self,
         headers: &HeaderMap,
@@ -162,9 +163,9 @@ impl Authenticator {
         }
     }
 
-    /// Takes users and tokens from these files from now on; a file that cannot be read or has
-    /// mistakes is not taken, and the answer says so. None where there were none of that kind
-    /// before, or are none now: that needs a restart.
+    /// Uses the users and tokens of these files from now on. A file that cannot be read
+    /// or has mistakes is rejected, and the result says so. Returns none if a kind of
+    /// file was added or removed: that needs a restart.
     pub(crate) fn set_files(
         &self,
         users: Option<&Path>,
@@ -186,7 +187,7 @@ impl Authenticator {
         Some(lines)
     }
 
-    /// Reads the files again, changed or not, and says what in them does not count.
+    /// Reads the files again, changed or not; returns what in them cannot be used.
     pub(crate) fn reload(&self) -> Vec<String> {
         let Self::Files(gate) = self else {
             return Vec::new();
@@ -203,7 +204,7 @@ impl Authenticator {
         users.into_iter().chain(tokens).collect()
     }
 
-    /// What the box asks for, in the words of HTTP.
+    /// The values of WWW-Authenticate.
     pub(crate) fn challenges(&self) -> impl Iterator<Item = &'static str> {
         let (users, tokens) = match self {
             Self::Open => (false, false),
@@ -215,7 +216,7 @@ impl Authenticator {
     }
 }
 
-/// Users and tokens of files.
+/// Authenticates with files of users and tokens.
 pub(crate) struct FileAuthenticator {
     users: Option<WatchedCredentialFile<UserFileEntry>>,
     tokens: Option<WatchedCredentialFile<TokenFileEntry>>,
@@ -225,7 +226,7 @@ pub(crate) struct FileAuthenticator {
     checks: Semaphore,
 }
 
-/// What a caller brought along.
+/// The credentials that a caller sent.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum PresentedCredentials {
     Password { user: String, password: String },
@@ -282,9 +283,9 @@ impl FileAuthenticator {
         let whose = format!("user {}", printable(&name, NAME_CHARS_MAX));
         let users = users.current(now.wall);
         let user = users.iter().find(|user| user.name == name);
-        // A name that is not in the file is checked against the hash of another user, always
-        // the same one for a name, so that the time of an answer names no users whatever
-        // kinds and costs of hashes the file has.
+        // A name that is not in the file is checked against the hash of another user,
+        // always the same one for a name. So the response time does not reveal user
+        // names, whatever kinds and costs of hashes the file has.
         let Some(checked) = user.or_else(|| decoy_user(&users, &name)) else {
             self.wait(now, place, None)?;
             return Err(self.wrong(now, place, Some(LoginNameDigest::of(&name)), whose));
@@ -307,7 +308,7 @@ impl FileAuthenticator {
             .acquire()
             .await
             .map_err(|_| AuthDenial::Missing)?;
-        // Others may have failed or proven the same while this one waited for its turn.
+        // Meanwhile other requests may have failed, or verified the same credentials.
         let now = self.clock.now();
         if let Some(known) = self.proven(now, caller, known.as_ref(), &mut fresh)? {
             return Ok(known);
@@ -327,8 +328,9 @@ impl FileAuthenticator {
         }
     }
 
-    /// Lets in who has proven itself from there before; others may have to wait. `fresh` is set
-    /// where a caller without failures tries a name that has to wait.
+    /// Admits a user who was verified from this address before; others may have to
+    /// wait. `fresh` is set where a caller without failures tries a name that must
+    /// wait.
     fn proven(
         &self,
         now: Now,
@@ -341,12 +343,12 @@ impl FileAuthenticator {
         if let Some(known) = known
             && proven
         {
-            // The name stays as it is: somebody else may be guessing its password.
+            // Do not clear the name: another client may be guessing its password.
             self.limiter().clear_source(place);
             return Ok(Some(known.clone()));
         }
         match self.wait(now, place, Some(name)) {
-            // Its try was counted before it waited for its turn.
+            // Its attempt was counted before it waited for the check.
             Err(_) if *fresh => Ok(None),
             Err(_) if self.limiter().admits_new_source(now.tick, place, name) => {
                 *fresh = true;
@@ -399,7 +401,7 @@ impl FileAuthenticator {
     }
 }
 
-/// The user whose hash an unknown name is checked against.
+/// The user against whose hash an unknown name is checked.
 fn decoy_user<'a>(users: &'a [UserFileEntry], name: &str) -> Option<&'a UserFileEntry> {
     let digest = digest(&SHA256, name.as_bytes());
     let (first, _) = digest.as_ref().split_first_chunk::<8>()?;
@@ -408,7 +410,8 @@ fn decoy_user<'a>(users: &'a [UserFileEntry], name: &str) -> Option<&'a UserFile
     users.get(usize::try_from(at).ok()?)
 }
 
-/// That these credentials were right for this line of the file, from there.
+/// The digest that remembers: these credentials were right for this line of the file,
+/// from this address.
 fn proof(user: &str, password: &str, hash: &str, place: LoginSource) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     for part in [user.as_bytes(), password.as_bytes(), hash.as_bytes()] {
@@ -421,8 +424,8 @@ fn proof(user: &str, password: &str, hash: &str, place: LoginSource) -> [u8; 32]
     proof
 }
 
-/// Credentials from `Authorization`, or from the header that clients of OpenStack
-/// carry their tokens in.
+/// Credentials from `Authorization`, or from the header in which clients of OpenStack
+/// send their tokens.
 fn credentials_from_headers(headers: &HeaderMap) -> Option<PresentedCredentials> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let authorization = text(AUTHORIZATION.as_str()).and_then(parse_authorization);

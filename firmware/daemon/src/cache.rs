@@ -1,13 +1,14 @@
-//! The image cache: images by their digest, filled from their sources, checked, and
-//! read while that goes on.
+//! The image cache: images by their digest, filled from their sources, verified, and
+//! readable while they are being filled.
 //!
-//! What is right and whom to ask says `trivet-images`; here are the files, the
-//! connections and the threads. In the cache's directory an image has up to four
-//! files, named by its key: `.json` (what it is and where it comes from), `.part`
-//! (what has come so far) or `.whole` (all of it), and `.chunks` (its chunk list, see
-//! `trivet-chunks`). None of them is believed after a restart: every byte is hashed
-//! again before it leaves, and readers follow that as they follow a fill. A packed image
-//! has a `.disk` beside it, which names the disk that was in it (see `unpacking`).
+//! The crate `trivet-images` decides which bytes are correct and which source to
+//! request; this module has the files, the connections and the threads. In the cache's
+//! directory an image has up to four files, named by its key: `.json` (its description
+//! and its sources), `.part` (the bytes received so far) or `.whole` (the complete
+//! image), and `.chunks` (its chunk list, see `trivet-chunks`). None of them is trusted
+//! after a restart: every byte is hashed again before it is sent, and readers follow
+//! that as they follow a fill. A packed image also has a `.disk` file, which names the
+//! disk image that was unpacked from it (see `unpacking`).
 
 mod checking;
 mod checksum_files;
@@ -43,19 +44,19 @@ pub(crate) use origin::Origin;
 use unpacking::UnpackJob;
 pub(crate) use uploading::{ImageUploadError, ImageUploadRange};
 
-/// How long a fill that failed rests, unless told otherwise.
+/// Default delay before a failed fill is retried.
 pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// How often to look whether images may come now.
+/// How often to check whether the fill window is open.
 const WINDOW_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The most images that are in the cache or on their way into it.
+/// The most images in the cache, including those being fetched.
 const ENTRIES_MAX: usize = 4096;
 
-/// Hears what becomes of images.
+/// Receives status reports of images.
 pub(crate) type NewsSink = Box<dyn Fn(ImageStatus) + Send + Sync>;
 
-/// The cache; clones are the same one.
+/// The cache; clones share one instance.
 #[derive(Clone)]
 pub(crate) struct ImageCache(Arc<ImageCacheInner>);
 
@@ -64,40 +65,40 @@ struct ImageCacheInner {
     slots: Mutex<BTreeMap<String, CacheSlot>>,
     options: ImageCacheOptions,
     rate_limiter: Option<Mutex<ImageRateLimiter>>,
-    /// Keys of what stays whatever comes.
+    /// Keys of images that are never evicted.
     pinned: Mutex<BTreeSet<String>>,
     news: NewsSink,
-    /// What was last told of each image that is here.
+    /// The last status that was reported for each image in the cache.
     last_reported: Mutex<BTreeMap<String, ImageStatus>>,
-    /// Disks on their way out of packed images, by the keys of those. Where more than one
-    /// is locked, this comes first, then `slots`, then `links`.
+    /// Running unpack jobs, by the keys of the packed images. Lock order: this first,
+    /// then `slots`, then `derived_images`.
     unpack_jobs: Mutex<BTreeMap<String, UnpackJob>>,
-    /// Disks that were in packed images, by the keys of those.
+    /// Unpacked disks, by the keys of the packed images.
     derived_images: Mutex<BTreeMap<String, DerivedImage>>,
-    /// Images whose disk was being taken out when we were stopped.
+    /// Packed images whose unpacking was interrupted when the box stopped.
     interrupted: Vec<String>,
 }
 
-/// How images are fetched, by the settings.
+/// How images are fetched, from the settings.
 #[derive(Clone)]
 pub(crate) struct ImageCacheOptions {
     pub(crate) origin: Origin,
-    /// How fast all fills together may be.
+    /// Rate limit of all fills together.
     pub(crate) bytes_per_s: Option<u64>,
-    /// When images come that nobody reads.
+    /// When images are fetched that have no reader.
     pub(crate) window: Option<ImageFillWindow>,
-    /// How often all that is whole is read through.
+    /// How often all complete images are verified.
     pub(crate) scrub: Option<Duration>,
-    /// How much the cache may hold, and what stays free for the store.
+    /// Size limit of the cache, and the space that stays free for the store.
     pub(crate) quota_bytes: Option<u64>,
     pub(crate) reserve_bytes: u64,
-    /// How long a fill that failed is not begun anew: its readers hear why meanwhile.
+    /// How long a failed fill is not retried. Meanwhile its readers receive the reason.
     pub(crate) retry_delay: Duration,
     pub(crate) clock: DaemonClock,
 }
 
 impl ImageCacheOptions {
-    /// Without TLS, limits or hours.
+    /// Without TLS, rate limit or fill window.
     pub(crate) fn plain(clock: DaemonClock) -> Self {
         Self {
             origin: Origin::default(),
@@ -117,12 +118,13 @@ struct CacheSlot {
     spec: ImageSpec,
     entry: Arc<CacheEntry>,
     state: CacheSlotState,
-    /// When somebody last asked for it.
+    /// When the image was last requested.
     used_at_ms: u64,
 }
 
-/// Who wants an image. What was given up rests before a reader makes it be tried
-/// again; who gives an order may have mended what was the matter.
+/// What started a fill. After a failure, a reader starts a retry only after the retry
+/// delay; an order starts one at once, because the operator may have repaired the
+/// cause.
 #[derive(Clone, Copy)]
 enum FillTrigger {
     Read,
@@ -130,40 +132,41 @@ enum FillTrigger {
 }
 
 enum CacheSlotState {
-    /// On disk since before we started; nobody has looked at it yet.
+    /// On disk since before the start, and not verified yet.
     Unverified(Box<ImageMetadata>),
-    /// A task fills or checks it.
+    /// A task fills or verifies it.
     Busy,
-    /// Somebody uploads it.
+    /// An upload is running.
     Uploading,
-    /// Its first bytes are here and were checked; an upload goes on with them. What
-    /// its readers hear.
+    /// Its first bytes are stored and verified; an upload can continue after them. The
+    /// text is the error that readers receive.
     Partial(PartialImage, String),
-    /// All of it is here and right.
+    /// Complete and verified.
     Whole,
-    /// It was given up, and when it may be tried again.
+    /// The fill failed; it may be retried at this time.
     Failed(Instant),
 }
 
-/// How much of an image is here, and how large it is if that is known.
+/// How many bytes of an image are stored, and its size if known.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 struct PartialImage {
     have: u64,
     size: Option<u64>,
 }
 
-/// What a task leaves behind.
+/// The result of a task.
 enum FillOutcome {
-    /// All of the image.
+    /// The complete image.
     Whole,
-    /// Bytes that an upload goes on with, and why they are not all.
+    /// Verified bytes after which an upload can continue, and why the rest is missing.
     Partial(PartialImage, String),
-    /// Nothing, or what the next fill goes on with.
+    /// No usable image; with `keeps_files` the next fill continues with the stored
+    /// bytes.
     Failed { why: String, keeps_files: bool },
 }
 
 impl ImageCache {
-    /// The cache in this directory, with what is in it.
+    /// Opens the cache in this directory with its present content.
     pub(crate) fn open(
         root: &Path,
         ways: ImageCacheOptions,
@@ -208,8 +211,8 @@ impl ImageCache {
         })))
     }
 
-    /// Looks after all that lies in the cache since before we started: what is whole
-    /// is checked and what is not is gone on with, one after the other.
+    /// Processes all images that were stored before the start, one after the other:
+    /// complete ones are verified, partial ones are continued.
     pub(crate) async fn resume_all(&self) {
         for key in &self.0.interrupted {
             let wanted = self.slots().get(key).map(|slot| slot.spec.clone());
@@ -231,8 +234,8 @@ impl ImageCache {
         }
     }
 
-    /// Reads all that is whole through, for ever: bytes that have changed on the disk
-    /// are fetched again.
+    /// Verifies all complete images in an endless loop: bytes that have changed on the
+    /// disk are fetched again.
     pub(crate) async fn scrub(&self) {
         let Some(every) = self.0.options.scrub else {
             return;
@@ -246,8 +249,8 @@ impl ImageCache {
         }
     }
 
-    /// Reads an image through at once, because an agent doubts it, and brings in what
-    /// is wrong or lacking. How it ended is told even where nothing was wrong.
+    /// Verifies an image at once, because an agent reported a checksum error, and
+    /// fetches wrong or missing chunks. Reports the result even if nothing was wrong.
     pub(crate) async fn reverify(&self, wanted: &ImageSpec) {
         if let Some(key) = self.read_key(wanted) {
             self.scrub_one(&key, ScrubPace::Immediate).await;
@@ -255,7 +258,7 @@ impl ImageCache {
         self.ensure(wanted).await;
     }
 
-    /// Brings an image in when there is time for it.
+    /// Fetches an image when the fill window is open.
     pub(crate) fn fill(&self, wanted: &ImageSpec) -> Result<(), String> {
         let mut reader = self.reader_for(wanted, FillTrigger::Order)?.uncounted();
         let (cache, wanted) = (self.clone(), wanted.clone());
@@ -267,8 +270,8 @@ impl ImageCache {
         Ok(())
     }
 
-    /// Brings an image in for somebody who cannot read it before it is whole, so that
-    /// it counts as read meanwhile. How it ended is told even where it was here.
+    /// Fetches an image for a user that needs the complete image, so that it counts as
+    /// read meanwhile. Reports the result even if the image was already stored.
     pub(crate) async fn ensure(&self, wanted: &ImageSpec) {
         let went = match self.reader_for(wanted, FillTrigger::Order) {
             Ok(mut reader) => reader.finished().await,
@@ -287,15 +290,15 @@ impl ImageCache {
         let Some(kept) = entry::read_metadata(&self.0.root, key) else {
             return;
         };
-        // A disk that cannot be read has lost the image as well.
+        // If the disk cannot be read, the image is lost as well.
         let right = checking::scrub(self, key, file, &kept, how).await;
         if !matches!(right, Ok(true)) {
             self.invalidate(key);
         }
     }
 
-    /// What lies there is not what it was: it is checked and mended, and who reads it is
-    /// cut off.
+    /// The stored bytes are wrong: they are verified and repaired, and current readers
+    /// are disconnected.
     fn invalidate(&self, key: &str) {
         let Some(kept) = entry::read_metadata(&self.0.root, key) else {
             return;
@@ -313,9 +316,9 @@ impl ImageCache {
         }
     }
 
-    /// Opens an image for reading; the fill begins if nobody has begun it. Who opens a
-    /// packed image reads the disk that is in it, once that was taken out. An error is a
-    /// sentence for people.
+    /// Opens an image for reading, and starts the fill if it is not running. The reader
+    /// of a packed image reads the disk in it, once that has been unpacked. An error is
+    /// a sentence for the operator.
     pub(crate) fn reader(&self, wanted: &ImageSpec) -> Result<ImageReader, String> {
         self.reader_for(wanted, FillTrigger::Read)
     }
@@ -328,7 +331,7 @@ impl ImageCache {
         }
     }
 
-    /// Opens an image as it comes from its source.
+    /// Opens an image as its source sends it, without unpacking.
     fn plain_reader(&self, wanted: &ImageSpec, asked: FillTrigger) -> Result<ImageReader, String> {
         let key = wanted.key().to_string();
         let mut slots = self.slots();
@@ -345,7 +348,7 @@ impl ImageCache {
             };
             slots.insert(key.clone(), slot);
         }
-        let slot = slots.get_mut(&key).ok_or("the cache lost its place")?;
+        let slot = slots.get_mut(&key).ok_or("the image was removed")?;
         if let (CacheSlotState::Failed(until), FillTrigger::Order) = (&mut slot.state, asked) {
             *until = Instant::now();
         }
@@ -360,7 +363,7 @@ impl ImageCache {
         Ok(ImageReader::new(Arc::clone(&slot.entry)))
     }
 
-    /// The chunk list of an image that is whole.
+    /// The chunk list of a complete image.
     pub(crate) async fn chunk_list(&self, wanted: &ImageSpec) -> Option<Vec<u8>> {
         let key = self.read_key(wanted)?;
         let is_whole = |slot: &CacheSlot| matches!(slot.state, CacheSlotState::Whole);
@@ -370,7 +373,7 @@ impl ImageCache {
         tokio::fs::read(self.path(&key, "chunks")).await.ok()
     }
 
-    /// Removes an image. Who reads it now reads on; nobody finds it any more.
+    /// Removes an image. Current readers can read on; new ones do not find it.
     pub(crate) fn drop_image(&self, key: ImageKey) {
         let key = key.to_string();
         self.last_reported().remove(&key);
@@ -383,7 +386,7 @@ impl ImageCache {
         if let Some(slot) = slots.remove(key)
             && let CacheSlotState::Busy | CacheSlotState::Uploading = slot.state
         {
-            // The task that is at work on it finds its place gone and ends.
+            // The task that fills it finds its slot gone and ends.
             slot.entry.fail("it was removed");
         }
         self.remove_files(key);
@@ -391,18 +394,18 @@ impl ImageCache {
 
     fn remove_files(&self, key: &str) {
         for end in ["json", "part", "whole", "chunks"] {
-            // What cannot be removed now is found again at the next start.
+            // A file that cannot be removed now is removed after the next start.
             let _ = std::fs::remove_file(self.path(key, end));
         }
     }
 
     fn new_entry(&self, key: &str) -> Result<CacheEntry, String> {
         CacheEntry::create(&self.0.root, key)
-            .map_err(|error| format!("the cache cannot make a file: {error}"))
+            .map_err(|error| format!("the cache cannot create a file: {error}"))
     }
 
-    /// An image that failed is tried again after its rest, from where it can be had
-    /// by now.
+    /// Retries a failed image after the retry delay, with the sources that are known by
+    /// now.
     fn retry_if_due(
         &self,
         key: &str,
@@ -412,7 +415,7 @@ impl ImageCache {
         let other = slot.spec.format != wanted.format;
         let again = match slot.state {
             CacheSlotState::Failed(until) => other || until <= Instant::now(),
-            // What its bytes are said to be is checked with them.
+            // The declared format is verified together with the bytes.
             CacheSlotState::Whole => other,
             CacheSlotState::Partial(..) => true,
             _ => false,
@@ -427,7 +430,7 @@ impl ImageCache {
         kept.spec = wanted.clone();
         if other && kept.whole {
             let written = kept.write(&self.0.root);
-            written.map_err(|error| format!("the cache cannot keep its record: {error}"))?;
+            written.map_err(|error| format!("the cache cannot write its record: {error}"))?;
         }
         let entry = CacheEntry::open(&self.0.root, key, kept.whole);
         slot.entry = Arc::new(entry.map_err(|error| error.to_string())?);
@@ -447,7 +450,7 @@ impl ImageCache {
         }
     }
 
-    /// Cuts off everybody who reads the image and gives it a new, empty file.
+    /// Disconnects all readers of the image and gives it a new, empty file.
     fn replace(
         &self,
         key: &str,
@@ -465,7 +468,7 @@ impl ImageCache {
         Ok(fresh)
     }
 
-    /// Whether this is still what lies in the image's place.
+    /// Whether this entry is still the one in the image's slot.
     fn is_current(&self, key: &str, entry: &Arc<CacheEntry>) -> bool {
         let slots = self.slots();
         slots
@@ -473,7 +476,7 @@ impl ImageCache {
             .is_some_and(|slot| Arc::ptr_eq(&slot.entry, entry))
     }
 
-    /// A task is done with its image. Whether that was not removed meanwhile.
+    /// Records the result of a task. False if the image was removed meanwhile.
     fn finish_task(&self, key: &str, entry: &Arc<CacheEntry>, left: FillOutcome) -> bool {
         let mut slots = self.slots();
         let Some(slot) = slots.get_mut(key) else {
@@ -496,7 +499,8 @@ impl ImageCache {
                 why,
                 keeps_files: keeps,
             } => {
-                // What is no beginning of the image is not gone on with either.
+                // Bytes that are not a correct beginning of the image are not
+                // continued.
                 if !keeps {
                     self.remove_files(key);
                 }
@@ -512,7 +516,7 @@ impl ImageCache {
         self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many bytes have come: waits as long as the pace wants.
+    /// Waits as long as the rate limit requires after this many bytes.
     async fn throttle(&self, bytes: u64) {
         let Some(pace) = &self.0.rate_limiter else {
             return;
@@ -527,7 +531,7 @@ impl ImageCache {
         }
     }
 
-    /// Waits for the hours when images may come that nobody reads.
+    /// Waits for the window in which images without readers may be fetched.
     async fn wait_for_window(&self, key: &str, entry: &CacheEntry) {
         let Some(window) = self.0.options.window else {
             return;
@@ -537,7 +541,7 @@ impl ImageCache {
             if wait_ms == 0 {
                 return;
             }
-            // The clock may be set meanwhile, and somebody may come to read.
+            // Meanwhile the clock may be set, or a reader may open the image.
             let wait = Duration::from_millis(wait_ms).min(WINDOW_POLL_INTERVAL);
             tokio::time::sleep(wait).await;
         }
@@ -548,7 +552,7 @@ impl ImageCache {
     }
 }
 
-/// The key of a file of the cache, by its name.
+/// The key and the suffix in the name of a cache file.
 fn key_of(name: &str) -> Option<(ImageKey, &str)> {
     let (key, end) = name.split_once('.')?;
     Some((ImageKey::parse(key)?, end))

@@ -1,5 +1,5 @@
-//! What is wrong with the settings on this machine: files, loaders, interfaces, addresses and
-//! ports. `trivet check` prints it, and `trivet serve` warns of the same.
+//! Checks the settings against this machine: files, loaders, interfaces, addresses and
+//! ports. `trivet check` prints the result, and `trivet serve` logs the same warnings.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -12,16 +12,16 @@ use trivet_model::BoxFault;
 use crate::auth::{unusable_tokens, unusable_users};
 use crate::serve;
 
-/// What `trivet check` found.
+/// The result of `trivet check`.
 #[derive(Debug, Default)]
 pub(crate) struct SettingsCheckReport {
     /// The box would not work: `trivet check` fails.
     pub(crate) errors: Vec<String>,
-    /// The box serves, but something will be missed.
+    /// The box works, but without some function.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Looks at the settings, and unless `offline` at this machine.
+/// Checks the settings and, unless `offline`, this machine.
 pub(crate) fn check(settings: &Settings, offline: bool) -> SettingsCheckReport {
     let mut report = SettingsCheckReport::default();
     let errors = loopback_addresses(settings);
@@ -63,7 +63,7 @@ pub(crate) fn check(settings: &Settings, offline: bool) -> SettingsCheckReport {
         report.errors.push(format!("{error:#}"));
     }
     for (line, in_use) in ports_in_use(settings) {
-        // A box that runs with these settings holds its own ports.
+        // A running box with these settings holds these ports itself.
         if in_use {
             report.warnings.push(line);
         } else {
@@ -73,12 +73,12 @@ pub(crate) fn check(settings: &Settings, offline: bool) -> SettingsCheckReport {
     report
 }
 
-/// Why `box.data` cannot be used, or made at the first start, and whether only this user may not.
-/// Nothing is written.
+/// Why `box.data` cannot be used, or created at the first start, and whether only the
+/// permissions of this user prevent it. Writes nothing.
 fn data_unusable(data: &Path) -> Option<(String, bool)> {
     let mut above = data.ancestors();
     let here = above.find(|path| fs::symlink_metadata(path).is_ok());
-    // A relative path ends with the directory of the process.
+    // The parent of a relative path is the working directory.
     let here = here.unwrap_or(Path::new("."));
     let usable = fs::metadata(here).and_then(|facts| {
         if !facts.is_dir() {
@@ -90,7 +90,7 @@ fn data_unusable(data: &Path) -> Option<(String, bool)> {
     let forbidden = error.kind() == std::io::ErrorKind::PermissionDenied;
     let data = data.display();
     let hint = if forbidden {
-        "; this user may not write there, `trivet serve` must run as one who may"
+        "; this user may not write there, `trivet serve` must run as a user who may"
     } else {
         ""
     };
@@ -98,7 +98,8 @@ fn data_unusable(data: &Path) -> Option<(String, bool)> {
     Some((line, forbidden))
 }
 
-/// Services whose section is missing. A box without an API and a page cannot be used.
+/// Services whose section is missing. A box without an API and a web page cannot be
+/// used.
 pub(crate) fn services_off(settings: &Settings) -> Vec<String> {
     let mut lines = Vec::new();
     let mut off = |has: bool, section: &str, what: &str| {
@@ -128,12 +129,12 @@ pub(crate) fn services_off(settings: &Settings) -> Vec<String> {
     lines
 }
 
-/// Whether no node could boot an agent of the box.
+/// Whether the settings give nodes no agent to boot.
 pub(crate) fn agent_missing(settings: &Settings) -> bool {
     settings.boot.ramdisk.is_none() && !settings.boot.agent_elsewhere && settings.api.is_some()
 }
 
-/// Kernel and ramdisk that the settings name and that cannot be read.
+/// Kernel and ramdisk files in the settings that cannot be read.
 pub(crate) fn agent_files_missing(settings: &Settings) -> Vec<BoxFault> {
     let pair = settings.boot.ramdisk.iter();
     let files = pair.flat_map(|pair| [&pair.kernel, &pair.ramdisk]);
@@ -146,14 +147,14 @@ pub(crate) fn agent_files_missing(settings: &Settings) -> Vec<BoxFault> {
     missing.collect()
 }
 
-/// Tokens of programs that others on a network can read.
+/// API tokens that are sent over unencrypted HTTP on a network.
 pub(crate) fn plain_tokens(settings: &Settings) -> Option<BoxFault> {
     let address = trivet_config::plain_tokens(settings)?;
     Some(BoxFault::PlainTokens { address })
 }
 
-/// Addresses that nodes are told and cannot reach: those of the loopback interface, where
-/// DHCP answers machines elsewhere.
+/// Loopback addresses that the box would give to nodes although DHCP serves other
+/// machines, which cannot reach them.
 pub(crate) fn loopback_addresses(settings: &Settings) -> Vec<BoxFault> {
     let answers = |dhcp: &trivet_config::DhcpSettings| {
         let at_home = match &dhcp.source {
@@ -209,7 +210,7 @@ fn sends_replies(mode: DhcpMode) -> bool {
     mode != DhcpMode::Listen
 }
 
-/// Interfaces of the settings that are not there or have no address.
+/// Interfaces in the settings that do not exist or have no address.
 pub(crate) fn interfaces_missing(settings: &Settings, here: &[EthernetInterface]) -> Vec<BoxFault> {
     let missing = settings.dhcp.iter().filter_map(|dhcp| {
         let DhcpSource::Interface(name) = &dhcp.source else {
@@ -222,12 +223,12 @@ pub(crate) fn interfaces_missing(settings: &Settings, here: &[EthernetInterface]
     missing.collect()
 }
 
-/// What comes with interfaces that cannot be used yet.
+/// Interfaces in the settings that cannot be used yet.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct AwaitedInterfaces {
-    /// The box's own addresses there, as far as the settings name them.
+    /// The box's own addresses on them, as far as the settings name them.
     pub(crate) addresses: Vec<IpAddr>,
-    /// There is such an interface.
+    /// Whether there is at least one such interface.
     pub(crate) any: bool,
 }
 
@@ -247,7 +248,7 @@ pub(crate) fn awaited(settings: &Settings, here: &[EthernetInterface]) -> Awaite
     }
 }
 
-/// What an interface lacks to be used as the settings say.
+/// Why the interface cannot be used as the settings require.
 pub(crate) fn unusable_reason(
     dhcp: &trivet_config::DhcpSettings,
     interface: Option<&EthernetInterface>,
@@ -267,7 +268,8 @@ pub(crate) fn unusable_reason(
     }
 }
 
-/// Files of users, tokens and the operator that cannot be read, and the store's size.
+/// User, token and operator files that cannot be read, and a mismatch of the store's
+/// size.
 pub(crate) fn unreadable(settings: &Settings) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(path) = &settings.boot.files
@@ -294,12 +296,12 @@ pub(crate) fn unreadable(settings: &Settings) -> Vec<String> {
     lines
 }
 
-/// A store keeps the size it was made with.
+/// A store keeps the size it was created with.
 fn other_size(store: &Path, wanted_mib: u32) -> Option<String> {
     let bytes = fs::metadata(store).ok()?.len();
     (bytes != u64::from(wanted_mib) << 20).then(|| {
         format!(
-            "box.store_mib: {wanted_mib} MiB are asked for, but {} was made with {} MiB and \
+            "box.store_mib: the settings say {wanted_mib} MiB, but {} was created with {} MiB and \
              keeps its size",
             store.display(),
             bytes >> 20
@@ -307,8 +309,8 @@ fn other_size(store: &Path, wanted_mib: u32) -> Option<String> {
     })
 }
 
-/// Addresses of the settings that cannot be listened on now. A box that runs already holds
-/// its own.
+/// Addresses in the settings that cannot be listened on now. A running box holds its
+/// own ports.
 fn ports_in_use(settings: &Settings) -> Vec<(String, bool)> {
     let mut lines = Vec::new();
     let api = settings.api.iter().map(|api| ("api.listen", &api.listen));
@@ -545,7 +547,7 @@ mod tests {
         fs::File::create(&store).unwrap().set_len(4 << 20).unwrap();
         assert_eq!(other_size(&store, 4), None);
         let said = other_size(&store, 8).unwrap();
-        assert!(said.contains("8 MiB are asked for"), "{said}");
+        assert!(said.contains("the settings say 8 MiB"), "{said}");
         assert!(said.contains("made with 4 MiB"), "{said}");
     }
 }

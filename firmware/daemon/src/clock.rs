@@ -1,4 +1,4 @@
-//! The clocks and the randomness of the box. The only file that reads them.
+//! The clocks and the random number source of the box. The only file that reads them.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -33,14 +33,14 @@ impl DaemonClock {
 }
 
 impl DaemonClock {
-    /// Microseconds of the monotonic clock, for round trips.
+    /// Microseconds of the monotonic clock, for round-trip times.
     #[expect(clippy::disallowed_methods, reason = "the shell reads clocks here")]
     pub(crate) fn us(&self) -> u64 {
         Instant::now().duration_since(self.started).as_micros() as u64
     }
 }
 
-/// The operating system's randomness.
+/// The operating system's random numbers.
 #[derive(Debug)]
 pub(crate) struct DaemonEntropy(SystemRandom);
 

@@ -1,9 +1,9 @@
 //! The thread that owns the rack and the store.
 //!
-//! Doors send it inputs through a bounded queue; it takes what has come as one
-//! batch, makes the batch's changes durable with one flush, and only then lets
-//! the outputs out and shows the new snapshot. Inputs that come meanwhile wait
-//! for the next batch, so the busier the box, the more a flush carries.
+//! Listeners send it inputs through a bounded queue. It takes all waiting inputs as one
+//! batch, makes their changes durable with one flush, and only then emits the outputs
+//! and publishes the new snapshot. Inputs that arrive meanwhile wait for the next
+//! batch, so a busy box puts more changes into each flush.
 
 mod datagram_quota;
 mod size_check;
@@ -27,29 +27,29 @@ use crate::log;
 use datagram_quota::{DatagramPermit, DatagramQuotas};
 use trim::MemoryTrim;
 
-/// The most inputs that wait for the rack. A door that finds the queue full
-/// answers "later", or drops the datagram as a full wire would.
+/// Limit of the engine's input queue. When it is full, a listener replies "busy, retry"
+/// to a request and drops a datagram, as a full network link would.
 const INPUTS_WAITING_MAX: usize = 4096;
 
-/// The most inputs of one batch, so that no answer waits long for its flush.
+/// The most inputs of one batch, so that no reply waits long for its flush.
 const BATCH_INPUTS_MAX: usize = 256;
 
-/// How long the engine rests when nothing is due.
+/// How long the engine sleeps when no timer is due.
 const IDLE_MS_MAX: u64 = 1000;
 
-/// Between two tries to order a stop while the queue is full.
+/// The delay between two attempts to send the stop message while the queue is full.
 const STOP_GAP: Duration = Duration::from_millis(5);
 
 enum EngineMessage {
     Input(RackInput),
-    /// A datagram that anybody can send, and its place among those.
+    /// A datagram that any machine can send, and its permit in the quota for those.
     Datagram(RackInput, DatagramPermit),
     Order(PendingOrder),
     File(PendingFileRequest),
     Stop(oneshot::Sender<()>),
 }
 
-/// A handle to the engine, for doors.
+/// A handle to the engine, for the listeners.
 #[derive(Clone)]
 pub(crate) struct Engine {
     queue: SyncSender<EngineMessage>,
@@ -63,17 +63,17 @@ impl Engine {
         Arc::clone(&self.view.borrow())
     }
 
-    /// Wakes when there is a newer snapshot.
+    /// Notifies when there is a newer snapshot.
     pub(crate) fn watch(&self) -> watch::Receiver<Arc<RackView>> {
         self.view.clone()
     }
 
-    /// Gives the rack something; false when its queue is full.
+    /// Queues an input; false when the queue is full.
     pub(crate) fn try_send(&self, input: RackInput) -> bool {
         self.offer(input).is_ok()
     }
 
-    /// Gives the rack something, or gives it back when the queue is full.
+    /// Queues an input, or returns it when the queue is full.
     #[expect(clippy::result_large_err, reason = "it comes back to be offered again")]
     pub(crate) fn offer(&self, input: RackInput) -> Result<(), RackInput> {
         let message = match &input {
@@ -95,7 +95,7 @@ impl Engine {
         }
     }
 
-    /// Carries out an order; the answer comes when it is durable.
+    /// Executes an order; returns its reply once the change is durable.
     pub(crate) async fn order(
         &self,
         caller: Arc<ApiCaller>,
@@ -124,8 +124,8 @@ impl Engine {
             .unwrap_or_else(|_| Err(later("The box is stopping.")))
     }
 
-    /// Asks what to send for a path; none where there is no such file. An error means that
-    /// the engine has too much to do.
+    /// The content for a path, or none if there is no such file. An error means that
+    /// the engine's queue is full or that it is stopping.
     pub(crate) async fn file(
         &self,
         door: trivet_rack::FileServerProtocol,
@@ -145,7 +145,7 @@ impl Engine {
         answer.await.map_err(|_| EngineBusy)
     }
 
-    /// Ends the engine after the present batch. A full queue only delays that.
+    /// Stops the engine after the current batch. Waits while the queue is full.
     pub(crate) async fn stop(&self) {
         let (reply, answer) = oneshot::channel();
         let mut message = EngineMessage::Stop(reply);
@@ -161,27 +161,27 @@ impl Engine {
 #[derive(Debug)]
 pub(crate) struct EngineBusy;
 
-/// Carries outputs that are not answers to a door's question.
+/// Receives the outputs that are not replies to a listener's request.
 pub(crate) type OutputSink = Box<dyn FnMut(RackOutput) + Send>;
 
-/// Why the engine ended by itself.
+/// Why the engine ended without a stop message.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EngineError {
     #[error(
-        "the store failed; nothing was acknowledged after that, and a restart recovers all that was"
+        "the store failed; no later change was acknowledged. Restart to recover all earlier ones"
     )]
     Store(#[source] CommitError),
     #[error("the records on flash cannot be read")]
     Records(#[source] trivet_store::RecordError),
     #[error(
-        "the engine broke, which is a defect of this program; a restart recovers all that was \
+        "the engine panicked, which is a bug in this program; a restart recovers all that was \
          acknowledged"
     )]
     Panicked,
 }
 
-/// An order that waits for its answer. The order is kept in case its batch has
-/// to be taken back.
+/// An order that waits for its reply. The order is kept in case its batch has to be
+/// rolled back and retried.
 struct PendingOrder {
     caller: Arc<ApiCaller>,
     order: RackOrder,
@@ -197,8 +197,8 @@ impl PendingOrder {
     }
 }
 
-/// The rack notes who asked for what; what the rack did not see, or had to take
-/// back, goes to the log from here.
+/// The rack records who sent each order. Refusals of orders that the rack did not see,
+/// or had to roll back, are logged here.
 pub(crate) fn log_refusal(caller: &Arc<ApiCaller>, order: &RackOrder, refusal: &OrderRefusal) {
     if let Some(word) = order.word() {
         let kind = NoteKind::OrderReceived {
@@ -210,7 +210,7 @@ pub(crate) fn log_refusal(caller: &Arc<ApiCaller>, order: &RackOrder, refusal: &
     }
 }
 
-/// Who asks for a file, where, and waits for the answer.
+/// A file request that waits for its reply, with the client and the listener.
 struct PendingFileRequest {
     listener: trivet_rack::FileServerProtocol,
     peer: std::net::IpAddr,
@@ -218,7 +218,7 @@ struct PendingFileRequest {
     reply: oneshot::Sender<Option<FileGrant>>,
 }
 
-/// What the store refused, and those who wait for it.
+/// A batch that the store refused, and the orders and requests that wait for it.
 struct RefusedBatch {
     error: CommitError,
     messages: Vec<EngineMessage>,
@@ -234,15 +234,16 @@ struct EngineThread {
     view: watch::Sender<Arc<RackView>>,
     tickets: u64,
     orders: BTreeMap<u64, PendingOrder>,
-    /// Orders of earlier batches whose answer the rack owes still. What they asked
-    /// for may have been said to a BMC, so they are never given again.
+    /// Orders of earlier batches whose reply the rack has deferred. They may already
+    /// have caused a BMC request, so they are never executed twice.
     deferred: BTreeMap<u64, OrderReplySender>,
     files: BTreeMap<u64, PendingFileRequest>,
     trim: MemoryTrim,
     stopping: Option<oneshot::Sender<()>>,
 }
 
-/// Starts the engine. The second value tells why it ended, if not by order.
+/// Starts the engine. The second value resolves with the reason if the engine ends
+/// without a stop message.
 pub(crate) fn start(
     clock: DaemonClock,
     settings: Settings,
@@ -322,16 +323,17 @@ impl EngineThread {
         Ok(())
     }
 
-    /// Every node re-derives its orders from its record.
+    /// Lets every node derive its outputs from its record.
     fn begin(&mut self) -> Result<(), EngineError> {
         match self.attempt(vec![EngineMessage::Input(RackInput::Started)])? {
             None => Ok(()),
-            // No room even for what follows from a start: nothing may leave then.
+            // The store is too full even for the changes of a start, so no output may
+            // be emitted.
             Some(refused) => Err(EngineError::Store(refused.error)),
         }
     }
 
-    /// All that has come, or a tick when something is due.
+    /// All waiting inputs, or a tick when a timer is due.
     fn next_batch(&mut self) -> Vec<EngineMessage> {
         let rest_ms = match self.rack.deadline() {
             Some(deadline) => deadline.since_ms(self.clock.now().tick).min(IDLE_MS_MAX),
@@ -341,7 +343,7 @@ impl EngineThread {
         match self.inputs.recv_timeout(Duration::from_millis(rest_ms)) {
             Ok(message) => batch.push(message),
             Err(RecvTimeoutError::Timeout) => {}
-            // Nobody is left who could tell or ask anything.
+            // All handles were dropped, so no further input can arrive.
             Err(RecvTimeoutError::Disconnected) => self.stopping = Some(oneshot::channel().0),
         }
         while batch.len() < BATCH_INPUTS_MAX
@@ -359,8 +361,8 @@ impl EngineThread {
         batch
     }
 
-    /// Carries out a batch. If the store refuses it, nothing has left the box, and
-    /// the rack is ahead of flash: the caller must take the batch back.
+    /// Executes a batch. If the store refuses it, no output has been emitted, and the
+    /// rack is ahead of flash: the caller must roll the batch back.
     fn attempt(&mut self, batch: Vec<EngineMessage>) -> Result<Option<RefusedBatch>, EngineError> {
         if batch.is_empty() {
             return Ok(None);
@@ -440,11 +442,11 @@ impl EngineThread {
         }
     }
 
-    /// The store refused a batch, so nothing of it happened: the rack goes back to
-    /// what flash holds. Then each who asked gets a batch of his own, so that only
-    /// those are refused whom the store refuses. Datagrams and answers of agents
-    /// are lost as in a restart, and asked for again as after one. Where one of these was
-    /// to blame that must not go on for ever: the node's job ends.
+    /// The store refused a batch, so none of its changes took effect: the rack is
+    /// reloaded from flash. Then each order is retried in a batch of its own, so that
+    /// only those orders fail that the store refuses. Datagrams and replies of agents
+    /// are lost as in a restart, and repeated as after one. If one of these caused the
+    /// refusal, it would do so again and again: therefore the node's job fails.
     fn retry_separately(&mut self, refused: RefusedBatch) -> Result<(), EngineError> {
         log::line(&format!("trivet: store: {}", refused.error));
         self.rebuild_rack()?;
@@ -453,7 +455,7 @@ impl EngineThread {
             _ => None,
         };
         for message in refused.messages {
-            // What an agent says of its own accord it says again and again.
+            // Agents repeat their heartbeats, so those need no retry.
             let agents =
                 matches!(&message, EngineMessage::Order(asked) if asked.order.word().is_none());
             if let Some(refused) = self.attempt(vec![message])? {
@@ -475,12 +477,13 @@ impl EngineThread {
         let view = Arc::clone(&self.view.borrow());
         for reply in std::mem::take(&mut self.deferred).into_values() {
             let sentence =
-                "The box had to restart its engine; whether this was carried out is not known.";
+                "The box had to restart its engine; whether this request was executed is unknown.";
             let _ = reply.send(Err(OrderRefusal::new(RefusalKind::Failed, sentence)));
         }
         self.rack = rack(&self.settings, &mut self.store)?;
         self.begin()?;
-        // Files outlive this; who has which is not on flash.
+        // The log files survive the reload; the list of which node has which is not on
+        // flash.
         let kept = view.nodes.iter().map(|(node, view)| RackInput::Logs {
             node: *node,
             bundles: view.live.logs.clone(),

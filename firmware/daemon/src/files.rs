@@ -1,5 +1,5 @@
-//! Files that were granted: opened, and never outside their directory unless the settings name
-//! the file itself.
+//! Opens granted files, and none outside their directory unless the settings name the
+//! file itself.
 
 use std::fs::File;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(crate) enum OpenedFileContent {
     File(Arc<File>),
 }
 
-/// Opens what was granted; none where no candidate is a file in its directory.
+/// Opens a granted file; none if no candidate is a file in its directory.
 pub(crate) async fn open(grant: FileGrant) -> Option<OpenedFile> {
     match grant {
         FileGrant::Bytes(bytes) => Some(OpenedFile {
@@ -41,8 +41,9 @@ pub(crate) async fn open(grant: FileGrant) -> Option<OpenedFile> {
     }
 }
 
-/// Opens a file that the settings name, where its links lead now. Of the data directory only
-/// images are served, as the check at the start has it: a link may have changed since.
+/// Opens a file that the settings name, following its symbolic links as they are now.
+/// In the data directory only images are served, as the check at the start requires: a
+/// link may have changed since.
 fn open_named(file: &Path, data: Option<&Path>) -> Option<OpenedFile> {
     let file = file.canonicalize().ok()?;
     if let Some(data) = data.and_then(|data| data.canonicalize().ok())
@@ -55,7 +56,7 @@ fn open_named(file: &Path, data: Option<&Path>) -> Option<OpenedFile> {
     open_below(&ConfinedFile { root, file })
 }
 
-/// Opens it beneath its directory, so that no link leads out of it.
+/// Opens it beneath its directory, so that no symbolic link leads out of it.
 fn open_below(below: &ConfinedFile) -> Option<OpenedFile> {
     let relative = below.file.strip_prefix(&below.root).ok()?;
     let file = open_beneath(&below.root, relative).ok()?;

@@ -12,14 +12,14 @@ use trivet_model::Digest;
 /// Bytes hashed at a time.
 const CHUNK_BYTES: usize = 1024 * 1024;
 
-/// Lists every file in the directory. One that cannot be listed is told of and
-/// left out: the others still serve.
+/// Lists every file in the directory. A file that cannot be listed is logged and left
+/// out; the others are served.
 pub(crate) fn catalogue(
     directory: &Path,
     mut tell: impl FnMut(String),
 ) -> anyhow::Result<ImageCatalogue> {
     crate::private::directory(directory)
-        .with_context(|| format!("{} cannot be made", directory.display()))?;
+        .with_context(|| format!("{} cannot be created", directory.display()))?;
     let root = directory.canonicalize()?;
     let mut catalogue = ImageCatalogue::default();
     for entry in fs::read_dir(directory)?.flatten() {
@@ -32,7 +32,7 @@ pub(crate) fn catalogue(
             .canonicalize()
             .is_ok_and(|file| file.starts_with(&root));
         if !inside {
-            // Nobody could download it: files are served from their directory only.
+            // It could not be downloaded: files are served from their directory only.
             tell(format!(
                 "image {name} is not served: it is a link out of {}",
                 root.display()
@@ -58,7 +58,7 @@ pub(crate) fn hash(path: &Path) -> std::io::Result<CatalogueImage> {
     hash_first(path, u64::MAX)
 }
 
-/// The same of the first `bytes` of a file.
+/// Size and SHA-256 of the first `bytes` of a file.
 pub(crate) fn hash_first(path: &Path, bytes: u64) -> std::io::Result<CatalogueImage> {
     let mut file = File::open(path)?.take(bytes);
     let (mut context, mut size) = (Context::new(&SHA256), 0);
@@ -86,7 +86,7 @@ mod tests {
     use crate::testbed::TestbedDirectory;
 
     #[test]
-    fn files_are_listed_with_their_digest_and_the_rest_is_told_of() {
+    fn files_are_listed_with_their_digest_and_the_rest_is_logged() {
         let scratch = TestbedDirectory::new();
         scratch.file("outside", b"secret");
         scratch.file("images/good.raw", b"abc");

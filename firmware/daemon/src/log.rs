@@ -1,8 +1,8 @@
-//! Lines for people, on standard error.
+//! Log lines on standard error.
 //!
-//! A thread of its own writes them: whoever reads them may be slow, stop reading
-//! or go away, and none of that may hold up or end the box. Lines that find the
-//! queue full are counted and left out.
+//! A separate thread writes them: the reader may be slow, stop reading or disconnect,
+//! and none of that may block or end the box. Lines are counted and dropped while the
+//! queue is full.
 
 pub(crate) mod throttle;
 
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// Lines that wait to be written.
+/// Limit of queued lines.
 const LINES_WAITING_MAX: usize = 1024;
 
-/// Longest line. Words of agents and BMCs stand in some of them.
+/// Longest line. Some lines contain text of agents and BMCs.
 const LINE_CHARS_MAX: usize = 2000;
 
-/// How long the end of the program waits for its last lines.
+/// How long the program waits at its end for the last lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 enum LogItem {
@@ -26,7 +26,7 @@ enum LogItem {
     Flush(SyncSender<()>),
 }
 
-/// A queue of lines and the thread behind it.
+/// A queue of lines and its writer thread.
 struct LogQueue {
     queue: SyncSender<LogItem>,
     dropped: &'static AtomicU64,
@@ -35,7 +35,7 @@ struct LogQueue {
 impl LogQueue {
     fn writing_to(out: impl Write + Send + 'static, left_out: &'static AtomicU64) -> Self {
         let (queue, items) = sync_channel(LINES_WAITING_MAX);
-        // Without a thread there are no lines, and the box still works.
+        // Without a thread no lines are written, and the box still works.
         let _ = std::thread::Builder::new()
             .name("lines".to_owned())
             .spawn(move || write(out, &items, left_out));
@@ -62,7 +62,7 @@ impl LogQueue {
 fn write(mut out: impl Write, items: &Receiver<LogItem>, left_out: &AtomicU64) {
     while let Ok(item) = items.recv() {
         match item {
-            // Nobody may be there to read it, which is no failure of the box.
+            // A closed standard error is not an error of the box.
             LogItem::Line(line) => {
                 let _ = writeln!(out, "{line}");
             }
@@ -73,13 +73,13 @@ fn write(mut out: impl Write, items: &Receiver<LogItem>, left_out: &AtomicU64) {
         }
         let missing = left_out.swap(0, Ordering::Relaxed);
         if missing > 0 {
-            let _ = writeln!(out, "trivet: {missing} lines were left out here");
+            let _ = writeln!(out, "trivet: {missing} lines were dropped here");
         }
     }
 }
 
-/// One line of bounded length: what others wrote cannot begin a line of its own
-/// or speak to a terminal.
+/// One line of bounded length: text from others cannot start a new line or control a
+/// terminal.
 fn sanitize(text: &str) -> String {
     text.chars()
         .take(LINE_CHARS_MAX)
@@ -93,12 +93,12 @@ fn stderr() -> &'static LogQueue {
     LINES.get_or_init(|| LogQueue::writing_to(std::io::stderr(), &LEFT_OUT))
 }
 
-/// Says one line; never waits.
+/// Logs one line; never blocks.
 pub(crate) fn line(text: &str) {
     stderr().line(text);
 }
 
-/// Gives the last lines a moment to be written.
+/// Waits a moment for the last lines to be written.
 pub(crate) fn flush() {
     stderr().flush();
 }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use std::sync::{Arc, Condvar, Mutex};
 
-    /// Whether it has stopped, and what came before.
+    /// Whether it has stopped, and what it read before.
     type PausedBuffer = Mutex<(bool, Vec<u8>)>;
 
     /// A reader that can stop reading.
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stops_reading_holds_nobody_up() {
+    fn a_reader_that_stops_reading_blocks_no_caller() {
         static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
         let paper = PausableWriter::default();
         paper.stop(true);
@@ -161,8 +161,8 @@ mod tests {
             lines.line(&format!("line {number}"));
         }
         paper.stop(false);
-        // Room again, sooner or later: the flush itself needs a place in the queue.
-        while !paper.text().contains("were left out here") {
+        // The flush itself needs space in the queue, so wait until it has some again.
+        while !paper.text().contains("were dropped here") {
             lines.flush();
         }
         let text = paper.text();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_went_away_ends_nothing() {
+    fn a_closed_reader_does_not_end_the_box() {
         static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
         let lines = LogQueue::writing_to(BrokenPipeWriter, &LEFT_OUT);
         for _ in 0..3 {

@@ -1,4 +1,5 @@
-//! The program `trivet`: the appliance, its demo, its settings file, and commands for people.
+//! The program `trivet`: the appliance, its demo, its settings file, and the operator's
+//! commands.
 
 mod agent_logs;
 mod appliance;
@@ -74,14 +75,14 @@ enum DaemonCommand {
     Client(trivet_cli::ClientCommand),
     /// Print a script that completes commands and options in a shell
     Completion(trivet_cli::CompletionArguments),
-    /// Say what the exit codes mean
+    /// List the exit codes and what they mean
     #[command(long_about = trivet_cli::EXIT_CODES, help_template = "{about}\n")]
     ExitCodes,
 }
 
 /// Exit codes, as scripts may rely on them.
 mod exit {
-    /// It went wrong.
+    /// The command failed.
     pub(crate) const FAILED: u8 = 1;
     /// The arguments or the settings are wrong.
     pub(crate) const MISTAKEN: u8 = 2;
@@ -110,7 +111,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what the box would do and what is wrong with it on this machine.
+/// Prints what the box would do with these settings, and what is wrong with them on
+/// this machine.
 fn run_check(file: &Path, settings: &trivet_config::Settings, offline: bool) -> ExitCode {
     let report = check::check(settings, offline);
     let (file, plan) = (file.display(), serve::plan(settings));
@@ -133,8 +135,8 @@ fn run_check(file: &Path, settings: &trivet_config::Settings, offline: bool) -> 
     }
 }
 
-/// Writes to standard output. A reader that went away is no failure of ours; a full
-/// disk is one, or `trivet config > FILE` would leave half a file and say nothing.
+/// Writes to standard output. A closed pipe is not an error. A full disk is one:
+/// otherwise `trivet config > FILE` would silently leave half a file.
 fn print(text: &str) -> ExitCode {
     use std::io::Write as _;
     let mut out = std::io::stdout();
@@ -165,7 +167,7 @@ fn run(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
         }
     };
     let outcome = runtime.block_on(work);
-    // Threads that still read a file or hash an image need not be waited for.
+    // Do not wait for threads that still read a file or hash an image.
     runtime.shutdown_background();
     let code = match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -178,7 +180,7 @@ fn run(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     code
 }
 
-/// The checked settings, or all mistakes told and the exit code for them.
+/// The checked settings. On mistakes, logs all of them and returns the exit code.
 fn settings(file: &Path) -> Result<trivet_config::Settings, ExitCode> {
     let mistaken = |lines: Vec<String>| {
         for line in &lines {

@@ -1,4 +1,4 @@
-//! Who holds a port: for the message that it is in use.
+//! Finds the process that has a port open, for the message that it is in use.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -33,8 +33,7 @@ pub(crate) fn owner_of(protocol: PortProtocol, address: SocketAddr) -> Option<St
     process_with(&inodes)
 }
 
-/// Inodes of sockets that stand in the way of this address, from one of the
-/// kernel's tables.
+/// Inodes of sockets that conflict with this address, from one of the kernel's tables.
 fn inodes(table: &str, protocol: PortProtocol, address: SocketAddr) -> Vec<String> {
     table
         .lines()
@@ -49,14 +48,14 @@ fn inodes(table: &str, protocol: PortProtocol, address: SocketAddr) -> Vec<Strin
         .collect()
 }
 
-/// Whether a socket at `local`, as the kernel writes it, leaves no room for one at
-/// `address`: the same port, and the same address or either of them every address.
+/// Whether a socket at `local`, in the kernel's notation, conflicts with one at
+/// `address`: the same port, and the same address or one of them is the wildcard.
 fn clashes(local: &str, address: SocketAddr) -> Option<bool> {
     let (ip, port) = local.split_once(':')?;
     if u16::from_str_radix(port, 16).ok()? != address.port() {
         return Some(false);
     }
-    // Words of 32 bits, each in the machine's own order of bytes.
+    // Words of 32 bits, each in the machine's byte order.
     let mut bytes = Vec::new();
     for at in (0..ip.len()).step_by(8) {
         let word = u32::from_str_radix(ip.get(at..at + 8)?, 16).ok()?;
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_at_every_address_stands_in_the_way_of_each() {
+    fn a_wildcard_socket_conflicts_with_every_address() {
         let at = |text: &str| text.parse::<SocketAddr>().unwrap();
         for every in ["00000000:1F90", "00000000000000000000000000000000:1F90"] {
             assert_eq!(clashes(every, at("192.0.2.1:8080")), Some(true));

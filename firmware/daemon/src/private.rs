@@ -8,8 +8,8 @@ use std::path::Path;
 /// Read, write and enter for the owner, nothing for others.
 const OWNER_ONLY: u32 = 0o700;
 
-/// Makes the directory and every one above it that is missing. One that exists keeps its
-/// mode: it may be the operator's, with more in it.
+/// Creates the directory and all missing parents. An existing directory keeps its mode:
+/// the operator may keep other files in it.
 pub(crate) fn directory(path: &Path) -> io::Result<()> {
     if path.as_os_str().is_empty() || path.is_dir() {
         return Ok(());
@@ -18,14 +18,15 @@ pub(crate) fn directory(path: &Path) -> io::Result<()> {
         directory(parent)?;
     }
     match fs::DirBuilder::new().mode(OWNER_ONLY).create(path) {
-        // The umask may have taken bits of the owner's own.
+        // The umask may have removed bits of the owner.
         Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(OWNER_ONLY)),
         Err(_) if path.is_dir() => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// The same for a directory that only this program uses: an older one is closed to others.
+/// The same for a directory that only this program uses: an existing one is made
+/// private.
 pub(crate) fn own_directory(path: &Path) -> io::Result<()> {
     directory(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(OWNER_ONLY))

@@ -1,8 +1,8 @@
-//! SIGHUP: users, tokens and server certificates are renewed while the box serves, and the
-//! settings file is read again.
+//! SIGHUP: renews users, tokens and server certificates while the box serves, and reads
+//! the settings file again.
 //!
-//! A settings file with mistakes changes nothing. Of a correct one `api.users` and `api.tokens`
-//! take effect; what needs a restart is said in the log.
+//! A settings file with mistakes changes nothing. From a correct one, only `api.users`
+//! and `api.tokens` take effect; the log lists the sections that need a restart.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::clock::DaemonClock;
 use crate::log;
 use crate::tls_identity::ServerCertificate;
 
-/// What a running box renews.
+/// What SIGHUP renews in a running box.
 pub(crate) struct Reload {
     file: PathBuf,
-    /// What the box was started with.
+    /// The settings that the box was started with.
     settings: Settings,
     auth: Authenticator,
     certificate: ServerCertificate,
@@ -26,7 +26,7 @@ pub(crate) struct Reload {
 }
 
 impl Reload {
-    /// For a box that was started with these settings of this file.
+    /// For a box that was started with these settings from this file.
     pub(crate) fn new(
         (file, settings): (&Path, Settings),
         auth: &Authenticator,
@@ -42,8 +42,8 @@ impl Reload {
         }
     }
 
-    /// Waits for SIGHUP, and renews the certificate in time, until the task is aborted. A
-    /// SIGHUP that came since `hangup` was made counts.
+    /// Waits for SIGHUP, and renews the certificate before it expires, until the task
+    /// is aborted. A SIGHUP that arrived since `hangup` was created counts.
     pub(crate) async fn run(self, mut hangup: Signal) {
         let this = Arc::new(self);
         let hangups = async {
@@ -56,44 +56,45 @@ impl Reload {
         tokio::join!(hangups, this.certificate.keep_valid(this.clock));
     }
 
-    /// [`Reload::reload`] on a thread of its own: a file on a mount that hangs, or a pipe
-    /// without a writer, delays neither the API nor the end of the box. The caller waits for
-    /// it before it begins another.
+    /// Runs [`Reload::reload`] on a separate thread: a file on a mount that hangs, or a
+    /// pipe without a writer, must delay neither the API nor the shutdown. The caller
+    /// waits for one reload before it starts another.
     async fn reload_on_thread(this: &Arc<Self>) -> Vec<String> {
         let reload = Arc::clone(this);
         let lines = tokio::task::spawn_blocking(move || reload.reload()).await;
-        lines.unwrap_or_else(|error| vec![format!("it ended early: {error}; send SIGHUP again")])
+        lines.unwrap_or_else(|error| vec![format!("the reload failed: {error}; send SIGHUP again")])
     }
 
-    /// Renews what can be; what there is to say about it.
+    /// Renews what can be renewed. Returns the log lines about it.
     fn reload(&self) -> Vec<String> {
         let changed = self.settings_changed();
         let mut lines = self.auth.reload();
         match self.certificate.renew(self.clock.now()) {
             Ok(()) => lines.push(
-                "users and tokens are read again, the server certificate is renewed".to_owned(),
+                "users and tokens are reloaded, the server certificate is renewed".to_owned(),
             ),
-            Err(error) => lines.push(format!("the server certificate stays: {error:#}")),
+            Err(error) => lines.push(format!("the server certificate is unchanged: {error:#}")),
         }
         lines.extend(changed);
         lines
     }
 
-    /// Takes what can be taken of the settings file; what there is to say about the rest.
+    /// Applies the settings that can change while running. Returns the log lines about
+    /// the others.
     fn settings_changed(&self) -> Vec<String> {
         let shown = self.file.display();
         let text = match std::fs::read_to_string(&self.file) {
             Ok(text) => text,
             Err(error) => {
                 return vec![format!(
-                    "{shown} cannot be read, the settings stay: {error}"
+                    "{shown} cannot be read, the settings are unchanged: {error}"
                 )];
             }
         };
         match trivet_config::parse(&text) {
             Err(mistakes) => {
                 let named = mistakes.iter().map(|mistake| format!("{shown}:{mistake}"));
-                let stay = format!("{shown} has mistakes, the settings stay");
+                let stay = format!("{shown} has mistakes, the settings are unchanged");
                 named.chain([stay]).collect()
             }
             Ok(mut new) => {
@@ -112,8 +113,9 @@ impl Reload {
 }
 
 impl Reload {
-    /// Users and tokens of the files that these settings name; what there is to say about
-    /// files that are not taken. Where no restart is needed, `new` is as if they had not changed.
+    /// Reloads users and tokens from the files that these settings name. Returns the
+    /// log lines about files that were rejected. Where no restart is needed, sets the
+    /// paths in `new` back to the old ones, so that they do not count as changed.
     fn apply_auth(&self, new: &mut Settings) -> Vec<String> {
         let (Some(old), Some(api)) = (&self.settings.api, &mut new.api) else {
             return Vec::new();
@@ -126,7 +128,7 @@ impl Reload {
     }
 }
 
-/// The sections that differ from what the box was started with.
+/// The sections that differ from the settings at the start.
 fn changed(old: &Settings, new: &Settings) -> Vec<&'static str> {
     let sections = [
         ("[box]", old.appliance != new.appliance),
@@ -190,11 +192,11 @@ mod tests {
         scratch.file("trivet.toml", text("[agent]\nwait = 60\n").as_bytes());
         let lines = reload.reload().join("\n");
         assert!(lines.contains("agent.wait"), "{lines}");
-        assert!(lines.contains("the settings stay"), "{lines}");
+        assert!(lines.contains("the settings are unchanged"), "{lines}");
     }
 
-    /// The settings file is a pipe, which is written only once the runtime's one thread has
-    /// gone on to something else.
+    /// The settings file is a pipe. It is written only after the runtime's single
+    /// thread has run another task.
     #[tokio::test]
     async fn a_file_that_cannot_be_read_yet_does_not_block_the_runtime() {
         let scratch = TestbedDirectory::new();

@@ -1,4 +1,4 @@
-//! `trivet serve`: the appliance on real interfaces, by the settings file.
+//! `trivet serve`: runs the appliance on real interfaces, as the settings file says.
 
 mod dhcp_links;
 
@@ -29,7 +29,7 @@ use crate::reload::Reload;
 use crate::tls_identity::ServerCertificate;
 use crate::{check, image_directory, listeners, log, sockets, tls_identity};
 
-/// How many files a process may have open where the system does not say.
+/// Open-file limit that is assumed where the system reports none.
 const OPEN_FILES: u64 = 1024;
 
 /// Runs until SIGINT or SIGTERM. `file` is read again at SIGHUP.
@@ -103,14 +103,14 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     ended
 }
 
-/// What the API tells of the box.
+/// The facts about the box that the API shows.
 fn facts(settings: &Settings, hostname: String, clock: DaemonClock) -> trivet_api::ApiFacts {
     let api = settings.api.as_ref();
     trivet_api::ApiFacts {
         hostname,
         drivers: hardware(settings),
         public_endpoint: api.and_then(|api| api.public_url.clone()),
-        // Filled in when the doors open.
+        // Filled in when the listeners open.
         inspector: false,
         agent_http_allowed: settings.agent.plain_http,
         agent_missing: check::agent_missing(settings),
@@ -131,15 +131,15 @@ async fn run_to_end(
     if came.load(Ordering::Relaxed) {
         return Err(restart());
     }
-    log::line("trivet: stopped; all that was acknowledged is on flash");
+    log::line("trivet: stopped; all acknowledged changes are on flash");
     Ok(())
 }
 
-/// How often missing interfaces are looked for.
+/// How often the box checks for missing interfaces.
 const INTERFACE_CHECK_GAP: Duration = Duration::from_secs(2);
 
-/// Comes when the box must stop, or when an interface that was missing at the start can be
-/// used; `came` tells which.
+/// Resolves when the box must stop, or when an interface that was missing at the start
+/// can be used. Sets `came` in the second case.
 async fn wait_for_end(
     stop: impl Future<Output = ()>,
     settings: Settings,
@@ -164,10 +164,10 @@ async fn wait_for_end(
     }
 }
 
-/// Replaces this process by a new one with the same arguments: links are fixed when the rack
-/// is built, and a restart is the one way in which everything is built again.
+/// Replaces this process by a new one with the same arguments. Links are fixed when the
+/// rack is built, so only a restart can add one.
 fn restart() -> anyhow::Error {
-    log::line("trivet: an interface of the settings has changed; starting again");
+    log::line("trivet: an interface of the settings has changed; restarting");
     log::flush();
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
@@ -175,7 +175,7 @@ fn restart() -> anyhow::Error {
         .arg0(name)
         .args(arguments)
         .exec();
-    anyhow::Error::new(error).context("the box cannot start again; start it by hand")
+    anyhow::Error::new(error).context("the box cannot restart itself; start it by hand")
 }
 
 /// The server certificate, and the fingerprint of the authority that signed it.
@@ -191,7 +191,7 @@ fn certificate(
     Ok((made, fingerprint))
 }
 
-/// How many connections there may be; fewer than the settings say is logged.
+/// The connection limit. Logs a line if it is lower than the settings request.
 fn connections_max(settings: &Settings) -> usize {
     let open_files = trivet_board_linux::raise_open_files().unwrap_or(OPEN_FILES);
     let wanted = settings.limits.connections_max as usize;
@@ -202,7 +202,7 @@ fn connections_max(settings: &Settings) -> usize {
     connections_max
 }
 
-/// How images from elsewhere are fetched.
+/// The options for fetching images.
 fn cache_settings(
     images: &config::ImageCacheSettings,
     clock: DaemonClock,
@@ -222,7 +222,7 @@ fn cache_settings(
     })
 }
 
-/// Comes with SIGINT or SIGTERM.
+/// Resolves at SIGINT or SIGTERM.
 fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     Ok(async move {
@@ -233,18 +233,18 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Makes the data directory for ourselves alone. One that exists keeps its mode: it
-/// may be a directory of the operator's with more in it, and what is secret in ours
-/// has its own.
+/// Creates the data directory with access for this user only. An existing directory
+/// keeps its mode: the operator may keep other files in it, and our secret files have
+/// private modes of their own.
 fn private_directory(data: &Path) -> anyhow::Result<()> {
     crate::private::directory(data)
         .with_context(|| format!("box.data: the directory {} cannot be used", data.display()))
 }
 
-/// What the settings name in `[boot]` is served to every machine, and `box.data` holds the
-/// keys: neither may lead into the other, not even through symbolic links.
+/// The paths in `[boot]` are served to every machine, and `box.data` holds the keys:
+/// neither may lead into the other, not even through symbolic links.
 pub(crate) fn check_not_served(data: &Path, boot: &config::BootSettings) -> anyhow::Result<()> {
-    // It is made at the first start.
+    // The directory is created at the first start.
     let Ok(data) = data.canonicalize() else {
         return Ok(());
     };
@@ -289,7 +289,7 @@ fn host_name() -> String {
     }
 }
 
-/// The names by which clients may call this box.
+/// The host names under which clients may call this box.
 fn host_names(settings: &Settings, name: &str) -> HostNames {
     let api = settings.api.iter();
     let given = api.clone().flat_map(|api| api.host_names.iter().cloned());
@@ -314,7 +314,7 @@ fn hardware(settings: &Settings) -> Vec<String> {
         .collect()
 }
 
-/// The addresses a server certificate is for.
+/// The addresses in the server certificate.
 fn addresses(settings: &Settings) -> Vec<IpAddr> {
     let api = settings.api.iter().flat_map(|api| &api.listen);
     let panel = settings.panel.iter().flat_map(|panel| &panel.listen);
@@ -346,7 +346,7 @@ async fn listen(
         match sockets::tcp(service, *address).await {
             Err(error) if error.is_absent() && awaited.any => {
                 log::line(&format!(
-                    "trivet: warning: {error}; it is tried again with its interface"
+                    "trivet: warning: {error}; it is retried when its interface appears"
                 ));
             }
             opened => sockets.push(opened?),
@@ -355,7 +355,8 @@ async fn listen(
     Ok(sockets)
 }
 
-/// Whether the address belongs to an interface that the box waits for: it is opened with it.
+/// Whether the address belongs to a missing interface; it is opened when the interface
+/// appears.
 fn is_awaited(service: &str, address: SocketAddr, awaited: &check::AwaitedInterfaces) -> bool {
     let waits = awaited.addresses.contains(&address.ip());
     if waits {
@@ -381,8 +382,8 @@ async fn tftp(
     Ok(open)
 }
 
-/// Where nodes reach a service: what the settings say, or else its port on the
-/// first network that the box serves.
+/// The URL at which nodes reach a service: the one from the settings, or else its port
+/// on the first network that the box serves.
 fn url_for_nodes(
     links: &[dhcp_links::DhcpLinkPlan],
     public: Option<&String>,
@@ -410,7 +411,8 @@ fn url_for_nodes(
     ))
 }
 
-/// The port of a service that listens on every address, and is not said to be elsewhere.
+/// The port of a service that listens on every address and has no public URL in the
+/// settings.
 fn wildcard_port(public: Option<&String>, sockets: &[TcpListener]) -> Option<u16> {
     let address = sockets.first()?.local_addr().ok()?;
     (public.is_none() && address.ip().is_unspecified()).then_some(address.port())
@@ -491,7 +493,7 @@ fn rack_settings(
     })
 }
 
-/// What is wrong from the start on.
+/// The faults that exist from the start.
 pub(crate) fn faults(settings: &Settings) -> Vec<BoxFault> {
     let mut faults = dhcp_links::missing_loaders(settings);
     if check::agent_missing(settings) {
@@ -562,7 +564,7 @@ mod tests {
         trivet_config::parse(&text).unwrap()
     }
 
-    /// What `[boot]` says when this setting names this path.
+    /// `[boot]` with one setting that names this path.
     fn boot(key: &str, path: &Path) -> config::BootSettings {
         let mut boot = config::BootSettings {
             loaders: "/absent".into(),

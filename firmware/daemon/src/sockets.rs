@@ -1,4 +1,4 @@
-//! Opening sockets, with an error that says which port and who holds it.
+//! Opens sockets, with an error that names the port and its owner.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ pub(crate) enum SocketError {
 }
 
 impl SocketError {
-    /// No interface has the address now.
+    /// Whether no interface has the address now.
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Other { source, .. } if source.kind() == ErrorKind::AddrNotAvailable)
     }
@@ -108,8 +108,8 @@ pub(crate) async fn udp(
         .map_err(|error| failed(service, PortProtocol::Udp, address, error))
 }
 
-/// A UDP socket of one interface alone that never waits. It belongs to the interface
-/// before it has its port: otherwise the same port on a second interface would be in use.
+/// A non-blocking UDP socket of one interface. It is bound to the interface before the
+/// port: otherwise the same port on a second interface would be in use.
 pub(crate) fn udp_on(
     service: &'static str,
     address: SocketAddr,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_is_not_ours_is_said_to_be_so() {
+    async fn an_address_of_another_machine_is_reported_as_such() {
         let said = udp("TFTP", "192.0.2.77:0".parse().unwrap())
             .await
             .unwrap_err()
@@ -161,7 +161,7 @@ mod tests {
         assert!(said.contains("no interface of this box"), "{said}");
     }
 
-    /// As two DHCP networks need it: port 67 on each of two interfaces.
+    /// Two DHCP networks need this: port 67 on each of two interfaces.
     #[test]
     fn two_interfaces_have_the_same_port_each() {
         let any = "0.0.0.0:0".parse().unwrap();

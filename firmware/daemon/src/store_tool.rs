@@ -1,6 +1,6 @@
 //! `trivet store`: checks, exports, imports and repairs the store of a box that is
-//! stopped. What is damaged and what becomes of it is decided in `trivet-store`; here
-//! are the files.
+//! stopped. The crate `trivet-store` decides what is damaged and how it is repaired;
+//! this module handles the files.
 
 mod swap;
 
@@ -25,7 +25,7 @@ use crate::{exit, log, print};
 /// Largest export that is read.
 const EXPORT_BYTES_MAX: u64 = 4 << 30;
 
-/// Which store.
+/// The location of the store.
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct StoreLocation {
@@ -40,8 +40,8 @@ pub(crate) struct StoreLocation {
 /// What to do with the store. The box must be stopped.
 #[derive(clap::Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Read all of the store, write nothing, and name every damaged place; exit code 1 if
-    /// there is one
+    /// Read the whole store, write nothing, and name every damaged place; exit code 1
+    /// if there is one
     Check {
         #[command(flatten)]
         place: StoreLocation,
@@ -54,18 +54,20 @@ pub(crate) enum StoreCommand {
         /// Write to this new file, readable by its owner only, instead of standard output
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// Write the key of the store along: a full backup, as secret as the passwords in it
+        /// Also write the key of the store: a full backup, as secret as the passwords
+        /// in it
         #[arg(long)]
         with_secrets: bool,
     },
-    /// Make a store from an export; without --with-secrets it needs the store.key of then
+    /// Create a store from an export; without --with-secrets it needs the store.key of
+    /// that time
     Import {
         #[command(flatten)]
         place: StoreLocation,
         /// The export
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Replace the store that is there; it is kept as store.replaced-N
+        /// Replace the existing store; it is kept as store.replaced-N
         #[arg(long)]
         replace: bool,
     },
@@ -77,16 +79,16 @@ pub(crate) enum StoreCommand {
     },
 }
 
-/// What to print, and whether all is well.
+/// The text to print, and whether there was no damage.
 struct StoreToolReport {
     text: String,
     is_whole: bool,
 }
 
 impl StoreCommand {
-    /// Does it and tells how it ended.
+    /// Runs the command and prints its result.
     pub(crate) fn run(self) -> ExitCode {
-        // Without it a core dump would show the key; the work is the same.
+        // If this fails, a core dump could show the key; the command still works.
         let _ = trivet_board_linux::disable_core_dumps();
         let (Self::Check { place }
         | Self::Export { place, .. }
@@ -146,7 +148,7 @@ fn key_file(data: &Path) -> BoxKeyFile {
     BoxKeyFile::at(data.join("store.key"))
 }
 
-/// Reads the store with its key, which must be there if anything is sealed.
+/// Reads the store with its key, which must exist if any value is encrypted.
 fn read(data: &Path) -> anyhow::Result<(FileFlash, Salvage, SalvageOutcome, Option<BoxKey>)> {
     let mut flash = open(data)?;
     let key = key_file(data).key().map_err(OpenError::Key)?;
@@ -155,7 +157,7 @@ fn read(data: &Path) -> anyhow::Result<(FileFlash, Salvage, SalvageOutcome, Opti
     if outcome.needs_key {
         let key = data.join("store.key");
         return Err(anyhow::Error::new(OpenError::KeyMissing)
-            .context(format!("{} is not there", key.display())));
+            .context(format!("{} does not exist", key.display())));
     }
     Ok((flash, salvage, outcome, key))
 }
@@ -184,7 +186,7 @@ fn check(data: &Path) -> anyhow::Result<StoreToolReport> {
         format!("the store is whole{}\n", up_to(&outcome))
     } else {
         format!(
-            "the store is damaged: `trivet store repair --data {data}` goes on with what is \
+            "the store is damaged: `trivet store repair --data {data}` continues with what is \
              readable; a copy or an export of the store from before loses less\n"
         )
     };
@@ -192,7 +194,7 @@ fn check(data: &Path) -> anyhow::Result<StoreToolReport> {
     Ok(StoreToolReport { text, is_whole })
 }
 
-/// How far a store is whole that has something behind its last commit.
+/// Which part of the store is intact, if there are bytes after its last commit.
 fn up_to(outcome: &SalvageOutcome) -> &'static str {
     match outcome.unfinished {
         Some(_) => " up to its last complete commit",
@@ -200,7 +202,7 @@ fn up_to(outcome: &SalvageOutcome) -> &'static str {
     }
 }
 
-/// What is in the store, and what is damaged.
+/// The content of the store, and what is damaged.
 fn describe(
     text: &mut String,
     data: &Path,
@@ -259,7 +261,7 @@ fn export(
         log::line(&format!("trivet: {finding}"));
     }
     log::line(if key.is_some() {
-        "trivet: the export holds the key of the store: who reads it reads every password in it"
+        "trivet: the export holds the key of the store: it reveals every password in it"
     } else {
         "trivet: secrets are sealed: to import this export, keep store.key as well, or export \
          with --with-secrets"
@@ -275,7 +277,7 @@ fn export(
     Ok(StoreToolReport { text, is_whole })
 }
 
-/// Writes a file that is not there yet, for its owner only.
+/// Writes a new file, readable by its owner only.
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
@@ -284,7 +286,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .open(path)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     if written.is_err() {
-        // Half an export is none.
+        // Half an export is useless.
         let _ = fs::remove_file(path);
     }
     written
@@ -305,18 +307,18 @@ fn import(
     let text = fs::read_to_string(file).with_context(cannot)?;
     let export = Export::parse(&text).with_context(cannot)?;
     crate::private::directory(data)
-        .with_context(|| format!("the directory {} cannot be made", data.display()))?;
+        .with_context(|| format!("the directory {} cannot be created", data.display()))?;
     let store = data.join("store");
     let is_there = store
         .try_exists()
-        .with_context(|| format!("{} cannot be looked at", store.display()))?;
+        .with_context(|| format!("{} cannot be accessed", store.display()))?;
     if is_there && !replace {
         bail!(
-            "{} is there already and was left as it is: move it away, or use --replace",
+            "{} already exists and was left as it is: move it away, or use --replace",
             store.display()
         );
     }
-    // Held until the new store is in its place, so that no box starts on the old one.
+    // Held until the new store is in place, so that no box starts on the old one.
     let held = is_there.then(|| open(data)).transpose()?;
     restore_key(data, export.key.as_ref())?;
     let (size, records) = (export.region_bytes, &export.records);
@@ -333,11 +335,7 @@ fn import(
         store.display()
     );
     if let Some(kept) = kept {
-        let _ = writeln!(
-            text,
-            "the store that was there is kept as {}",
-            kept.display()
-        );
+        let _ = writeln!(text, "the former store is kept as {}", kept.display());
     }
     if export.damaged > 0 {
         let _ = writeln!(
@@ -353,7 +351,7 @@ fn import(
     })
 }
 
-/// Puts the key of a full backup where the box finds it.
+/// Writes the key of a full backup to the path where the box reads it.
 fn restore_key(data: &Path, key: Option<&BoxKey>) -> anyhow::Result<()> {
     let Some(key) = key else {
         return Ok(());

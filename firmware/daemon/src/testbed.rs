@@ -1,4 +1,4 @@
-//! What tests of this crate stand on: a directory that goes with its test, an
+//! What the tests of this crate share: a directory that is removed after its test, an
 //! engine on a real file, and a small HTTP client.
 
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::cache::{ImageCache, ImageCacheOptions};
 use crate::clock::{DaemonClock, DaemonEntropy};
 use crate::engine::{self, Engine, EngineError};
 
-/// A directory of its own.
+/// A temporary directory.
 pub(crate) struct TestbedDirectory(pub(crate) PathBuf);
 
 impl TestbedDirectory {
@@ -82,7 +82,7 @@ pub(crate) fn store(directory: &Path, kib: u64, segment_bytes: u32) -> Store<Fil
     Store::open_with(flash, key, segment_bytes).unwrap()
 }
 
-/// An engine that runs, and why it ended.
+/// A running engine, and the receiver of the reason why it ended.
 pub(crate) fn engine(
     settings: Settings,
     directory: &Path,
@@ -90,7 +90,7 @@ pub(crate) fn engine(
     engine_with_sink(settings, directory, |_| {})
 }
 
-/// The same, with an eye on what it lets out.
+/// The same, with a sink for its outputs.
 pub(crate) fn engine_with_sink(
     settings: Settings,
     directory: &Path,
@@ -100,7 +100,7 @@ pub(crate) fn engine_with_sink(
     engine::start(DaemonClock::start(), settings, store, Box::new(carry)).unwrap()
 }
 
-/// A cache whose news the engine hears.
+/// A cache that reports to the engine.
 pub(crate) fn cache(directory: &Path, engine: &Engine, clock: DaemonClock) -> ImageCache {
     let engine = engine.clone();
     let news = Box::new(move |news| {
@@ -114,7 +114,7 @@ pub(crate) fn cache(directory: &Path, engine: &Engine, clock: DaemonClock) -> Im
     .unwrap()
 }
 
-/// Whose orders the tests give.
+/// The caller of the tests' orders.
 pub(crate) fn caller() -> Arc<ApiCaller> {
     let home = std::net::Ipv4Addr::LOCALHOST;
     Arc::new(ApiCaller::agent(home.into()).with_request_line("TEST", "/"))
@@ -125,7 +125,7 @@ pub(crate) fn node() -> Node {
     Node::new(NodeId::random(&mut DaemonEntropy::new()), "ipmi", UnixMs(1))
 }
 
-/// A node with an instance whose agent may beat.
+/// A node with an instance whose agent may send heartbeats.
 pub(crate) fn node_with_agent(token: &str) -> Node {
     let mut node = node();
     node.provision_state = ProvisionState::Active;
@@ -139,17 +139,17 @@ pub(crate) fn node_with_agent(token: &str) -> Node {
     node
 }
 
-/// Sends these bytes and reads until the other side closes.
+/// Sends these bytes and reads until the peer closes.
 pub(crate) async fn raw(to: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(to).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    // A reset after the answer is an end as well.
+    // A reset after the response is an end as well.
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// One request on a connection of its own: the head and the body of the answer.
+/// One request on a new connection: the head and the body of the response.
 pub(crate) async fn http_request(
     to: SocketAddr,
     line: &str,

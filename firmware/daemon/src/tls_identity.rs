@@ -1,4 +1,4 @@
-//! The box's own authority and server certificate, in its data directory.
+//! The box's own CA and server certificate, in its data directory.
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -17,16 +17,16 @@ use trivet_model::Now;
 use crate::clock::DaemonClock;
 use crate::log;
 
-/// The box's authority: made at first start, read after that.
+/// The box's CA: created at the first start, read after that.
 pub(crate) fn authority(data: &Path, name: &str, clock: DaemonClock) -> anyhow::Result<Authority> {
     let directory = data.join("certs");
     let (certificate, key) = (directory.join("ca.pem"), directory.join("ca.key"));
     if certificate.exists() {
-        // The certificate is written last: without a key beside it, the key was lost,
-        // and a new authority in its place would be a stranger to every client.
+        // The certificate is written last. If it exists without its key, the key was
+        // lost, and no client would trust a new CA in its place.
         anyhow::ensure!(
             key.exists(),
-            "{} is missing: restore it from a backup, or remove {} to let the box make a new \
+            "{} is missing: restore it from a backup, or remove {} to let the box create a new \
              authority",
             key.display(),
             certificate.display()
@@ -37,20 +37,20 @@ pub(crate) fn authority(data: &Path, name: &str, clock: DaemonClock) -> anyhow::
             fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))
         };
         return Authority::load(&read(&certificate)?, &read(&key)?)
-            .with_context(|| format!("the authority in {} is damaged", directory.display()));
+            .with_context(|| format!("the CA in {} is damaged", directory.display()));
     }
     let authority = Authority::create(clock.now().wall.0 / 1000, name)?;
     crate::private::own_directory(&directory)
-        .with_context(|| format!("{} cannot be made", directory.display()))?;
+        .with_context(|| format!("{} cannot be created", directory.display()))?;
     write_private(&key, &authority.key_pem())?;
     write_private(&certificate, authority.certificate_pem())?;
     Ok(authority)
 }
 
-/// How often it is looked at whether a server certificate is to be renewed.
+/// How often to check whether the server certificate must be renewed.
 const RENEWAL_CHECK: Duration = Duration::from_hours(12);
 
-/// A server certificate is renewed when this part of its time is over, in seconds.
+/// A server certificate is renewed after this part of its validity, in seconds.
 const RENEWED_AFTER_S: u64 = SERVER_DAYS.unsigned_abs() * 86_400 * 3 / 4;
 
 /// TLS of the box's services, whose certificate changes while they serve.
@@ -58,7 +58,7 @@ const RENEWED_AFTER_S: u64 = SERVER_DAYS.unsigned_abs() * 86_400 * 3 / 4;
 pub(crate) struct ServerTls(Arc<RwLock<TlsAcceptor>>);
 
 impl ServerTls {
-    /// What the next connection is accepted with.
+    /// The acceptor for the next connection.
     pub(crate) fn current(&self) -> TlsAcceptor {
         let acceptor = self.0.read().unwrap_or_else(PoisonError::into_inner);
         acceptor.clone()
@@ -75,7 +75,8 @@ impl From<TlsAcceptor> for ServerTls {
     }
 }
 
-/// The server certificate of the box: made at each start, and renewed before it ends.
+/// The server certificate of the box: created at each start, and renewed before it
+/// expires.
 pub(crate) struct ServerCertificate {
     authority: Authority,
     names: Vec<String>,
@@ -103,12 +104,12 @@ impl ServerCertificate {
         })
     }
 
-    /// TLS with this certificate and those that follow it.
+    /// TLS with this certificate and its successors.
     pub(crate) fn tls(&self) -> ServerTls {
         self.tls.clone()
     }
 
-    /// Makes a new certificate for connections from now on.
+    /// Creates a new certificate for connections from now on.
     pub(crate) fn renew(&self, now: Now) -> anyhow::Result<()> {
         let now_s = now.wall.0 / 1000;
         let acceptor = acceptor(&self.authority, &self.names, &self.addresses, now_s)?;
@@ -133,7 +134,7 @@ impl ServerCertificate {
                 Ok(()) => log::line("trivet: the server certificate was renewed"),
                 Err(error) => log::line(&format!(
                     "trivet: warning: the server certificate could not be renewed: {error:#}; \
-                     restart the box before it ends"
+                     restart the box before it expires"
                 )),
             }
         }
@@ -151,11 +152,11 @@ fn acceptor(
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Writes a file that only its owner reads, whole or not at all, for good.
+/// Writes a private file atomically and durably.
 fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     let fresh = path.with_extension("new");
     let write = || {
-        // One that a power cut left behind may have other permissions.
+        // A file that a power cut left behind may have other permissions.
         match fs::remove_file(&fresh) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -168,7 +169,7 @@ fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&fresh, path)?;
-        // The name is durable only with its directory.
+        // The name is durable only after its directory is synced.
         fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
     };
     write().with_context(|| format!("{} cannot be written", path.display()))
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_key_is_not_replaced_in_silence() {
+    fn a_lost_key_is_not_replaced_silently() {
         let scratch = TestbedDirectory::new();
         authority(&scratch.0, "box", DaemonClock::start()).unwrap();
         fs::remove_file(scratch.0.join("certs/ca.key")).unwrap();
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_was_cut_off_before_the_certificate_begins_anew() {
+    fn a_start_that_was_interrupted_before_the_certificate_is_repeated() {
         let scratch = TestbedDirectory::new();
         authority(&scratch.0, "box", DaemonClock::start()).unwrap();
         fs::remove_file(scratch.0.join("certs/ca.pem")).unwrap();

@@ -1,4 +1,4 @@
-//! The program `trivet` as people and scripts run it.
+//! Tests of the program `trivet` as operators and scripts run it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -94,7 +94,7 @@ fn a_token_is_printed_with_its_line() {
 }
 
 #[test]
-fn a_settings_file_that_cannot_be_written_is_no_success() {
+fn a_settings_file_that_cannot_be_written_is_a_failure() {
     let full = std::fs::OpenOptions::new()
         .write(true)
         .open("/dev/full")
@@ -149,7 +149,7 @@ fn a_port_in_use_is_named_and_the_code_is_1() {
     );
 }
 
-/// A box that serves, and what it said so far.
+/// A running `trivet serve`, and its output so far.
 struct ServingProcess {
     child: Child,
     lines: BufReader<std::process::ChildStderr>,
@@ -163,7 +163,7 @@ fn send(child: &Child, name: &str) {
     assert!(sent.success());
 }
 
-/// A test that fails leaves no box behind.
+/// A test that fails leaves no process behind.
 impl Drop for ServingProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -181,7 +181,7 @@ impl ServingProcess {
         command.stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Waits until it says where it listens.
+    /// Waits until it logs where it listens.
     fn wait_until_listening(mut child: Child) -> Self {
         let mut lines = BufReader::new(child.stderr.take().unwrap());
         let mut api = String::new();
@@ -217,7 +217,7 @@ impl ServingProcess {
         answer
     }
 
-    /// What it says, up to a line with these words.
+    /// Its output, up to a line with these words.
     fn read_until(&mut self, words: &str) -> String {
         let mut said = String::new();
         loop {
@@ -290,13 +290,13 @@ fn sighup_takes_new_tokens_and_a_settings_file_with_mistakes_changes_nothing() {
     check(&serving, &new, "401");
     scratch.file("settings", &with(&new_file));
     send(&serving.child, "-HUP");
-    serving.read_until("users and tokens are read again");
+    serving.read_until("users and tokens are reloaded");
     check(&serving, &new, "200");
     check(&serving, &old, "401");
     let mistaken = with(&old_file).replace("[api]\n", "[api]\ncolour = \"red\"\n");
     scratch.file("settings", &mistaken);
     send(&serving.child, "-HUP");
-    let said = serving.read_until("the settings stay");
+    let said = serving.read_until("the settings are unchanged");
     assert!(said.contains("api.colour"), "{said}");
     check(&serving, &new, "200");
     check(&serving, &old, "401");
@@ -304,7 +304,7 @@ fn sighup_takes_new_tokens_and_a_settings_file_with_mistakes_changes_nothing() {
     assert_eq!(status.code(), Some(0));
 }
 
-/// The start is held up by a certificate file that is a pipe.
+/// The start is blocked by a certificate file that is a pipe.
 #[test]
 fn a_sighup_during_the_start_does_not_end_the_process() {
     let scratch = ProgramTestDirectory::new("early");
@@ -315,7 +315,7 @@ fn a_sighup_during_the_start_does_not_end_the_process() {
     let text = settings(&data, free_port());
     let text = format!("{text}[images]\nca = \"{}\"\n", pipe.display());
     let child = ServingProcess::spawn(&scratch.file("settings", &text));
-    // It opens when the box reads, which is before there is a reload task.
+    // It opens when the box reads, which is before the reload task exists.
     let mut writer = std::fs::OpenOptions::new().write(true).open(&pipe).unwrap();
     send(&child, "-HUP");
     let authority = std::fs::read(data.join("certs/ca.pem")).unwrap();
@@ -331,7 +331,7 @@ fn a_sighup_during_the_start_does_not_end_the_process() {
 
 const PASSWORD: &str = "sealed-hunter2-4711";
 
-/// A BMC that lets `admin` in with this password, for as long as the test runs.
+/// A BMC that accepts `admin` with this password, for as long as the test runs.
 fn bmc() -> u16 {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = socket.local_addr().unwrap().port();
@@ -360,7 +360,7 @@ fn bmc() -> u16 {
 }
 
 impl ServingProcess {
-    /// Asks for `manage` and waits until the BMC let the box in, or did not.
+    /// Requests `manage` and waits until the BMC has accepted the box, or not.
     fn managed(&self, name: &str) -> String {
         let target = format!("PUT /v1/nodes/{name}/states/provision");
         let answer = self.request(&target, r#"{"target": "manage"}"#);
@@ -392,7 +392,7 @@ fn box_with_secrets(scratch: &ProgramTestDirectory) -> (String, ServingProcess) 
     (config, one)
 }
 
-/// Whether the bytes stand anywhere in the file.
+/// Whether the file contains the bytes.
 fn file_contains(file: &Path, part: &str) -> bool {
     let bytes = std::fs::read(file).unwrap();
     let mut windows = bytes.windows(part.len());
@@ -468,7 +468,7 @@ fn a_key_file_that_is_lost_exposed_or_foreign_is_named_and_the_store_left_alone(
     again.signal("-TERM");
 }
 
-/// Fills the first sector of a file in which the text stands with garbage.
+/// Overwrites the first sector of a file that contains the text with garbage.
 fn damage(file: &Path, text: &str) {
     let mut bytes = std::fs::read(file).unwrap();
     let mut windows = bytes.windows(text.len());
@@ -526,9 +526,9 @@ fn a_damaged_sector_costs_one_node_and_repair_starts_the_box_with_all_others() {
     again.signal("-TERM");
 }
 
-/// Whoever reads the lines may go away: the box does not.
+/// The reader of the log may disconnect; the box continues.
 #[test]
-fn a_box_whose_reader_went_away_goes_on() {
+fn a_box_whose_log_reader_disconnected_continues() {
     let scratch = ProgramTestDirectory::new("reader");
     let config = scratch.file("settings", &settings(&scratch.0.join("data"), free_port()));
     let mut one = ServingProcess::start(&config);
@@ -539,7 +539,7 @@ fn a_box_whose_reader_went_away_goes_on() {
             reader,
         ))),
     ));
-    // An unknown caller makes a line each time, which nobody reads.
+    // Each request of an unauthenticated caller makes a line, which is not read.
     let answer = one.request("POST /v1/nodes", r#"{"driver": "ipmi", "name": "n1"}"#);
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     let uuid = answer.split("\"uuid\":\"").nth(1).map(|rest| &rest[..36]);
@@ -564,7 +564,7 @@ fn a_small_demo_ends_with_every_node_active() {
     assert!(output.status.success(), "{text}{}", stderr_text(&output));
     assert!(text.contains("2 of 2 nodes active"), "{text}");
     assert_eq!(text.matches("  equal\n").count(), 2, "{text}");
-    // The same directory again would be another rack in the place of this one.
+    // The same directory again would put another rack in the place of this one.
     let output = run(&["demo", "--once", "--nodes", "2", "--data", data]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
@@ -588,7 +588,7 @@ fn exit_codes_and_completion_need_no_box() {
         let output = run(arguments);
         assert!(output.status.success());
         let text = String::from_utf8(output.stdout).unwrap();
-        assert!(text.contains("\n  7    the node was not there"), "{text}");
+        assert!(text.contains("\n  7    the node did not reach"), "{text}");
     }
     for shell in ["bash", "zsh", "fish"] {
         let output = run(&["completion", shell]);
@@ -602,7 +602,7 @@ fn exit_codes_and_completion_need_no_box() {
 }
 
 #[test]
-fn commands_ask_a_box_over_its_api() {
+fn commands_use_the_api_of_a_box() {
     let scratch = ProgramTestDirectory::new("client");
     let config = scratch.file("settings", &settings(&scratch.0.join("data"), free_port()));
     let serving = ServingProcess::start(&config);

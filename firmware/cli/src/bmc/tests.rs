@@ -1,4 +1,4 @@
-//! Lines as people type them, and the requests they become.
+//! Tests of command lines and the requests they cause.
 
 use serde_json::Value;
 

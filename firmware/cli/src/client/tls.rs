@@ -1,4 +1,4 @@
-//! TLS towards the box: which certificates are good.
+//! TLS to the box: which certificates are trusted.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 use crate::connection::CliServerTrust;
 use crate::fault::CliFault;
 
-/// Where systems keep the authorities they trust.
+/// Where systems store the CA certificates they trust.
 const SYSTEM_FILES: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -35,9 +35,7 @@ pub(super) fn connector(trust: &CliServerTrust) -> Result<TlsConnector, CliFault
         CliServerTrust::Authorities(pem) => {
             let roots = roots(pem.as_bytes());
             if roots.is_empty() {
-                return Err(CliFault::usage(
-                    "--ca: the file holds no certificate of an authority",
-                ));
+                return Err(CliFault::usage("--ca: the file contains no CA certificate"));
             }
             builder.with_root_certificates(roots).with_no_client_auth()
         }
@@ -49,10 +47,10 @@ pub(super) fn connector(trust: &CliServerTrust) -> Result<TlsConnector, CliFault
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// The name a certificate must have.
+/// The name that the certificate must have.
 pub(super) fn name(host: &str) -> Result<ServerName<'static>, CliFault> {
     ServerName::try_from(host.to_owned())
-        .map_err(|_| CliFault::usage("the address of the box has a host that cannot be a name"))
+        .map_err(|_| CliFault::usage("the address of the box has an invalid host name"))
 }
 
 fn roots(pem: &[u8]) -> RootCertStore {
@@ -74,11 +72,11 @@ fn system() -> Result<RootCertStore, CliFault> {
         }
     }
     Err(CliFault::usage(
-        "this system has no list of trusted authorities: give the box's with --ca FILE",
+        "this system has no list of trusted CAs: give the box's with --ca FILE",
     ))
 }
 
-/// Trusts every certificate, and still wants its key.
+/// Trusts every certificate, but verifies that the peer has its key.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! Images: from arguments to requests.
+//! Converts arguments about images to requests.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::arguments::ImageCommand;
 use crate::request::{CliRequest, encoded};
 use crate::show::OutputView;
 
-/// What `trivet image ...` asks for.
+/// The requests of `trivet image ...`.
 pub(crate) fn image(command: &ImageCommand) -> CommandPlan {
     match command {
         ImageCommand::List => listed("images".to_owned(), OutputView::Images),
@@ -33,7 +33,7 @@ pub(crate) fn image(command: &ImageCommand) -> CommandPlan {
             of_image(image, request, "is in the catalogue")
         }
         ImageCommand::Fill { image, waiting } if waiting.no_wait => {
-            let what = format!("comes; see trivet image show {image}");
+            let what = format!("is being fetched; see trivet image show {image}");
             of_image(image, image_request(image, "POST", "/fill"), &what)
         }
         ImageCommand::Fill { image, waiting } => CommandPlan {
@@ -43,7 +43,7 @@ pub(crate) fn image(command: &ImageCommand) -> CommandPlan {
             },
             ..of_image(image, image_request(image, "POST", "/fill"), "")
         },
-        // The shell begins with this look, and goes on by itself.
+        // The shell starts with this poll, and continues by itself.
         ImageCommand::Upload { image, .. } => of_image(image, look_image(image), ""),
         ImageCommand::Pin { image } => {
             of_image(image, image_request(image, "PUT", "/pin"), "is pinned")
@@ -101,12 +101,12 @@ pub(crate) fn new_image(new: &NewImage<'_>) -> CliRequest {
     CliRequest::new("POST", "/trivet/images").with(body)
 }
 
-/// One look at an image.
+/// Polls one image.
 pub(crate) fn look_image(image: &str) -> CliRequest {
     image_request(image, "GET", "")
 }
 
-/// The request that an image's bytes go with.
+/// The request that carries an image's bytes as its body.
 pub(crate) fn put_image(image: &str) -> CliRequest {
     image_request(image, "PUT", "/data")
 }

@@ -1,4 +1,4 @@
-//! Lines as people type them, and the requests they become.
+//! Tests of command lines and the requests they cause.
 
 use super::*;
 use crate::arguments::ClientCommand;
@@ -17,7 +17,7 @@ fn plan(line: &str) -> Result<CommandPlan, CliFault> {
 }
 
 #[test]
-fn networks_are_looked_at() {
+fn networks_are_listed() {
     for word in ["networks", "faults", "strangers"] {
         let path = format!("/trivet/{word}");
         check(&format!("lan {word}"), &[("GET", &path, Value::Null)]);
@@ -309,7 +309,7 @@ fn ports_by_uuid_and_by_address() {
 }
 
 #[test]
-fn watching_asks_nothing_first() {
+fn a_watch_sends_no_other_request_first() {
     let plan = plan("node watch n1 n2 --until active --timeout 5").unwrap();
     assert!(plan.requests.is_empty());
     let want = FinalAction::Watch {

@@ -1,33 +1,33 @@
-//! What BMCs say, as tables.
+//! Shows responses of BMCs as tables.
 
 use serde_json::Value;
 
 use super::{cell, fields, items};
 use crate::table::TextTable as Rows;
 
-/// What an answer of a BMC is.
+/// The kind of a BMC response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum BmcTable {
-    /// Sensors.
+    /// Sensor readings.
     Sensors,
     /// The event log.
     Events,
     /// The inventory.
     Parts,
-    /// Its places in the network.
+    /// Its network configuration.
     Network,
-    /// Its users.
+    /// Its user accounts.
     Users,
     /// Virtual drives.
     Media,
-    /// How well BMCs answer.
+    /// Response statistics of BMCs.
     Health,
     /// One row per field.
     Fields,
 }
 
 impl BmcTable {
-    /// The rows of an answer.
+    /// The rows of a response.
     pub(super) fn rows(self, body: &Value) -> Rows {
         match self {
             Self::Sensors => sensors(body),
@@ -90,7 +90,7 @@ fn listed<const N: usize>(
     table
 }
 
-/// A value in one cell; a list as its words.
+/// A value as one cell; a list as its items.
 fn words(value: &Value) -> String {
     match value {
         Value::Array(list) => {
@@ -132,7 +132,7 @@ fn sensors(body: &Value) -> Rows {
     table
 }
 
-/// A number without a useless `.0`.
+/// A number without a redundant `.0`.
 fn number(value: &Value) -> String {
     let text = cell(value);
     text.strip_suffix(".0").unwrap_or(&text).to_owned()
@@ -143,7 +143,7 @@ fn events(body: &Value) -> Rows {
     for event in items(body, "events") {
         let keys = ["id", "time", "severity", "sensor", "kind", "message"];
         let [id, time, severity, sensor, kind, message] = keys.map(|key| cell(&event[key]));
-        // Event logs count in seconds.
+        // Event logs have a resolution of seconds.
         let time = time.split('.').next().unwrap_or_default().to_owned();
         table.row([id, time, severity, sensor, kind, message]);
     }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_say_something() {
+    fn parts_that_are_not_empty() {
         let body = json!({
             "chassis": {"part_number": "", "serial_number": "C1", "extra": ["a", "b"]},
             "board": null, "product": null, "problem": "the board area is damaged", "data": "AA==",

@@ -1,4 +1,4 @@
-//! Answers and what people see of them.
+//! Tests of responses and their tables.
 
 use serde_json::json;
 
@@ -59,7 +59,7 @@ fn at_80_columns_a_list_shows_the_reason_and_no_cut_uuid() {
 }
 
 #[test]
-fn one_node_shows_what_says_something() {
+fn one_node_shows_fields_that_are_not_empty() {
     let body = json!({
         "name": "n1", "description": null, "owner": "", "traits": [], "links": [1],
         "extra": {}, "driver_info": {"a": 1, "b": {"c": true}}, "maintenance": false,
@@ -110,7 +110,7 @@ fn networks_faults_and_unknown_machines() {
             "mac": null, "vendor": null, "seen_at": "now"}]},
     ]});
     let shown = lines(&OutputView::Networks, &body);
-    assert_eq!(shown[1], "eth0     server  none heard");
+    assert_eq!(shown[1], "eth0     server  none detected");
     assert_eq!(shown[2], "eth1     listen  192.0.2.9                  now");
     let body = json!({"faults": [{"since": "t", "fault": "no address is left"}]});
     assert_eq!(
@@ -199,7 +199,7 @@ fn smaller_answers() {
 }
 
 #[test]
-fn sizes_for_people() {
+fn sizes_have_units() {
     assert_eq!(size(1023), "1023 B");
     assert_eq!(size(1024), "1.0 KiB");
     assert_eq!(size(1_572_864), "1.5 MiB");

@@ -1,4 +1,4 @@
-//! Whole commands against scripted answers.
+//! Tests of whole commands with scripted responses.
 
 use serde_json::json;
 
@@ -25,7 +25,7 @@ fn show(view: OutputView) -> CommandPlan {
     }
 }
 
-/// Runs a command; what it printed, what it sent, how long it slept, how it ended.
+/// Runs a command; its output, its requests, its pauses and its exit code.
 struct TaskRun {
     outs: Vec<TaskOutput>,
     sent: Vec<CliRequest>,
@@ -41,8 +41,8 @@ fn run(
     run_against(plan, style, answers, true)
 }
 
-/// The same. Where the box is an older one, a wait that asks what its node is doing hears at once
-/// that there is no such path; neither is among `answers` and what was sent.
+/// The same. With an older box, a wait that requests the activity of its node gets a
+/// 404; neither is among `answers` and the recorded requests.
 fn run_against(
     plan: CommandPlan,
     style: OutputStyle,
@@ -196,7 +196,7 @@ fn a_verb_shows_phase_percent_try_and_time_of_its_work_as_a_watch_does() {
 }
 
 #[test]
-fn a_verb_shows_state_and_step_where_the_box_tells_no_progress() {
+fn a_verb_shows_state_and_step_where_the_box_reports_no_progress() {
     let mut busy = node("n1", "deploying", Some("active"));
     busy["deploy_step"] = json!({"step": "write_image", "interface": "deploy"});
     let answers = vec![
@@ -277,7 +277,7 @@ fn a_wait_has_an_end() {
 }
 
 #[test]
-fn locked_nodes_are_tried_again_a_bounded_number_of_times() {
+fn requests_to_locked_nodes_are_retried_a_bounded_number_of_times() {
     let answers = vec![
         Ok(bad(409, LOCKED)),
         Ok(bad(503, "busy")),
@@ -295,7 +295,7 @@ fn locked_nodes_are_tried_again_a_bounded_number_of_times() {
 }
 
 #[test]
-fn refusals_are_not_tried_again() {
+fn refusals_are_not_retried() {
     for (status, exit) in [
         (400, Exit::Refused),
         (401, Exit::Unauthorised),
@@ -311,7 +311,7 @@ fn refusals_are_not_tried_again() {
 }
 
 #[test]
-fn what_changes_something_is_not_sent_twice_by_ourselves() {
+fn a_change_is_not_repeated_automatically() {
     let run = run(wait("active", 60_000), OutputStyle::default(), vec![gone()]);
     assert_eq!(run.exit, Exit::Unreachable);
     assert_eq!(run.sent.len(), 1);
@@ -340,14 +340,14 @@ fn a_box_that_restarts_is_waited_for() {
 }
 
 #[test]
-fn an_older_box_is_asked_in_its_own_version() {
+fn an_older_box_gets_requests_in_its_own_version() {
     let mut old = bad(406, "Version 1.110 is not supported.");
     old.version_max = Some(82);
     let answers = vec![Ok(old), ok(json!({"nodes": []}))];
     let run = run(show(OutputView::Nodes), OutputStyle::default(), answers);
     assert_eq!(run.exit, Exit::Fine);
     assert_eq!([run.sent[0].version, run.sent[1].version], [VERSION, 82]);
-    // A field that is too new for any version we could speak is a refusal.
+    // A field that is too new for any microversion we could use is a refusal.
     let answers = vec![Ok(bad(406, "no"))];
     assert_eq!(
         self::run(show(OutputView::Nodes), OutputStyle::default(), answers).exit,
@@ -373,7 +373,7 @@ fn pages_are_put_together() {
 }
 
 #[test]
-fn a_list_without_an_end_ends() {
+fn an_endless_list_is_bounded() {
     let endless = json!({"nodes": [], "next": "http://b/v1/nodes?marker=x"});
     let answers = (0..PAGES_MAX).map(|_| ok(endless.clone())).collect();
     assert_eq!(
@@ -398,7 +398,7 @@ fn a_port_is_deleted_by_its_address() {
 }
 
 #[test]
-fn a_box_without_a_list_of_images_is_told_so() {
+fn a_box_without_a_list_of_images_is_reported() {
     let run = run(
         show(OutputView::Images),
         OutputStyle::default(),
@@ -409,7 +409,7 @@ fn a_box_without_a_list_of_images_is_told_so() {
 }
 
 #[test]
-fn a_box_that_takes_no_image_with_a_verb_is_told_apart_from_a_node_that_does_not_exist() {
+fn a_box_without_verbs_with_image_is_distinguished_from_a_missing_node() {
     let mut plan = wait("active", 60_000);
     plan.requests = vec![CliRequest::new("PUT", provision_with_image_path("n1"))];
     let path = "The server could not find the requested resource.";
@@ -442,7 +442,7 @@ fn watch(nodes: &[&str], until: Option<&str>) -> CommandPlan {
 }
 
 #[test]
-fn a_watch_of_all_reads_every_page_of_every_look() {
+fn a_watch_of_all_reads_every_page_of_every_poll() {
     let next = "/v1/nodes?marker=uuid-n1";
     let first = |state: &str| json!({"nodes": [node("n1", state, None)], "next": next});
     let answers = vec![
@@ -489,7 +489,8 @@ fn a_list_and_a_node_show_phase_percent_try_and_elapsed_time() {
         let row = |line: &&str| line.starts_with(key) && line.ends_with(value);
         assert!(lines(&one).iter().any(row), "{key}: {:?}", lines(&one));
     }
-    // Scripts get what Ironic's API says, and nothing is asked about nodes at rest.
+    // Scripts get the JSON of Ironic's API, and no activity is requested for idle
+    // nodes.
     let style = OutputStyle {
         json: true,
         width: None,
@@ -500,7 +501,7 @@ fn a_list_and_a_node_show_phase_percent_try_and_elapsed_time() {
 }
 
 #[test]
-fn a_box_that_tells_no_progress_is_asked_once_and_still_listed() {
+fn a_box_without_progress_gets_one_request_and_is_still_listed() {
     let working = || ok(json!({"nodes": [node("n1", "deploying", Some("active"))]}));
     for missing in [Ok(bad(404, "No path.")), gone()] {
         let list = run(
@@ -522,7 +523,7 @@ fn a_box_that_tells_no_progress_is_asked_once_and_still_listed() {
 }
 
 #[test]
-fn a_watch_of_one_asks_for_that_one() {
+fn a_watch_of_one_requests_that_one() {
     let answers = vec![ok(node("n1", "active", None))];
     let run = run(
         watch(&["n1"], Some("active")),
@@ -536,7 +537,7 @@ fn a_watch_of_one_asks_for_that_one() {
 }
 
 #[test]
-fn the_keyboard_stops_a_watch_well_and_a_wait_with_a_word() {
+fn the_keyboard_stops_a_watch_silently_and_a_wait_with_a_message() {
     let act = |plan: CommandPlan| CommandTask::new(plan, OutputStyle::default()).interrupted();
     assert_eq!(act(watch(&[], None)).act, TaskAction::End(Exit::Fine));
     assert_eq!(
@@ -552,7 +553,7 @@ fn the_keyboard_stops_a_watch_well_and_a_wait_with_a_word() {
     task.answered(1, ok(Value::Null));
     let turn = task.interrupted();
     assert_eq!(turn.act, TaskAction::End(Exit::Interrupted));
-    assert!(matches!(&turn.outs[0], TaskOutput::Note(text) if text.contains("the box goes on")));
+    assert!(matches!(&turn.outs[0], TaskOutput::Note(text) if text.contains("the box continues")));
 }
 
 fn image(state: &str, here: u64) -> CliResponse {
@@ -583,7 +584,7 @@ fn a_fill_is_waited_for_with_its_progress() {
     let answers = answers.into_iter().map(Ok).collect();
     let run = run(fill(60_000), OutputStyle::default(), answers);
     assert_eq!(run.exit, Exit::Fine);
-    assert!(lines(&run)[0].starts_with("image a.raw is whole after"));
+    assert!(lines(&run)[0].starts_with("image a.raw is complete after"));
     let bars = run.outs.iter().filter_map(|out| match out {
         TaskOutput::Progress(progress) => Some(progress.line(80)),
         _ => None,
@@ -596,7 +597,7 @@ fn a_fill_is_waited_for_with_its_progress() {
 }
 
 #[test]
-fn a_fill_that_fails_ends_the_wait_with_why() {
+fn a_fill_that_fails_ends_the_wait_with_the_reason() {
     let mut answers = vec![good(Value::Null)];
     answers.extend((0..100).map(|_| image("failed", 0)));
     let mut task = CommandTask::new(fill(60_000), OutputStyle::default());

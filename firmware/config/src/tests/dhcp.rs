@@ -1,4 +1,4 @@
-//! `[[dhcp]]`: doors, modes, ranges.
+//! Tests of `[[dhcp]]`: sources, modes, ranges.
 
 use std::net::Ipv4Addr;
 
@@ -42,7 +42,7 @@ fn networks_behind_relays_share_an_address_and_the_box_is_on_none_of_them() {
     assert_eq!(settings.dhcp.len(), 3);
     assert_eq!(settings.dhcp[2].server, Some(Ipv4Addr::new(192, 0, 2, 1)));
     let anywhere = format!("{DHCP}{}", far(1, "0.0.0.0"));
-    let said = "is already taken by dhcp.interface (192.0.2.1:67): write the same address";
+    let said = "is already used by dhcp.interface (192.0.2.1:67): write the same address";
     bad(&anywhere, DHCP.lines().count() + 2, "dhcp.listen", said);
 }
 
@@ -77,7 +77,7 @@ fn a_file_without_dhcp_listens_everywhere_and_one_that_is_off_does_not() {
     assert!(!off.listens_on_all_interfaces);
 }
 
-/// So that an operator can try a mode by changing one line.
+/// So an operator can try a mode by changing one line.
 #[test]
 fn every_mode_takes_the_lines_of_the_fullest() {
     for mode in DhcpMode::ALL {
@@ -107,7 +107,7 @@ fn a_proxy_needs_no_pool_and_may_learn_its_address_from_the_interface() {
     let address = good(&relayed).dhcp[0].server;
     assert_eq!(address, Some(Ipv4Addr::new(192, 0, 2, 9)));
     let anywhere = relayed.replace("192.0.2.9", "0.0.0.0");
-    bad(&anywhere, 1, "dhcp.server", "listen names no address");
+    bad(&anywhere, 1, "dhcp.server", "listen is not an address");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn what_a_mode_cannot_do_is_refused() {
     );
 }
 
-/// A mode that is mistyped says nothing about the rest, which is checked as well.
+/// An invalid mode does not affect the rest, which is checked as well.
 #[test]
 fn an_unknown_mode_does_not_hide_what_is_missing() {
     let list =
@@ -202,13 +202,13 @@ fn a_range_lies_in_its_network_and_runs_upwards() {
         &DHCP.replace("2.200", "2.255"),
         6,
         "dhcp.last",
-        "whole network",
+        "network or broadcast",
     );
     bad(
         &DHCP.replace("2.1\"", "2.0\""),
         7,
         "dhcp.server",
-        "whole network",
+        "network or broadcast",
     );
     bad(
         &DHCP.replace("2.1\"", "2.150\""),
@@ -250,7 +250,7 @@ fn a_range_lies_in_its_network_and_runs_upwards() {
 }
 
 #[test]
-fn a_range_is_bounded_and_nobody_elses() {
+fn a_range_is_bounded_and_overlaps_no_other() {
     let wide = DHCP
         .replace("192.0.2.0/24", "10.0.0.0/8")
         .replace("192.0.2.", "10.0.0.");

@@ -1,4 +1,4 @@
-//! `[images]`.
+//! Tests of `[images]`.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The sections one by one, except `[[dhcp]]`.
+//! Tests of the sections, except `[[dhcp]]`.
 
 use std::path::Path;
 
@@ -53,13 +53,13 @@ fn the_api_listens_on_loopback_until_told_otherwise() {
 }
 
 #[test]
-fn an_open_api_must_be_asked_for() {
+fn an_open_api_must_be_allowed_explicitly() {
     let open = "[api]\nlisten = [\"127.0.0.1\", \"0.0.0.0:7000\"]\n";
     bad(
         &format!("{open}auth = \"none\"\n"),
         3,
         "api.auth",
-        "0.0.0.0:7000 open to everybody",
+        "0.0.0.0:7000 open to every machine",
     );
     bad(open, 1, "api.auth", "allow_open");
     bad(
@@ -201,7 +201,7 @@ fn basic_authentication_needs_users_and_none_has_none() {
 }
 
 #[test]
-fn tokens_stand_alone_or_beside_users() {
+fn tokens_work_alone_or_together_with_users() {
     let auth = |text: &str| {
         good(&format!("[api]\nlisten = \"::\"\ntls = true\n{text}"))
             .api
@@ -278,7 +278,7 @@ fn public_urls_are_checked_and_fit_tls() {
         "api.public_url",
         "api.tls",
     );
-    // A proxy may end TLS in front of the box.
+    // A proxy may terminate TLS in front of the box.
     assert!(good("[api]\npublic_url = \"https://box\"\n").api.is_some());
     bad(
         "[http]\nlisten = \"::\"\npublic_url = \"box\"\n",
@@ -334,7 +334,8 @@ fn the_page_is_on_loopback_with_tls_by_default() {
 #[test]
 fn bad_addresses_in_a_list_are_all_named() {
     let list = mistakes("[http]\nlisten = [\"a\", \"127.0.0.1:0\", 5]\n");
-    // Wrong types end the reading of a list before its addresses are looked at.
+    // Values of a wrong type end the reading of a list before its addresses are
+    // checked.
     assert_eq!(list.len(), 1);
     let list = mistakes("[http]\nlisten = [\"a\", \"127.0.0.1:0\", \"127.0.0.1:1\"]\n");
     assert_eq!(list.len(), 2, "{list:#?}");
@@ -344,14 +345,14 @@ fn bad_addresses_in_a_list_are_all_named() {
 #[test]
 fn two_services_cannot_share_an_address() {
     let both = "[api]\nlisten = \"127.0.0.1:9\"\n[http]\nlisten = \"0.0.0.0:9\"\n";
-    bad(both, 4, "http.listen", "already taken by api.listen");
+    bad(both, 4, "http.listen", "already used by api.listen");
     bad(
         "[http]\nlisten = [\"::1\", \"::1\"]\n",
         2,
         "http.listen",
-        "already taken by http.listen",
+        "already used by http.listen",
     );
-    // UDP and TCP have their own ports.
+    // UDP and TCP have separate ports.
     good("[http]\nlisten = \"127.0.0.1:69\"\n[tftp]\nlisten = \"127.0.0.1:69\"\n");
     let relayed = DHCP.replace("interface = \"eth1\"", "listen = \"0.0.0.0:69\"");
     bad(

@@ -17,22 +17,23 @@ use crate::log;
 /// Longest file of users or tokens.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Most lines of one that count.
+/// Most lines of a file that are used.
 const LINES_MAX: usize = 4096;
 
-/// A file that changed so recently may change again without its time doing so.
+/// A file that was changed this recently may change again with the same modification
+/// time.
 const SETTLED_MS: u64 = 2_000;
 
-/// One user of a file of `user:hash` or `user:hash:role` lines.
+/// One user in a file of `user:hash` or `user:hash:role` lines.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct UserFileEntry {
     pub(crate) name: String,
     pub(crate) hash: String,
-    /// None: the role is a word we do not know, and the user cannot log in.
+    /// None: the role is unknown, and the user cannot log in.
     pub(crate) role: Option<Role>,
 }
 
-/// Users of a file.
+/// The users in a file.
 pub(crate) fn users(text: &str) -> Vec<UserFileEntry> {
     let user = |line: &str| {
         let mut fields = line.splitn(3, ':');
@@ -47,7 +48,7 @@ pub(crate) fn users(text: &str) -> Vec<UserFileEntry> {
     lines(text).filter_map(user).collect()
 }
 
-/// One token of a file of `name:role:sha256` lines.
+/// One token in a file of `name:role:sha256` lines.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct TokenFileEntry {
     pub(crate) name: String,
@@ -55,7 +56,7 @@ pub(crate) struct TokenFileEntry {
     digest: [u8; 32],
 }
 
-/// Tokens of a file; lines that are none are left out.
+/// The tokens in a file; invalid lines are left out.
 pub(crate) fn tokens(text: &str) -> Vec<TokenFileEntry> {
     lines(text).filter_map(token).collect()
 }
@@ -84,7 +85,8 @@ fn digest(hex: &str) -> Option<[u8; 32]> {
     Some(digest)
 }
 
-/// The token with this digest. Looks at all of them, whichever it is.
+/// The token with this digest. Always compares all of them, so that the time reveals
+/// nothing.
 pub(crate) fn find<'a>(
     tokens: &'a [TokenFileEntry],
     digest: &[u8; 32],
@@ -113,7 +115,7 @@ fn is_hash(hash: &str) -> bool {
     bcrypt || (hash.starts_with("$argon2") && PasswordHash::new(hash).is_ok())
 }
 
-/// Why somebody who should be able to log in cannot, as far as the file shows.
+/// Why users in this file cannot log in, as far as the file shows.
 pub(crate) fn unusable_users(file: &Path) -> Option<String> {
     let shown = file.display();
     let text = match read(file) {
@@ -142,17 +144,17 @@ pub(crate) fn unusable_users(file: &Path) -> Option<String> {
     (!bad.is_empty()).then(|| format!("{shown}: these cannot log in: {names}"))
 }
 
-/// Why a token that should count does not, as far as the file shows.
+/// Why tokens in this file cannot be used, as far as the file shows.
 pub(crate) fn unusable_tokens(file: &Path) -> Option<String> {
     let shown = file.display();
     let text = match read(file) {
         Ok(text) => text,
         Err(error) => {
-            let sentence = format!("{shown} cannot be read, none of its tokens counts: {error}");
+            let sentence = format!("{shown} cannot be read, none of its tokens is valid: {error}");
             return Some(sentence);
         }
     };
-    // Numbers, not words: a line that is none may hold a token by mistake.
+    // Name line numbers only: an invalid line may contain a token by mistake.
     let numbered = text.lines().enumerate();
     let bad: Vec<String> = numbered
         .filter(|(_, line)| lines(line).next().is_some() && token(line.trim()).is_none())
@@ -168,7 +170,7 @@ pub(crate) fn unusable_tokens(file: &Path) -> Option<String> {
     }
     tokens(&text)
         .is_empty()
-        .then(|| format!("{shown} names no token; `trivet token new` makes one"))
+        .then(|| format!("{shown} names no token; `trivet token new` creates one"))
 }
 
 fn read(path: &Path) -> std::io::Result<String> {
@@ -202,7 +204,7 @@ struct LoadedCredentialFile<T> {
     error: Option<String>,
 }
 
-/// What changes when a file does.
+/// The attributes that change when a file does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct FileStamp {
     device: u64,
@@ -224,11 +226,11 @@ impl FileStamp {
         })
     }
 
-    /// Long enough ago that a later change cannot look the same.
+    /// Old enough that a later change cannot have the same attributes.
     fn is_settled(self, now: UnixMs) -> bool {
         let newest = self.modified.0.max(self.changed.0);
         let ms = u64::try_from(newest).unwrap_or(0).saturating_mul(1000);
-        // The second has begun at `ms`, and ends a second later.
+        // The second starts at `ms`, and ends a second later.
         ms.saturating_add(1000 + SETTLED_MS) < now.0
     }
 }
@@ -252,8 +254,8 @@ impl<T> WatchedCredentialFile<T> {
         self.loaded().path.clone()
     }
 
-    /// Names another file, which is read at the next use. One that is `unusable` is not taken:
-    /// the former file stays in force, and the answer says why.
+    /// Sets another file, which is read at the next use. An `unusable` file is
+    /// rejected: the former file stays in force, and the result says why.
     pub(crate) fn set_path(
         &self,
         path: &Path,
@@ -263,7 +265,7 @@ impl<T> WatchedCredentialFile<T> {
         if former == path {
             return None;
         }
-        // Read without the lock: callers are checked by the former file meanwhile.
+        // Read without the lock: meanwhile callers are checked with the former file.
         if let Some(why) = unusable(path) {
             let (key, former) = (self.key, former.display());
             return Some(format!(
@@ -281,13 +283,13 @@ impl<T> WatchedCredentialFile<T> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the file though it may look unchanged.
+    /// Reads the file even if it looks unchanged.
     pub(crate) fn reload(&self, now: UnixMs) {
         self.loaded().stamp = None;
         self.current(now);
     }
 
-    /// What the file says now. A file that cannot be read names nobody.
+    /// The present content of the file. A file that cannot be read has no entries.
     pub(crate) fn current(&self, now: UnixMs) -> Arc<[T]> {
         let mut kept = self.loaded();
         let stamp = FileStamp::of(&kept.path);
@@ -365,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_log_in_is_named_at_start() {
+    fn users_who_cannot_log_in_are_named_at_the_start() {
         let scratch = TestbedDirectory::new();
         let why = |text: &str| unusable_users(&scratch.file("users", text.as_bytes()));
         assert!(why("").is_some_and(|why| why.contains("names no user")));
@@ -381,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_tokens_are_numbered_and_not_shown() {
+    fn invalid_token_lines_are_numbered_and_not_shown() {
         let scratch = TestbedDirectory::new();
         let why = |text: &str| unusable_tokens(&scratch.file("tokens", text.as_bytes()));
         let good = format!("ci:operator:{}\n", "ab".repeat(32));

@@ -1,9 +1,8 @@
-//! Who has to wait after failed log-ins. Pure: time comes in as an argument.
+//! Limits log-in attempts after failures. Pure: time is an argument.
 //!
-//! Failures are counted per place (an IPv4 address, or the /64 of an IPv6 one)
-//! and per user name. Both tables are bounded; a full one forgets whom it has
-//! not heard of for longest, so a flood of addresses costs neither memory nor
-//! anybody's log-in.
+//! Failures are counted per source (an IPv4 address, or the /64 of an IPv6 one) and per
+//! user name. Both tables are bounded; a full one evicts the entry that was not used
+//! for longest, so a flood of addresses neither uses memory nor locks users out.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,10 +10,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use ring::digest::{SHA256, digest};
 use trivet_model::Tick;
 
-/// Failures that are free.
+/// Failures without a wait.
 pub(crate) const FAILURES_MAX: u32 = 5;
 
-/// Places that are remembered, and names.
+/// Limit of remembered sources, and of names.
 pub(crate) const ENTRIES_MAX: usize = 1024;
 
 /// The first wait. Every further failure doubles it.
@@ -23,19 +22,19 @@ const WAIT_MS_FIRST: u64 = 5_000;
 /// The longest wait.
 const WAIT_MS_MAX: u64 = 60_000;
 
-/// While a name has to wait, so many callers from places without a failure of their own are
-/// let through in [`WAIT_MS_MAX`]: guessing from elsewhere does not lock the user out.
+/// While a name must wait, this many callers from sources without failures are admitted
+/// per [`WAIT_MS_MAX`]: guessing from other addresses does not lock the user out.
 const NEW_SOURCES_MAX: u32 = 10;
 
-/// A failure is forgotten after so long without another one.
+/// A failure is removed after this time without another one.
 const FAILURE_EXPIRY_MS: u64 = 15 * 60_000;
 
-/// From where somebody calls.
+/// The source address of a caller.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct LoginSource(IpAddr);
 
 impl LoginSource {
-    /// Whoever has one address of an IPv6 network has all of them.
+    /// A client with one address of an IPv6 /64 can use all of them.
     pub(crate) fn of(peer: IpAddr) -> Self {
         Self(match peer.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),
@@ -46,7 +45,7 @@ impl LoginSource {
         })
     }
 
-    /// The same in bytes.
+    /// The address in bytes.
     pub(crate) fn bytes(self) -> Vec<u8> {
         match self.0 {
             IpAddr::V4(address) => address.octets().to_vec(),
@@ -55,7 +54,7 @@ impl LoginSource {
     }
 }
 
-/// A user name that was tried, of bounded length.
+/// A user name that was tried, as a digest of fixed length.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct LoginNameDigest([u8; 32]);
 
@@ -71,13 +70,13 @@ impl LoginNameDigest {
 struct LoginFailures {
     count: u32,
     last: Tick,
-    /// Callers that were let through all the same, since when.
+    /// Callers that were admitted while the name had to wait, and since when.
     new_sources: u32,
     new_sources_since: Tick,
 }
 
 impl LoginFailures {
-    /// When the next try is looked at, if not at once.
+    /// When the next attempt is admitted, if not at once.
     fn until(self) -> Option<Tick> {
         let beyond = self.count.checked_sub(FAILURES_MAX)?;
         let wait_ms = WAIT_MS_FIRST.saturating_mul(1 << beyond.min(16));
@@ -116,7 +115,7 @@ impl<K: Copy + Ord> LoginFailureTable<K> {
     }
 }
 
-/// The failures that are remembered.
+/// The remembered failures.
 pub(crate) struct LoginLimiter {
     sources: LoginFailureTable<LoginSource>,
     names: LoginFailureTable<LoginNameDigest>,
@@ -132,17 +131,17 @@ impl Default for LoginLimiter {
 }
 
 impl LoginLimiter {
-    /// How many seconds callers from there have to wait, if they have to.
+    /// How many seconds callers from this source must wait, if they must.
     pub(crate) fn source_wait_s(&self, now: Tick, place: LoginSource) -> Option<u64> {
         self.sources.wait_s(now, place)
     }
 
-    /// How many seconds that user has to wait, unless it is proven already.
+    /// How many seconds this user must wait, unless it was verified from its source.
     pub(crate) fn name_wait_s(&self, now: Tick, name: LoginNameDigest) -> Option<u64> {
         self.names.wait_s(now, name)
     }
 
-    /// Whether a caller without a failure of its own may try a name that has to wait.
+    /// Whether a caller without failures may try a name that must wait.
     pub(crate) fn admits_new_source(
         &mut self,
         now: Tick,
@@ -163,7 +162,7 @@ impl LoginLimiter {
         strikes.new_sources <= NEW_SOURCES_MAX
     }
 
-    /// Counts a failure; the wait that begins with it, if one does.
+    /// Counts a failure; returns the wait that starts with it, if any.
     pub(crate) fn fail(
         &mut self,
         now: Tick,
@@ -177,12 +176,12 @@ impl LoginLimiter {
         self.source_wait_s(now, place)
     }
 
-    /// Somebody there has proven to be somebody.
+    /// A caller from this source has logged in.
     pub(crate) fn clear_source(&mut self, place: LoginSource) {
         self.sources.0.remove(&place);
     }
 
-    /// The user has proven itself.
+    /// The user has logged in.
     pub(crate) fn clear_name(&mut self, name: LoginNameDigest) {
         self.names.0.remove(&name);
     }
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_and_long_peace_clear_what_was() {
+    fn a_success_or_a_long_pause_clears_the_failures() {
         let mut limiter = LoginLimiter::default();
         let (ann, now) = (LoginNameDigest::of("ann"), Tick(7));
         for _ in 0..FAILURES_MAX {
@@ -236,8 +235,8 @@ mod tests {
         assert_eq!(limiter.fail(later, login_source(1), Some(ann)), None);
     }
 
-    /// A flood from everywhere neither grows the tables nor locks others out, and
-    /// the name under attack stays locked while the flood is about it.
+    /// A flood from many addresses neither grows the tables nor locks others out, and
+    /// the attacked name stays locked during the flood.
     #[test]
     fn a_flood_of_addresses_is_bounded() {
         let mut limiter = LoginLimiter::default();

@@ -1,4 +1,4 @@
-//! Callers of all kinds before a gate with real files.
+//! Tests of authentication with real files.
 
 use super::*;
 use crate::testbed::TestbedDirectory;
@@ -139,14 +139,14 @@ async fn a_user_has_the_role_of_its_line_as_it_is_now() {
         door.authenticate_basic("ann:pw", PEER).await,
         authenticated(CallerIdentity::user("ann"), Role::Operator)
     );
-    // Half a word must not make an admin.
+    // An incomplete role must not make an admin.
     let odd = format!("{}:adm\n", line.trim());
     door.scratch.file("users", odd.as_bytes());
     assert!(is_wrong(&door.authenticate_basic("ann:pw", PEER).await));
 }
 
-/// Its password is checked against another user's hash, which costs the same
-/// and must not let it in, not even with that user's password.
+/// Its password is checked against another user's hash, which costs the same and must
+/// not admit it, not even with that user's password.
 #[tokio::test]
 async fn an_unknown_user_is_refused_with_any_password() {
     let door = auth_fixture(&user_line("admin", "pw"), "");
@@ -157,7 +157,7 @@ async fn an_unknown_user_is_refused_with_any_password() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_read_lets_nobody_in() {
+async fn a_file_that_cannot_be_read_admits_no_caller() {
     let door = auth_fixture(&user_line("admin", "pw"), &token_line("admin"));
     for file in ["users", "tokens"] {
         std::fs::remove_file(door.scratch.0.join(file)).unwrap();
@@ -170,7 +170,7 @@ async fn a_file_that_cannot_be_read_lets_nobody_in() {
 }
 
 #[tokio::test]
-async fn tokens_come_by_either_header_and_go_with_their_line() {
+async fn tokens_work_in_either_header_and_end_with_their_line() {
     let door = auth_fixture("", &token_line("operator"));
     let ci = authenticated(CallerIdentity::token("ci"), Role::Operator);
     let bearer = format!("Bearer {TOKEN}");
@@ -188,7 +188,7 @@ async fn tokens_come_by_either_header_and_go_with_their_line() {
 }
 
 #[tokio::test]
-async fn what_is_not_on_does_not_count() {
+async fn a_disabled_kind_of_credentials_is_refused() {
     let scratch = TestbedDirectory::new();
     let users = scratch.file("users", user_line("admin", "pw").as_bytes());
     let tokens = scratch.file("tokens", token_line("admin").as_bytes());
@@ -240,9 +240,9 @@ async fn guess(door: &AuthFixture, user: &str, peer: IpAddr) {
     }
 }
 
-/// A locked address learns nothing, not even by the right password.
+/// A locked address learns nothing, not even with the right password.
 #[tokio::test]
-async fn who_guesses_has_to_wait_and_proven_others_do_not() {
+async fn a_guessing_client_must_wait_and_verified_users_need_not() {
     let door = auth_fixture(&user_line("admin", "pw"), &token_line("reader"));
     assert!(door.authenticate_basic("admin:pw", OTHER).await.is_ok());
     guess(&door, "admin", PEER).await;
@@ -256,7 +256,7 @@ async fn who_guesses_has_to_wait_and_proven_others_do_not() {
         ));
     }
     assert!(door.authenticate_basic("admin:pw", OTHER).await.is_ok());
-    // Who guesses from a place where nobody failed does so once while the name waits.
+    // From an address without failures one guess is checked while the name must wait.
     assert!(is_wrong(
         &door.authenticate_basic("admin:wrong", OTHER).await
     ));
@@ -265,7 +265,7 @@ async fn who_guesses_has_to_wait_and_proven_others_do_not() {
         matches!(result, Err(AuthDenial::TooManyFailures { .. })),
         "{result:?}"
     );
-    // A token cannot be guessed and is not held up.
+    // A token cannot be guessed and is not delayed.
     assert!(door.authenticate("x-auth-token", TOKEN, PEER).await.is_ok());
 }
 
@@ -277,7 +277,7 @@ async fn a_success_clears_the_failures() {
             assert!(is_wrong(&door.authenticate_basic("nobody:x", PEER).await));
         }
         assert!(door.authenticate_basic("admin:pw", PEER).await.is_ok());
-        // The name is another matter.
+        // The failures of the name are not cleared.
         let Authenticator::Files(gate) = &door.auth else {
             panic!("it has files")
         };
@@ -285,9 +285,9 @@ async fn a_success_clears_the_failures() {
     }
 }
 
-/// Requests that come at once are as many guesses as requests one by one.
+/// Concurrent requests count as many guesses as sequential ones.
 #[tokio::test]
-async fn a_volley_is_no_way_round() {
+async fn concurrent_guesses_do_not_evade_the_limit() {
     let door = Arc::new(auth_fixture(&user_line("admin", "pw"), ""));
     let mut volley = tokio::task::JoinSet::new();
     for _ in 0..40 {
@@ -314,7 +314,7 @@ async fn wrong_tokens_count_as_well() {
 }
 
 #[tokio::test]
-async fn an_open_api_asks_nobody() {
+async fn an_open_api_admits_every_caller() {
     let result = Authenticator::Open.check(&HeaderMap::new(), PEER).await;
     assert_eq!(result, authenticated(CallerIdentity::Anyone, Role::Admin));
     assert_eq!(Authenticator::Open.challenges().count(), 0);

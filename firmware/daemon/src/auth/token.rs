@@ -1,4 +1,4 @@
-//! `trivet token`: makes tokens for programs. The box keeps only their digests.
+//! `trivet token`: creates tokens for programs. The box stores only their digests.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use trivet_model::Entropy;
 
 use super::Role;
 
-/// Bytes of chance in a token.
+/// Random bytes in a token.
 const TOKEN_BYTES: usize = 32;
 
 /// Longest name of a token.
@@ -18,19 +18,20 @@ const NAME_BYTES_MAX: usize = 64;
 /// What to do with tokens.
 #[derive(clap::Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token: its first line is the secret, shown once; the second is for api.tokens
+    /// Create a token: the first line is the secret, shown once; the second is for
+    /// api.tokens
     New {
-        /// What its holder may do
+        /// What the holder may do
         #[arg(long, value_enum)]
         role: Role,
-        /// What its holder is called in notes and logs
+        /// The name of the holder in notes and logs
         #[arg(long, value_parser = name)]
         name: String,
     },
 }
 
 impl TokenCommand {
-    /// What to print.
+    /// The text to print.
     pub(crate) fn run(self, entropy: &mut dyn Entropy) -> String {
         let Self::New { role, name } = self;
         let (token, line) = new(role, &name, entropy);
@@ -38,7 +39,7 @@ impl TokenCommand {
     }
 }
 
-/// A fresh token and its line for the file.
+/// A new token and its line for the file.
 fn new(role: Role, name: &str, entropy: &mut dyn Entropy) -> (String, String) {
     let mut bytes = [0; TOKEN_BYTES];
     entropy.fill(&mut bytes);

@@ -1,4 +1,4 @@
-//! What lies on the disk is hashed before it is believed.
+//! Hashes stored images before they are trusted.
 
 use std::fs::File;
 use std::io;
@@ -17,25 +17,25 @@ use super::ImageCache;
 use super::entry::{CacheEntry, ImageMetadata};
 use super::filling::PIECE_TIMEOUT;
 
-/// What was found.
+/// The result of verifying a stored image.
 pub(super) enum StoredImageCheck {
-    /// Every byte is right.
+    /// Every byte is correct.
     Valid,
-    /// The list reaches the digest, and these chunks do not fit it.
+    /// The chunk list matches the digest, and these chunks do not match the list.
     Corrupt {
-        /// The list.
+        /// The chunk list.
         list: ChunkList,
-        /// The chunks, in order.
+        /// The indices of the bad chunks, ascending.
         bad: Vec<u64>,
     },
-    /// Only the beginning is here, as far as the list reaches.
+    /// Only the beginning is stored, as far as the list reaches.
     Partial {
-        /// The list.
+        /// The chunk list.
         list: ChunkList,
     },
 }
 
-/// Hashes an image on the disk. Readers follow as far as it is right.
+/// Hashes a stored image. Readers follow as far as it is verified.
 pub(super) async fn verify_stored(
     cache: &ImageCache,
     key: &str,
@@ -60,8 +60,8 @@ pub(super) async fn verify_stored(
         .map_err(io::Error::other)?
 }
 
-/// The chunk list as far as it can be read. A state that was being written when the
-/// power went is left out.
+/// The chunk list as far as it can be read. An incomplete last state, left by a power
+/// cut, is omitted.
 pub(super) fn read_list(cache: &ImageCache, key: &str, digest: &Digest) -> ChunkList {
     let path = cache.path(key, "chunks");
     let short = path
@@ -78,7 +78,7 @@ pub(super) fn read_list(cache: &ImageCache, key: &str, digest: &Digest) -> Chunk
     list.unwrap_or_else(|_| ChunkList::new(digest))
 }
 
-/// A whole image on the disk and its list.
+/// A complete stored image and its chunk list.
 struct ChunkedImageFile {
     file: Arc<File>,
     list: ChunkList,
@@ -97,7 +97,7 @@ impl ChunkedImageFile {
             .is_chunk_valid(chunk, &bytes, self.size, &self.digest))
     }
 
-    /// Whether these are all right.
+    /// Whether these chunks are all correct.
     fn are_chunks_valid(&self, some: Range<u64>) -> io::Result<bool> {
         for chunk in some {
             if !self.is_chunk_valid(chunk)? {
@@ -108,22 +108,23 @@ impl ChunkedImageFile {
     }
 }
 
-/// Chunks that are looked at without a pause in between.
+/// Chunks that are verified between two pauses.
 const SCRUB_CHUNKS: u64 = 8;
 
-/// How much longer than the work each pause is, so that readers hardly notice.
+/// Factor by which each pause is longer than the work before it, so that readers hardly
+/// notice.
 const SCRUB_PAUSE: u32 = 3;
 
-/// How an image is read through.
+/// How fast an image is verified.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum ScrubPace {
     /// With pauses.
     Throttled,
-    /// Without: somebody waits for it.
+    /// Without pauses, because a job waits for the result.
     Immediate,
 }
 
-/// Reads a whole image through. Whether all of it is right.
+/// Verifies a complete image. True if all of it is correct.
 pub(super) async fn scrub(
     cache: &ImageCache,
     key: &str,
@@ -164,7 +165,7 @@ struct StoredImageVerifier {
     list: ChunkList,
     chunks_path: PathBuf,
     digest: Digest,
-    /// Of an image that is said to be whole.
+    /// The recorded size of an image that is marked as complete.
     size: Option<u64>,
 }
 
@@ -173,7 +174,8 @@ impl StoredImageVerifier {
         let here = self.entry.file.metadata()?.len();
         match self.size {
             Some(size) if size == here && self.list.is_complete(size) => self.verify_whole(size),
-            // A list that does not fit is made anew from what the digest says of all.
+            // A list that does not match is rebuilt, if the digest of the whole image
+            // is correct.
             Some(size) if size == here => {
                 self.list.truncate(0);
                 self.rebuild(size)
@@ -201,7 +203,7 @@ impl StoredImageVerifier {
         if bad.is_empty() {
             return Ok(StoredImageCheck::Valid);
         }
-        // It may be the list that has changed.
+        // Possibly only the list has changed.
         let (found, made) = hash(&self.entry.file, size, &self.digest)?;
         if found != self.digest {
             return Ok(StoredImageCheck::Corrupt { list, bad });
@@ -211,7 +213,7 @@ impl StoredImageVerifier {
         Ok(StoredImageCheck::Valid)
     }
 
-    /// Hashes all of it, and believes it if the digest is right.
+    /// Hashes the whole image, and accepts it if the digest is correct.
     fn rebuild(self, size: u64) -> io::Result<StoredImageCheck> {
         let (found, mut list) = hash(&self.entry.file, size, &self.digest)?;
         if found == self.digest {
@@ -223,7 +225,7 @@ impl StoredImageVerifier {
         Ok(StoredImageCheck::Partial { list })
     }
 
-    /// As many chunks from the beginning as fit the list.
+    /// Counts the chunks from the beginning that match the list.
     fn verify_part(mut self, here: u64) -> io::Result<StoredImageCheck> {
         let mut buffer = vec![0; CHUNK_BYTES as usize];
         let most = self.list.known_chunks().min(here / CHUNK_BYTES);
@@ -232,7 +234,8 @@ impl StoredImageVerifier {
             self.entry
                 .file
                 .read_exact_at(&mut buffer, good * CHUNK_BYTES)?;
-            // Larger than it is: no chunk of a beginning is the last one.
+            // Pass a size larger than the real one, so that no chunk counts as the last
+            // one.
             if !self
                 .list
                 .is_chunk_valid(good, &buffer, u64::MAX / 2, &self.digest)
@@ -266,19 +269,20 @@ fn hash(file: &File, size: u64, like: &Digest) -> io::Result<(Digest, ChunkList)
     Ok((running.finish(), list))
 }
 
-/// Why bad chunks were not mended.
+/// Why bad chunks were not repaired.
 pub(super) enum ChunkRepairError {
-    /// No source can be asked now: the end of a sentence that begins with the source.
+    /// No source is reachable now: the end of a sentence that begins with the source.
     SourceUnreachable(String),
-    /// The sources give no parts, or other bytes: all that follows must be fetched.
+    /// The sources serve no ranges, or other bytes: the rest of the image must be
+    /// fetched.
     NoRanges,
 }
 
-/// How often in a row asking for a chunk may fail, and the first wait. Ours.
+/// How often in a row a chunk request may fail, and the first delay. Ours.
 const REPAIR_TRIES_MAX: u32 = 5;
 const REPAIR_WAIT_FIRST: Duration = Duration::from_millis(250);
 
-/// Fetches bad chunks again, and only those.
+/// Fetches only the bad chunks again.
 pub(super) async fn repair(
     cache: &ImageCache,
     entry: &CacheEntry,
@@ -300,7 +304,7 @@ pub(super) async fn repair(
     Ok(())
 }
 
-/// The right bytes of a chunk, from whichever source has them.
+/// The correct bytes of a chunk, from the first source that has them.
 async fn fetch_chunk(
     cache: &ImageCache,
     kept: &ImageMetadata,
@@ -340,7 +344,7 @@ async fn fetch_chunk(
     Err(last)
 }
 
-/// These bytes of a file; none from a source that has no such part.
+/// These bytes of a file; none from a source that does not serve the range.
 async fn fetch_range(
     cache: &ImageCache,
     ask: &ImageSourceRequest,

@@ -1,4 +1,4 @@
-//! Checksum files of sources.
+//! Finds the digest of an image in the checksum file of its source.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use trivet_model::Digest;
 use super::ImageCache;
 use super::filling::PIECE_TIMEOUT;
 
-/// How often a checksum file is asked for, and how long until the next time.
+/// How often a checksum file is requested, and the delay between two attempts.
 const TRIES_MAX: u32 = 4;
 const RETRY_WAIT: Duration = Duration::from_secs(1);
 
 impl ImageCache {
-    /// The digest of the file of this name. An error is a sentence.
+    /// The digest of the file with this name. An error is a sentence.
     pub(crate) async fn find_checksum(&self, url: &str, name: &str) -> Result<Digest, String> {
         let mut tries = 1;
         loop {
@@ -23,7 +23,7 @@ impl ImageCache {
                 Ok(text) => return find(&text, name).map_err(|why| format!("{url}: {why}")),
                 Err(why) if tries == TRIES_MAX => {
                     return Err(format!(
-                        "{url} {why}; mend the way to it, or give the digest itself"
+                        "{url} {why}; fix the network path to it, or give the digest itself"
                     ));
                 }
                 Err(_) => sleep(RETRY_WAIT * tries).await,
@@ -56,6 +56,6 @@ impl ImageCache {
                 return Err("is too long to be a checksum file".to_owned());
             }
         }
-        String::from_utf8(all).map_err(|_| "is no text".to_owned())
+        String::from_utf8(all).map_err(|_| "is not a text file".to_owned())
     }
 }

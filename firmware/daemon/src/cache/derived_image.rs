@@ -1,7 +1,7 @@
-//! Which disk was in which packed image.
+//! Records which disk was unpacked from which packed image.
 //!
-//! A link outlives the image, which goes first when room is needed: its disk can still
-//! be read, and the image be fetched again if the disk has to be made anew.
+//! The record outlives the packed image, which is evicted first: its disk can still be
+//! read, and the packed image can be fetched again if the disk must be rebuilt.
 
 use std::io;
 use std::path::Path;
@@ -11,14 +11,14 @@ use trivet_images::{ImageKey, ImageSpec};
 
 use super::entry::{read_record, spec_of_record, write_record};
 
-/// The disk that was in an image.
+/// The disk that was unpacked from an image.
 #[derive(Clone)]
 pub(super) struct DerivedImage {
     /// The packed image.
     pub(super) spec: ImageSpec,
     /// Bytes of the packed image.
     pub(super) size: u64,
-    /// The disk.
+    /// The key of the disk.
     pub(super) raw: ImageKey,
     /// Bytes of the disk.
     pub(super) raw_size: u64,
@@ -54,7 +54,8 @@ impl DerivedImage {
     }
 
     pub(super) fn remove(root: &Path, key: &str) {
-        // What cannot be removed now leads nowhere at the next start.
+        // A file that cannot be removed now is ignored at the next start, as its images
+        // are gone.
         let _ = std::fs::remove_file(root.join(format!("{key}.disk")));
     }
 }

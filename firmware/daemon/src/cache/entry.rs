@@ -1,4 +1,4 @@
-//! One image in the cache: its files, and how far it may be read.
+//! One image in the cache: its files, and how many of its bytes may be read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -16,19 +16,20 @@ use trivet_model::secret::without_url_credentials;
 /// Longest `.json` that is read.
 const METADATA_BYTES_MAX: u64 = 64 * 1024;
 
-/// An image that is being filled or checked, or is whole. When what has come turns out
-/// to be wrong, the image gets another entry, and this one's readers are cut off.
+/// An image that is being filled or verified, or is complete. When received bytes turn
+/// out to be wrong, the image gets a new entry, and the readers of this one are
+/// disconnected.
 pub(super) struct CacheEntry {
     pub(super) file: Arc<File>,
     progress: watch::Sender<ImageFillProgress>,
-    /// Readers have a clone each.
+    /// Each reader holds a clone, so the reference count is the number of readers.
     readers: Arc<()>,
-    /// Bytes it will have, where its readers do not hear of that yet.
+    /// Expected size in bytes, where readers do not know it yet.
     expected: AtomicU64,
 }
 
 impl CacheEntry {
-    /// The file as it lies in the cache, or an empty one.
+    /// Opens the existing file in the cache, or creates an empty one.
     pub(super) fn open(root: &Path, key: &str, whole: bool) -> io::Result<Self> {
         let end = if whole { "whole" } else { "part" };
         let file = OpenOptions::new()
@@ -45,7 +46,8 @@ impl CacheEntry {
         })
     }
 
-    /// An empty file in place of any other. Whoever has the old one open keeps it.
+    /// Creates an empty file in place of any other. Open handles to the old file stay
+    /// valid.
     pub(super) fn create(root: &Path, key: &str) -> io::Result<Self> {
         for end in ["part", "whole", "chunks"] {
             match std::fs::remove_file(root.join(format!("{key}.{end}"))) {
@@ -56,13 +58,13 @@ impl CacheEntry {
         Self::open(root, key, false)
     }
 
-    /// An empty file for the disk in the image with this key. No name that is ever
-    /// served ends so.
+    /// Creates an empty file for the disk in the image with this key. Files with this
+    /// suffix are never served.
     pub(super) fn create_for_unpacking(root: &Path, key: &str) -> io::Result<Self> {
         Self::new_file(&root.join(format!("{key}.unpack")))
     }
 
-    /// An empty file of this name in place of any other.
+    /// Creates an empty file of this name in place of any other.
     pub(super) fn new_file(path: &Path) -> io::Result<Self> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -97,29 +99,29 @@ impl CacheEntry {
         self.progress.borrow().hashed
     }
 
-    /// Bytes it has on the disk.
+    /// The bytes that its file takes on the disk.
     pub(super) fn on_disk(&self) -> u64 {
         self.file.metadata().map_or(0, |facts| facts.len())
     }
 
-    /// Bytes it has, or will have once it is whole.
+    /// Its size, or the expected size while it is not complete.
     pub(super) fn total_bytes(&self) -> u64 {
         let size = self.progress.borrow().size.unwrap_or(0);
         let expected = self.expected.load(Ordering::Relaxed);
         self.on_disk().max(size).max(expected)
     }
 
-    /// It will have so many bytes; others count on that.
+    /// Sets the expected size, which the space calculation uses.
     pub(super) fn set_expected(&self, bytes: u64) {
         self.expected.store(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes that are still to come.
+    /// Bytes that are not received yet.
     pub(super) fn missing_bytes(&self) -> u64 {
         self.total_bytes() - self.on_disk()
     }
 
-    /// Whether somebody reads it.
+    /// Whether it has readers.
     pub(super) fn is_read(&self) -> bool {
         Arc::strong_count(&self.readers) > 1
     }
@@ -129,28 +131,28 @@ impl CacheEntry {
             .send_modify(|follow| follow.verdict = ImageFillVerdict::Verified);
     }
 
-    /// Nobody reads on, and everybody who tries hears why.
+    /// Ends all reads; current and later readers receive this reason.
     pub(super) fn fail(&self, why: &str) {
         self.progress
             .send_modify(|follow| follow.verdict = ImageFillVerdict::Failed(why.to_owned()));
     }
 
-    /// Neither right nor given up yet.
+    /// Neither verified nor failed yet.
     pub(super) fn is_pending(&self) -> bool {
         self.progress.borrow().verdict == ImageFillVerdict::Pending
     }
 
-    /// Waits until it is right or given up.
+    /// Waits until it is verified or has failed.
     pub(super) async fn finished(&self) {
         let mut follow = self.progress.subscribe();
-        // The sender is ours, so waiting ends with an ending only.
+        // We hold the sender, so the wait ends only with a final state.
         let _ = follow
             .wait_for(|follow| follow.verdict != ImageFillVerdict::Pending)
             .await;
     }
 }
 
-/// Somebody who reads an image.
+/// A reader of one image.
 pub(crate) struct ImageReader {
     entry: Arc<CacheEntry>,
     progress: watch::Receiver<ImageFillProgress>,
@@ -168,7 +170,7 @@ impl ImageReader {
         }
     }
 
-    /// The same, without counting as one who reads.
+    /// The same reader, but not counted as one.
     pub(super) fn uncounted(self) -> Self {
         Self {
             _counted: Arc::new(()),
@@ -184,7 +186,7 @@ impl ImageReader {
         &self.entry.file
     }
 
-    /// How large the image is, as soon as that is known.
+    /// The size of the image, as soon as it is known.
     pub(crate) async fn size(&mut self) -> Result<u64, String> {
         let known = |follow: &ImageFillProgress| {
             follow.size.is_some() || follow.verdict != ImageFillVerdict::Pending
@@ -198,7 +200,7 @@ impl ImageReader {
         }
     }
 
-    /// Waits until it is right, or given up with a sentence.
+    /// Waits until it is verified, or has failed with a sentence.
     pub(crate) async fn finished(&mut self) -> Result<(), String> {
         let follow = self
             .progress
@@ -210,18 +212,18 @@ impl ImageReader {
         }
     }
 
-    /// Waits until all of it is here and right; tells its size.
+    /// Waits until it is complete and verified; returns its size.
     pub(super) async fn wait_whole(&mut self) -> Result<u64, String> {
         self.finished().await?;
         self.size().await
     }
 
-    /// Up to which byte may be read now; none of an image that turned out to be wrong.
+    /// The end of the readable bytes; 0 for an image that turned out to be wrong.
     pub(crate) fn readable_now(&self) -> u64 {
         self.progress.borrow().readable()
     }
 
-    /// Up to which byte may be read, as soon as that is beyond this one.
+    /// The end of the readable bytes, as soon as it is beyond this offset.
     pub(crate) async fn readable(&mut self, beyond: u64) -> Result<u64, String> {
         let follow = self.progress.wait_for(|follow| follow.is_ready_at(beyond));
         let follow = follow.await.map_err(|_| "the box is stopping".to_owned())?;
@@ -232,18 +234,18 @@ impl ImageReader {
     }
 }
 
-/// What the cache remembers of an image over a restart.
+/// What the cache stores about an image across restarts.
 pub(super) struct ImageMetadata {
     pub(super) spec: ImageSpec,
     pub(super) size: Option<u64>,
     pub(super) validator: Option<String>,
     pub(super) whole: bool,
-    /// Of a disk that was in a packed image: that image's key.
+    /// For a disk from a packed image: the key of that image.
     pub(super) unpacked_from: Option<String>,
 }
 
 impl ImageMetadata {
-    /// Nothing is here yet.
+    /// The metadata of an image without any bytes yet.
     pub(super) fn new(wanted: &ImageSpec) -> Self {
         Self {
             spec: wanted.clone(),
@@ -254,10 +256,11 @@ impl ImageMetadata {
         }
     }
 
-    /// Puts it beside the image, all or nothing.
+    /// Writes it next to the image, atomically.
     pub(super) fn write(&self, root: &Path) -> io::Result<()> {
         let key = self.spec.key();
-        // Sources with credentials are asked for again where the image is wanted.
+        // Sources with credentials are not stored; the next order for the image names
+        // them again.
         let open = |source: &&String| without_url_credentials(source).is_none();
         let sources: Vec<&String> = self.spec.sources.iter().filter(open).collect();
         let name = &self.spec.name;
@@ -273,7 +276,7 @@ impl ImageMetadata {
     }
 }
 
-/// Writes a record, all or nothing.
+/// Writes a record atomically.
 pub(super) fn write_record(root: &Path, name: &str, text: &Value) -> io::Result<()> {
     let new = root.join(format!("{name}.new"));
     let mut file = OpenOptions::new()
@@ -288,7 +291,7 @@ pub(super) fn write_record(root: &Path, name: &str, text: &Value) -> io::Result<
     File::open(root)?.sync_all()
 }
 
-/// Reads a record; none if it is no record of ours.
+/// Reads a record; none if it is not one of ours.
 pub(super) fn read_record(path: &Path) -> Option<Value> {
     if path.metadata().ok()?.len() > METADATA_BYTES_MAX {
         return None;
@@ -296,7 +299,7 @@ pub(super) fn read_record(path: &Path) -> Option<Value> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
-/// The image that a record is about.
+/// The image that a record describes.
 pub(super) fn spec_of_record(key: &str, value: &Value) -> Option<ImageSpec> {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let sources = value["sources"].as_array()?.iter().filter_map(text);
@@ -311,7 +314,7 @@ pub(super) fn spec_of_record(key: &str, value: &Value) -> Option<ImageSpec> {
     })
 }
 
-/// What is kept of the image with this key; none if it cannot be read.
+/// The metadata of the image with this key; none if it cannot be read.
 pub(super) fn read_metadata(root: &Path, key: &str) -> Option<ImageMetadata> {
     let value = read_record(&root.join(format!("{key}.json")))?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -324,17 +327,17 @@ pub(super) fn read_metadata(root: &Path, key: &str) -> Option<ImageMetadata> {
     })
 }
 
-/// What is in the cache.
+/// The content of the cache directory.
 #[derive(Default)]
 pub(super) struct CacheScan {
     pub(super) images: Vec<ImageMetadata>,
-    /// Which disk was in which image.
+    /// Which disk was unpacked from which image.
     pub(super) derived_images: Vec<DerivedImage>,
-    /// Keys of images whose disk was being taken out.
+    /// Keys of images whose unpacking was interrupted.
     pub(super) interrupted: Vec<String>,
 }
 
-/// Everything in the cache. What nobody can use any more is removed.
+/// Lists everything in the cache. Removes files that cannot be used any more.
 pub(super) fn scan(root: &Path) -> io::Result<CacheScan> {
     let mut found = CacheScan::default();
     for file in std::fs::read_dir(root)?.flatten() {
@@ -350,7 +353,7 @@ pub(super) fn scan(root: &Path) -> io::Result<CacheScan> {
             continue;
         }
         if end == "unpack" {
-            // A disk that is not whole is nothing: it is made anew.
+            // An incomplete disk cannot be used: it is unpacked again.
             std::fs::remove_file(file.path())?;
             found.interrupted.push(key);
             continue;
@@ -358,7 +361,7 @@ pub(super) fn scan(root: &Path) -> io::Result<CacheScan> {
         let kept = read_metadata(root, &key);
         match (kept, end) {
             (Some(kept), "json") => found.images.push(kept),
-            // Without its record nobody knows what it is, and this one was never
+            // Without its record the content is unknown, and this one was never
             // finished.
             (None, _) | (_, "json.new" | "disk" | "disk.new") => {
                 std::fs::remove_file(file.path())?;

@@ -1,4 +1,4 @@
-//! Room in the cache: who goes for whom, and what to do when nobody may.
+//! Space in the cache: which images are evicted, and the error when none may be.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -12,14 +12,15 @@ use super::entry;
 use super::{CacheSlot, CacheSlotState, ImageCache, unpacking};
 
 impl ImageCache {
-    /// These images stay whatever comes.
+    /// These images are never evicted.
     pub(crate) fn pin(&self, digests: &[Digest]) {
         let keys = digests.iter().map(|digest| ImageKey(*digest).to_string());
         let mut pinned = self.0.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         *pinned = keys.collect();
     }
 
-    /// Makes room for an image of this size, or says what to do.
+    /// Evicts images to make space for one of this size. The error is an instruction
+    /// for the operator.
     pub(super) fn reserve_space(&self, key: &str, size: u64) -> Result<(), String> {
         let gone = self.evict_for(key, size)?;
         self.report_evicted(gone);
@@ -30,7 +31,7 @@ impl ImageCache {
         let makings = self.unpack_jobs();
         let mut slots = self.slots();
         let mut held = self.other_images(&slots, key);
-        // What others on their way will still take is as good as taken.
+        // Bytes that other fills still need count as used.
         let mut coming: u64 = slots.values().map(|slot| slot.entry.missing_bytes()).sum();
         let mut here = slots.get(key).map_or(0, |slot| slot.entry.on_disk());
         for (image, making) in makings.iter() {
@@ -64,25 +65,25 @@ impl ImageCache {
         Ok(all)
     }
 
-    /// All images but this one.
+    /// All images except this one.
     fn other_images(&self, slots: &BTreeMap<String, CacheSlot>, key: &str) -> Vec<StoredImage> {
         let pinned = self.0.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         let pinned = pinned.clone();
         let links = self.derived_images().clone();
-        // A disk is pinned with the image that it was in.
+        // A disk is pinned together with the image it was unpacked from.
         let is_pinned = |other: &str| {
             let of = |(image, link): (&String, &DerivedImage)| {
                 pinned.contains(image) && link.raw.to_string() == other
             };
             pinned.contains(other) || links.iter().any(of)
         };
-        // An image whose disk is here is needed again only if that is lost.
+        // A packed image whose disk is stored is needed again only if the disk is lost.
         let is_spare = |other: &str| {
             let disk = links.get(other).map(|link| link.raw.to_string());
             let slot = disk.and_then(|disk| slots.get(&disk));
             slot.is_some_and(|slot| matches!(slot.state, CacheSlotState::Whole))
         };
-        // An upload is the only copy there is. A disk that was in an image is not.
+        // An upload is the only copy of an image. An unpacked disk is not.
         let is_only = |other: &str, slot: &CacheSlot| {
             let made = || {
                 entry::read_metadata(&self.0.root, other)
@@ -113,7 +114,7 @@ impl ImageCache {
             .collect()
     }
 
-    /// The disk failed; where it is full, what to remove is said.
+    /// The error for a failed write; on a full disk it names what to remove.
     pub(super) fn disk_failure(
         &self,
         key: &str,

@@ -1,12 +1,12 @@
-//! A file that is wanted by its URL alone, such as a ramdisk without a digest in its node's
-//! record: it is fetched and hashed, and is from then on an image of the cache, whose key is the
-//! digest that it has.
+//! Fetches files that are known by URL only, such as a ramdisk without a digest in its
+//! node's record. The file is hashed while it is received, and becomes an image of the
+//! cache under the digest that it has.
 //!
-//! It comes in a file whose name is never served (`.fetch`). Its record has the source's
-//! validator, with which the source is asked the next time whether it has another file. A source
-//! without one sends all of it again; the rack asks for such a file less often
-//! (`rack/src/boot_files.rs`). A copy that was fetched earlier is used while the source does not
-//! answer.
+//! It is received into a file with a suffix that is never served (`.fetch`). Its record
+//! has the source's validator, which makes the next request conditional. A source
+//! without validators sends the whole file again; the rack requests such a file less
+//! often (`rack/src/boot_files.rs`). While the source is unreachable, the copy that was
+//! fetched earlier is used.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -29,33 +29,34 @@ use super::hashing::ImageHasher;
 use super::origin::{OriginBody, OriginResponse};
 use super::{CacheSlot, CacheSlotState, ENTRIES_MAX, FillTrigger, ImageCache};
 
-/// The largest file that is fetched without a digest. Ours: installation discs have less.
+/// The largest file that is fetched without a digest. Ours: installation discs are
+/// smaller.
 const FILE_BYTES_MAX: u64 = 64 << 30;
 
-/// How often a source is asked, with and without an earlier copy, and how long until the next
-/// time.
+/// How often a source is requested, with and without an earlier copy, and the delay
+/// between two attempts.
 const TRIES_MAX: u32 = 4;
 const TRIES_WITH_COPY_MAX: u32 = 2;
 const RETRY_WAIT: Duration = Duration::from_millis(500);
 
-/// How often somebody else is waited for who is at work on the same image.
+/// How often to wait for another task that works on the same image.
 const WAITS_MAX: u32 = 8;
 
-/// How the names of files end that are on their way: the bytes and the chunk list.
+/// Suffixes of files that are being received: the bytes and the chunk list.
 const FETCH_SUFFIX: &str = "fetch";
 const FETCH_CHUNKS_SUFFIX: &str = "fetch-chunks";
 
 /// Why a file was not fetched: the end of a sentence that begins with its URL.
 enum FileFetchError {
-    /// The source may answer otherwise later.
+    /// A retry may succeed.
     Unreachable(String),
-    /// Another try has the same result.
+    /// A retry would have the same result.
     Permanent(String),
-    /// This box cannot keep it.
+    /// This box cannot store it.
     Local(String),
 }
 
-/// All bytes of a file are on the disk.
+/// A file whose bytes are all on the disk.
 struct DownloadedFile {
     entry: Arc<CacheEntry>,
     digest: Digest,
@@ -63,8 +64,8 @@ struct DownloadedFile {
 }
 
 impl ImageCache {
-    /// Fetches a file, unless it is here and its source has no other. There is one fetch of a
-    /// URL at a time. An error is a sentence.
+    /// Fetches a file, unless the cache has the source's current version. Each URL is
+    /// fetched once at a time. An error is a sentence.
     pub(crate) async fn fetch_file(
         &self,
         url: &str,
@@ -81,11 +82,11 @@ impl ImageCache {
                 Ok(file) => return Ok(file),
                 Err(FileFetchError::Permanent(why)) => {
                     return Err(format!(
-                        "{url} {why}; correct the URL in the node's record, or what is there"
+                        "{url} {why}; correct the URL in the node's record, or the file there"
                     ));
                 }
                 Err(FileFetchError::Local(why)) => {
-                    return Err(format!("{url} {why}; make room in box.data"));
+                    return Err(format!("{url} {why}; free space in box.data"));
                 }
                 Err(FileFetchError::Unreachable(why)) if tries >= tries_max => break why,
                 Err(FileFetchError::Unreachable(_)) => sleep(RETRY_WAIT * tries).await,
@@ -94,7 +95,7 @@ impl ImageCache {
         };
         let Some(copy) = copy else {
             return Err(format!(
-                "{url} {why}; correct the URL in the node's record, or the way from this box to \
+                "{url} {why}; correct the URL in the node's record, or the route from this box to \
                  its server"
             ));
         };
@@ -106,7 +107,7 @@ impl ImageCache {
         })
     }
 
-    /// The newest whole file from this URL, if all of it is right.
+    /// The newest complete file from this URL, if it is verified.
     async fn cached_copy(&self, url: &str) -> Option<ImageMetadata> {
         let has_source = |slot: &CacheSlot| slot.spec.sources.iter().any(|source| source == url);
         let keys: Vec<String> = {
@@ -185,7 +186,7 @@ impl ImageCache {
         })
     }
 
-    /// Writes and hashes what the source sends.
+    /// Writes and hashes the bytes that the source sends.
     async fn receive_file(
         &self,
         coming: &str,
@@ -205,7 +206,7 @@ impl ImageCache {
                 Ok(Some(Ok(piece))) => piece,
                 Ok(None) => break,
                 Ok(Some(Err(why))) => {
-                    return Err(FileFetchError::Unreachable(format!("broke off: {why}")));
+                    return Err(FileFetchError::Unreachable(format!("disconnected: {why}")));
                 }
                 Err(_) => return Err(FileFetchError::Unreachable("stopped sending".to_owned())),
             };
@@ -225,7 +226,7 @@ impl ImageCache {
         }
         if head.length.is_some_and(|length| length != size) {
             return Err(FileFetchError::Unreachable(format!(
-                "broke off after {size} bytes"
+                "disconnected after {size} bytes"
             )));
         }
         let digest = hashing.finish().await.map_err(|error| disk_error(&error))?;
@@ -237,7 +238,7 @@ impl ImageCache {
     }
 
     fn start_hashing(&self, coming: &str, entry: &Arc<CacheEntry>) -> io::Result<ImageHasher> {
-        // Of the digest only the algorithm counts here.
+        // Only the algorithm of this digest is used here.
         let list = ChunkList::new(&Digest::Sha256([0; 32]));
         let path = self.path(coming, FETCH_CHUNKS_SUFFIX);
         std::fs::write(&path, list.bytes())?;
@@ -255,7 +256,7 @@ impl ImageCache {
         room.map_err(|why| FileFetchError::Local(format!("has no space in the cache: {why}")))
     }
 
-    /// From now on the file is an image of the cache.
+    /// Makes the file an image of the cache.
     async fn store_fetched(
         &self,
         coming: &str,
@@ -284,7 +285,7 @@ impl ImageCache {
         Ok(came.digest)
     }
 
-    /// Waits until nobody else is at work on the image with this key.
+    /// Waits until no other task works on the image with this key.
     async fn wait_until_idle(&self, key: &str) {
         for _ in 0..WAITS_MAX {
             let entry = {
@@ -302,8 +303,8 @@ impl ImageCache {
         }
     }
 
-    /// Moves the file into its place. Its record comes last: what has none is removed at the
-    /// next start.
+    /// Moves the file to its final name. Its record is written last: a file without a
+    /// record is removed at the next start.
     fn move_fetched(
         &self,
         coming: &str,
@@ -353,8 +354,8 @@ impl ImageCache {
         Ok(())
     }
 
-    /// The same bytes are here already: they can be had from this source too. The record is
-    /// written in any case, as the newest one of this source.
+    /// The cache already has the same bytes: adds this source to them. The record is
+    /// written in any case, so that it is the newest one of this source.
     fn add_source(&self, slot: &mut CacheSlot, fetched: &ImageMetadata) -> io::Result<()> {
         let key = fetched.spec.key().to_string();
         let here = entry::read_metadata(&self.0.root, &key);
@@ -373,13 +374,13 @@ impl ImageCache {
 
     fn remove_partial(&self, coming: &str) {
         for end in [FETCH_SUFFIX, FETCH_CHUNKS_SUFFIX] {
-            // What cannot be removed now is removed at the next start.
+            // A file that cannot be removed now is removed at the next start.
             let _ = std::fs::remove_file(self.path(coming, end));
         }
     }
 }
 
-/// What the files of a fetch are called: by their URL, as their digest is not known yet.
+/// The base name of the files of a fetch: from the URL, as the digest is not known yet.
 fn fetch_key(url: &str) -> String {
     let mut name = [0; 32];
     name.copy_from_slice(digest(&SHA256, url.as_bytes()).as_ref());
@@ -387,5 +388,5 @@ fn fetch_key(url: &str) -> String {
 }
 
 fn disk_error(error: &io::Error) -> FileFetchError {
-    FileFetchError::Local(format!("cannot be kept in the cache: {error}"))
+    FileFetchError::Local(format!("cannot be stored in the cache: {error}"))
 }

@@ -1,4 +1,4 @@
-//! The task that brings one image to its end.
+//! The task that fills one image, until it is complete or has failed.
 
 use std::fs::OpenOptions;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use super::{FillOutcome, ImageCache, PartialImage};
 /// How long a source may pause within a file.
 pub(super) const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Progress is told after so many bytes.
+/// Progress is reported each time this many bytes were received.
 pub(super) const REPORT_BYTES: u64 = 8 * 1024 * 1024;
 
-/// What readers hear who have bytes of a file that the source no longer has.
-const SOURCE_CHANGED: &str = "the source has another file now; it is fetched from its beginning";
+/// The error for readers that have bytes of a file that the source no longer has.
+const SOURCE_CHANGED: &str = "the source has another file now; it is fetched again from the start";
 
 pub(super) struct ImageFillTask {
     pub(super) cache: ImageCache,
@@ -52,19 +52,20 @@ impl ImageFillTask {
         let went = went.and_then(|()| check_declared_format(&wanted, &self.entry));
         let have = self.entry.hashed();
         let (size, state) = match &went {
-            // Who wants the disk in it hears of that.
+            // A job waits for the disk in it, so it is reported as unpacking.
             Ok(()) if self.cache.is_unpacking(&self.key) => (Some(have), ImageState::Unpacking),
             Ok(()) => (Some(have), ImageState::Complete),
             Err(failure) => (size, failure.image_state()),
         };
         let left = fill_outcome(went, size);
         if state == ImageState::Unpacking {
-            // Before the disk can be there, which is told by whoever takes it out.
+            // Report this before the unpack job reports the disk.
             self.cache.report(&wanted, size, have, state);
             self.cache.finish_task(&self.key, &self.entry, left);
             return;
         }
-        // Readers that wake up find the state that is sent below.
+        // Record the state before the readers wake up, so that they find it; it is sent
+        // below.
         let news = self.cache.record(&wanted, size, have, state);
         if self.cache.finish_task(&self.key, &self.entry, left) {
             (self.cache.0.news)(news);
@@ -96,7 +97,7 @@ impl ImageFillTask {
             );
             match checking::repair(&self.cache, &self.entry, &kept, &list, &bad).await {
                 Ok(()) => return Ok(()),
-                // What is right of it stays, and is not fetched again later.
+                // The correct chunks stay, and are not fetched again later.
                 Err(ChunkRepairError::SourceUnreachable(why)) => {
                     return Err(repair_failure(&kept, bad.len(), why));
                 }
@@ -109,8 +110,8 @@ impl ImageFillTask {
         self.fill(kept, list).await
     }
 
-    /// Nobody can be asked for what is missing: what is right is kept for an upload
-    /// to go on with.
+    /// No source has the missing bytes: the correct ones are kept, so that an upload
+    /// can continue.
     fn wait_for_upload(
         &self,
         kept: &ImageMetadata,
@@ -138,7 +139,7 @@ impl ImageFillTask {
         })
     }
 
-    /// Fetches what follows after the chunks in the list.
+    /// Fetches the bytes after the chunks in the list.
     async fn fill(
         &mut self,
         mut kept: ImageMetadata,
@@ -213,13 +214,13 @@ impl ImageFillTask {
     ) -> Result<ImageHasher, ImageFillError> {
         let failed = |error| self.disk_failure(wanted, &error);
         let path = self.cache.path(&self.key, "chunks");
-        // The file has what the list has, whatever stood there before.
+        // Make the file equal to the list, whatever it contained before.
         std::fs::write(&path, list.bytes()).map_err(failed)?;
         let chunks = OpenOptions::new().append(true).open(path).map_err(failed)?;
         ImageHasher::start(Arc::clone(&self.entry), list, chunks).map_err(failed)
     }
 
-    /// What has come is dropped, and who reads it is cut off.
+    /// Discards the received bytes and disconnects the readers.
     fn restart(&mut self, wanted: &ImageSpec, why: &str) -> Result<ImageHasher, ImageFillError> {
         let image = wanted.name.clone();
         let fresh = self.cache.replace(&self.key, &self.entry, why);
@@ -228,7 +229,7 @@ impl ImageFillTask {
         self.start_hashing(wanted, trivet_chunks::ChunkList::new(&wanted.digest))
     }
 
-    /// Size and validator are kept for the time after a restart.
+    /// Stores size and validator for use after a restart.
     fn save_metadata(
         &self,
         kept: &mut ImageMetadata,
@@ -259,7 +260,7 @@ impl ImageFillTask {
         mut skip: u64,
     ) -> Result<(), ImageFillError> {
         loop {
-            // The uplink is not for what nobody wants any more.
+            // Do not use the uplink for an image that was removed.
             if !self.entry.is_pending() {
                 let image = fill.spec().name.clone();
                 return Err(ImageFillError::Removed { image });
@@ -269,7 +270,7 @@ impl ImageFillTask {
                 other => {
                     match other {
                         Err(_) => fill.handle_failure("stopped sending".to_owned()),
-                        Ok(Some(Err(why))) => fill.handle_failure(format!("broke off: {why}")),
+                        Ok(Some(Err(why))) => fill.handle_failure(format!("disconnected: {why}")),
                         Ok(_) => {
                             fill.handle_end();
                         }
@@ -282,7 +283,7 @@ impl ImageFillTask {
             skip -= over as u64;
             let length = piece.len() as u64;
             if fill.size().is_some_and(|size| fill.have() + length > size) {
-                fill.handle_failure("sends more than it said".to_owned());
+                fill.handle_failure("sends more bytes than it announced".to_owned());
                 return Ok(());
             }
             if length > 0 && hashing.push(piece).await.is_err() {
@@ -298,7 +299,7 @@ impl ImageFillTask {
         }
     }
 
-    /// A source that does not say how long its file is must not fill the disk.
+    /// A source that does not announce the file's length must not fill the disk.
     fn check_space(&self, fill: &ImageFill) -> Result<(), ImageFillError> {
         if fill.size().is_some() {
             return Ok(());
@@ -323,7 +324,7 @@ impl ImageFillTask {
             .report(wanted, fill.size(), fill.have(), ImageState::Fetching);
     }
 
-    /// The image is right: from now on it lies in the cache as a whole one.
+    /// The image is verified: marks it as complete in the cache.
     fn mark_whole(&self, wanted: &ImageSpec) -> Result<(), ImageFillError> {
         let (part, whole) = (
             self.cache.path(&self.key, "part"),
@@ -339,7 +340,7 @@ impl ImageFillTask {
         moved.map_err(|error| self.disk_failure(wanted, &error))
     }
 
-    /// A whole image is no longer one.
+    /// Marks a complete image as partial.
     fn mark_partial(&self, wanted: &ImageSpec) -> Result<(), ImageFillError> {
         let (part, whole) = (
             self.cache.path(&self.key, "part"),
@@ -349,7 +350,7 @@ impl ImageFillTask {
     }
 }
 
-/// Bad chunks of an image that was whole are not to be had.
+/// The error when bad chunks of a complete image cannot be fetched.
 fn repair_failure(kept: &ImageMetadata, bad: usize, why: String) -> ImageFillError {
     let source_url = kept.spec.sources.last().cloned().unwrap_or_default();
     let lost = bad as u64 * trivet_chunks::CHUNK_BYTES;
@@ -361,7 +362,7 @@ fn repair_failure(kept: &ImageMetadata, bad: usize, why: String) -> ImageFillErr
     }
 }
 
-/// What is left of an image after this.
+/// What remains in the cache after this result.
 pub(super) fn fill_outcome(went: Result<(), ImageFillError>, size: Option<u64>) -> FillOutcome {
     let Err(failure) = went else {
         return FillOutcome::Whole;

@@ -1,4 +1,4 @@
-//! The thread that writes what comes and hashes it on the way.
+//! The thread that writes received bytes and hashes them.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -12,10 +12,12 @@ use trivet_model::Digest;
 
 use super::entry::CacheEntry;
 
-/// Pieces that wait to be written. A piece is what one read of a socket gave.
+/// Limit of pieces that wait to be written. A piece is the result of one read from a
+/// socket.
 const PIECES_MAX: usize = 32;
 
-/// Readers are woken after so many bytes, or when nothing more waits to be written.
+/// Readers are woken each time this many bytes were written, or when the queue is
+/// empty.
 const PUBLISH_BYTES: u64 = 256 * 1024;
 
 enum HashWorkerMessage {
@@ -24,18 +26,18 @@ enum HashWorkerMessage {
     Finish(oneshot::Sender<io::Result<Digest>>),
 }
 
-/// A thread at work on one image.
+/// A thread that writes and hashes one image.
 pub(super) struct ImageHasher {
     pieces: mpsc::Sender<HashWorkerMessage>,
     failed: Arc<OnceLock<io::Error>>,
 }
 
-/// The thread ended early; [`Hashing::why`] tells why.
+/// The thread ended early; [`ImageHasher::failure`] returns the reason.
 #[derive(Debug)]
 pub(super) struct HasherStopped;
 
 impl ImageHasher {
-    /// Goes on with an image whose first chunks are in the list.
+    /// Continues an image whose first chunks are in the list.
     pub(super) fn start(entry: Arc<CacheEntry>, list: ChunkList, chunks: File) -> io::Result<Self> {
         let (pieces, coming) = mpsc::channel(PIECES_MAX);
         let failed = Arc::new(OnceLock::new());
@@ -66,8 +68,8 @@ impl ImageHasher {
         }
     }
 
-    /// More is to follow another time: what was pushed is on disk then, and in the list
-    /// as far as its chunks are whole.
+    /// Ends with an incomplete image: all pushed bytes are then on disk, and all
+    /// complete chunks are in the list.
     pub(super) async fn pause(self) -> io::Result<()> {
         let gone = || self.failure();
         let (reply, answer) = oneshot::channel();
@@ -82,7 +84,7 @@ impl ImageHasher {
         answer.await.map_err(|_| gone())?
     }
 
-    /// The digest of all that was pushed, which is on disk then.
+    /// The digest of all pushed bytes, which are then on disk.
     pub(super) async fn finish(self) -> io::Result<Digest> {
         let gone = || self.failure();
         let (reply, answer) = oneshot::channel();
@@ -149,8 +151,8 @@ impl HashWorker {
         self.entry.set_hashed(self.published);
     }
 
-    /// A state goes into the list when its chunk is over, and not if the image ends
-    /// just there: the last chunk is known by the digest.
+    /// A state is added to the list when its chunk is complete and more bytes follow:
+    /// the last chunk is verified by the digest.
     fn append(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         self.entry.file.write_all_at(bytes, self.running.bytes())?;
         while !bytes.is_empty() {
@@ -187,7 +189,7 @@ impl HashWorker {
         self.chunks.sync_all()
     }
 
-    /// Bytes are on disk before anybody calls them right.
+    /// Bytes are on disk before they are reported as verified.
     fn finish(&mut self) -> io::Result<Digest> {
         self.publish();
         self.entry.file.sync_all()?;

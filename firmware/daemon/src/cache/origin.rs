@@ -1,4 +1,4 @@
-//! Where images come from: servers over http and https, and files of this machine.
+//! The sources of images: servers over http and https, and local files.
 
 use std::fs::File;
 use std::io;
@@ -25,29 +25,29 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use trivet_images::{ImageSourceHead, ImageSourceRequest};
 
-/// How long a server may take to begin its answer.
+/// How long a server may take until its response starts.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often a server may send us elsewhere.
+/// How many redirects are followed.
 const REDIRECTS_MAX: usize = 5;
 
-/// Longest answer of a proxy before the connection is ours.
+/// Longest response of a proxy before the tunnel is open.
 const PROXY_ANSWER_BYTES_MAX: usize = 8 * 1024;
 
-/// Bytes of a file that are read at a time, and pieces of it that wait.
+/// Bytes of a local file per read, and how many such pieces may be queued.
 const FILE_PIECE_BYTES: usize = 256 * 1024;
 const FILE_PIECES_MAX: usize = 8;
 
 /// How servers are reached.
 #[derive(Clone, Default)]
 pub(crate) struct Origin {
-    /// Whom to trust; without, https is refused.
+    /// The trusted authorities; without them https is refused.
     pub(crate) tls: Option<TlsConnector>,
     /// A proxy, as `host:port`.
     pub(crate) proxy: Option<String>,
 }
 
-/// Where operating systems keep the authorities they trust.
+/// Where operating systems store the authorities they trust.
 const CA_BUNDLE_PATHS: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -70,19 +70,19 @@ impl Origin {
             return Ok(Self { tls: None, proxy });
         }
         let config = trivet_certs_authority::bundled_client_config(&bundles)
-            .context("images.ca: no certificate of an authority is in it")?;
+            .context("images.ca: it contains no CA certificate")?;
         let tls = Some(TlsConnector::from(Arc::new(config)));
         Ok(Self { tls, proxy })
     }
 }
 
-/// An answer of a source.
+/// The response of a source.
 pub(super) struct OriginResponse {
     pub(super) head: ImageSourceHead,
     pub(super) body: OriginBody,
 }
 
-/// What comes after its head.
+/// The body of the response.
 pub(super) enum OriginBody {
     Net {
         incoming: Incoming,
@@ -92,7 +92,7 @@ pub(super) enum OriginBody {
     None,
 }
 
-/// A connection that ends with whoever reads from it.
+/// A connection that is closed when its reader is dropped.
 pub(super) struct OriginConnection(JoinHandle<()>);
 
 impl Drop for OriginConnection {
@@ -102,7 +102,7 @@ impl Drop for OriginConnection {
 }
 
 impl OriginBody {
-    /// The next bytes; none at the end as the protocol has it.
+    /// The next bytes; none at the end that the protocol signals.
     pub(super) async fn next(&mut self) -> Option<Result<Bytes, String>> {
         match self {
             Self::Net { incoming, .. } => loop {
@@ -124,7 +124,7 @@ impl OriginBody {
     }
 }
 
-/// An error and what it came from.
+/// An error and its causes.
 fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -136,7 +136,8 @@ fn error_chain(error: &dyn std::error::Error) -> String {
 }
 
 impl Origin {
-    /// Asks a source. An error is the end of a sentence that begins with the source.
+    /// Sends a request to a source. An error is the end of a sentence that begins with
+    /// the source.
     pub(super) async fn request(&self, ask: &ImageSourceRequest) -> Result<OriginResponse, String> {
         if let Some(path) = ask.url.strip_prefix("file://") {
             return open(path, ask).map_err(|error| format!("cannot be read: {error}"));
@@ -161,13 +162,13 @@ impl Origin {
             }
             let to = response.headers().get(LOCATION);
             let to = to.and_then(|value| value.to_str().ok());
-            let next = place.resolve(to.ok_or("sends us elsewhere and does not say where")?);
+            let next = place.resolve(to.ok_or("redirects without a Location")?);
             if place.secure && !next.starts_with("https://") {
-                return Err(format!("sends us to {next}, where nobody proves who he is"));
+                return Err(format!("redirects to {next}, which is not https"));
             }
             url = next;
         }
-        Err("sends us in circles".to_owned())
+        Err("redirects too often".to_owned())
     }
 
     async fn get(
@@ -203,15 +204,16 @@ impl Origin {
         }
         let request = request
             .body(Empty::<Bytes>::new())
-            .map_err(|_| "is no URL that can be asked for".to_owned())?;
+            .map_err(|_| "is not a valid URL".to_owned())?;
         let stream = self.connect(place).await?;
         if !place.secure {
             return exchange(stream, request).await;
         }
         let tls = self.tls.as_ref();
-        let tls = tls.ok_or("needs https, and no authority to trust is set (images.ca)")?;
+        let tls = tls.ok_or("needs https, and no trusted CA is configured (images.ca)")?;
         let name = rustls_pki_types::ServerName::try_from(place.host.clone());
-        let name = name.map_err(|_| "has a host that no certificate can name".to_owned())?;
+        let name =
+            name.map_err(|_| "has a host name that is invalid in a certificate".to_owned())?;
         let stream = tls.connect(name, stream).await;
         let stream = stream.map_err(|error| format!("is not trusted: {}", error_chain(&error)))?;
         exchange(stream, request).await
@@ -228,7 +230,7 @@ impl Origin {
     }
 }
 
-/// Asks a proxy for a connection to a server (RFC 9110, section 9.3.6).
+/// Requests a tunnel to a server from a proxy (CONNECT, RFC 9110 section 9.3.6).
 async fn tunnel(stream: &mut TcpStream, authority: &str) -> Result<(), String> {
     let failed = |error: io::Error| format!("cannot be reached through the proxy: {error}");
     let request = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
@@ -236,7 +238,7 @@ async fn tunnel(stream: &mut TcpStream, authority: &str) -> Result<(), String> {
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
         if answer.len() >= PROXY_ANSWER_BYTES_MAX {
-            return Err("is behind a proxy that talks too much".to_owned());
+            return Err("is behind a proxy whose response is too long".to_owned());
         }
         answer.push(stream.read_u8().await.map_err(failed)?);
     }
@@ -255,21 +257,21 @@ async fn exchange<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let failed = |error: hyper::Error| format!("broke off: {}", error_chain(&error));
+    let failed = |error: hyper::Error| format!("disconnected: {}", error_chain(&error));
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(failed)?;
     let connection = OriginConnection(tokio::spawn(async move {
-        // What went wrong, the body tells as well.
+        // The body reports the same error.
         let _ = connection.await;
     }));
     let response = sender.send_request(request).await.map_err(failed)?;
     Ok((response, connection))
 }
 
-/// What the head of an answer says of the file.
+/// What the head of a response says about the file.
 fn head(status: u16, headers: &HeaderMap) -> ImageSourceHead {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    // A weak tag says nothing of single bytes (RFC 9110, section 13.1.5).
+    // A weak tag does not identify single bytes (RFC 9110, section 13.1.5).
     let tag = text(ETAG).filter(|tag| !tag.starts_with("W/"));
     let range = text(CONTENT_RANGE).and_then(|text| {
         let (bounds, total) = text.strip_prefix("bytes ")?.split_once('/')?;
@@ -284,12 +286,12 @@ fn head(status: u16, headers: &HeaderMap) -> ImageSourceHead {
     }
 }
 
-/// A file of this machine.
+/// Opens a local file.
 fn open(path: &str, ask: &ImageSourceRequest) -> io::Result<OriginResponse> {
     let path = Path::new(path);
     // Opening a pipe would wait for its writer.
     if !path.metadata()?.is_file() {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let file = File::open(path)?;
     let facts = file.metadata()?;
@@ -322,7 +324,8 @@ fn read(file: &File, mut at: u64, to: u64, pieces: &mpsc::Sender<io::Result<Byte
         let length = usize::try_from(to - at).unwrap_or(usize::MAX);
         let mut piece = vec![0; length.min(FILE_PIECE_BYTES)];
         let piece = match file.read_at(&mut piece, at) {
-            // It has become shorter, which whoever counts will notice.
+            // The file has become shorter; the receiver counts the bytes and reports
+            // that.
             Ok(0) => return,
             Ok(length) => {
                 at += length as u64;
@@ -338,20 +341,20 @@ fn read(file: &File, mut at: u64, to: u64, pieces: &mpsc::Sender<io::Result<Byte
     }
 }
 
-/// Where a server is, and what to ask it for.
+/// The address of a server, and the path to request.
 struct OriginUrl {
     secure: bool,
     host: String,
-    /// As the socket wants it: always with a port.
+    /// Host and port for the socket: always with a port.
     authority: String,
-    /// As the server wants it.
+    /// The value of the Host header.
     host_header: String,
     path: String,
 }
 
 impl OriginUrl {
     fn parse(url: &str) -> Result<Self, String> {
-        let uri: Uri = url.parse().map_err(|_| "is no URL".to_owned())?;
+        let uri: Uri = url.parse().map_err(|_| "is not a URL".to_owned())?;
         let secure = match uri.scheme_str() {
             Some("http") => false,
             Some("https") => true,
@@ -378,7 +381,7 @@ impl OriginUrl {
         })
     }
 
-    /// The URL that a redirection means (RFC 9110, section 10.2.2).
+    /// The URL that a redirect means (RFC 9110, section 10.2.2).
     fn resolve(&self, to: &str) -> String {
         let scheme = if self.secure { "https" } else { "http" };
         let base = format!("{scheme}://{}", self.host_header);

@@ -1,5 +1,5 @@
-//! A disk that was made before we started, or that has changed, is looked at, and mended
-//! from an image that it was in: only chunks that are bad are written.
+//! Verifies a disk that was unpacked before the start, or that has changed, and repairs
+//! it from an image that contains it: only bad chunks are written.
 
 use trivet_chunks::chunk_count;
 use trivet_images::ImageFillError;
@@ -13,7 +13,7 @@ use super::unpacking::DiskUnavailable;
 use super::{FillOutcome, FillTrigger};
 
 impl ImageFillTask {
-    /// Looks at a disk, and tells what became of the images that it was in.
+    /// Verifies a disk, and reports the status of the images that contain it.
     pub(super) async fn run_disk(self, kept: ImageMetadata) {
         let links = self.cache.images_containing(&self.key);
         let went = self.repair_disk(&kept, &links).await;
@@ -91,7 +91,7 @@ impl ImageFillTask {
             return Err(ImageFillError::Disk {
                 image: link.spec.name.clone(),
                 why: format!(
-                    "another disk came out of it than before: {} in place of {}",
+                    "unpacking gave another disk than before: {} instead of {}",
                     made.digest, kept.spec.digest
                 ),
             });

@@ -1,4 +1,4 @@
-//! What the rack is told of images, and what was told last.
+//! Reports the status of images to the rack, and remembers the last report.
 
 use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
@@ -9,19 +9,20 @@ use trivet_model::image::{ImageState, ImageStatus};
 
 use super::{CacheSlotState, ENTRIES_MAX, ImageCache};
 
-/// After a failure reads do not start a fill again for a while. Where the source has the wrong
-/// bytes that while is longer by this factor: somebody has to correct it first. Ours.
+/// After a failure reads do not start a fill again for a while. Where the source has
+/// the wrong bytes that while is longer by this factor: an operator has to correct the
+/// source first. Ours.
 const WRONG_RETRY_FACTOR: u32 = 6;
 
 impl ImageCache {
-    /// Reports the state of an image once more, under the name it was asked for by. An image
-    /// that was fetched under another name has not been reported under this one.
+    /// Reports the state of an image once more, under the name it was requested by. An
+    /// image that was fetched under another name has not been reported under this one.
     pub(super) fn report_again(&self, wanted: &ImageSpec, went: &Result<(), String>) {
         let key = wanted.key().to_string();
         let told = self.last_reported().get(&key).cloned();
         match (told, went) {
-            // The bytes may have been fetched under another name; a failure belongs to the
-            // entry that was asked for.
+            // The bytes may have been fetched under another name; a failure belongs to
+            // the entry that was requested.
             (Some(news), _) => (self.0.news)(ImageStatus {
                 name: wanted.name.clone(),
                 format: wanted.format,
@@ -71,7 +72,7 @@ impl ImageCache {
         (self.0.news)(self.record(wanted, size, have, state));
     }
 
-    /// Keeps the state as the last one of this image; it is not sent yet.
+    /// Stores the state as the last one of this image; it is not sent yet.
     pub(super) fn record(
         &self,
         wanted: &ImageSpec,

@@ -1,5 +1,5 @@
-//! The cache against sources that are slow, cut off, change and lie, and against its
-//! own disk.
+//! Tests of the cache with sources that are slow, disconnect, change or send wrong
+//! data, and with damage on its own disk.
 
 mod fetched;
 mod packed;
@@ -43,11 +43,11 @@ struct SourceBehaviour {
     content: Arc<Vec<u8>>,
     tag: Option<&'static str>,
     ranges: bool,
-    /// What it says the size is, if not the truth.
+    /// The size it announces, if not the real one.
     claimed_size: Option<usize>,
-    /// It cuts each connection after so many bytes of the file.
+    /// It closes each connection after this many bytes of the file.
     cut_after: Option<usize>,
-    /// It answers each request with this status line instead.
+    /// It replies to each request with this status line instead.
     refuses: Option<&'static str>,
 }
 
@@ -64,23 +64,23 @@ impl SourceBehaviour {
     }
 }
 
-/// A source on loopback, whose manners can be changed.
+/// A source on loopback, whose behaviour a test can change.
 struct FakeImageSource {
     address: SocketAddr,
     behaviour: watch::Sender<SourceBehaviour>,
-    /// Bytes of the file that left, and requests that came.
+    /// Bytes of the file that were sent, and requests that were received.
     sent: Arc<AtomicU64>,
     requests: Arc<AtomicUsize>,
-    /// Where the last answer began.
+    /// The first byte of the last response.
     from: Arc<AtomicUsize>,
-    /// Bytes that may leave: a full measure unless a test holds it back.
+    /// Bytes that may be sent: unlimited unless a test holds them back.
     gate: Arc<Semaphore>,
     _task: JoinSet<()>,
 }
 
 const OPEN: usize = Semaphore::MAX_PERMITS / 2;
 
-/// Bytes that leave the source at a time.
+/// Bytes that the source sends at a time.
 const STEP: usize = 16 * 1024;
 
 impl FakeImageSource {
@@ -210,7 +210,8 @@ fn cache(scratch: &TestbedDirectory) -> ImageCache {
     .unwrap()
 }
 
-/// Reads as a client does: all that was announced, or what came before the cut and why.
+/// Reads as a client does: all announced bytes, or those before the disconnect and its
+/// reason.
 async fn read(mut reader: ImageReader) -> Result<Vec<u8>, (Vec<u8>, String)> {
     let mut all = Vec::new();
     let size = reader.size().await.map_err(|why| (Vec::new(), why))?;
@@ -251,7 +252,7 @@ async fn many_readers_are_one_fill() {
 #[tokio::test]
 async fn a_reader_follows_and_the_last_chunk_waits_for_the_digest() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
-    // All but the last step of the file may leave.
+    // All but the last step of the file may be sent.
     let source =
         FakeImageSource::gated(SourceBehaviour::plain(image.clone()), 3 * CHUNK + STEP / 4).await;
     let cache = cache(&scratch);
@@ -276,7 +277,7 @@ async fn both_digests_are_known() {
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
 }
 
-/// What every reader of a wrong image sees.
+/// The error that every reader of a wrong image receives.
 async fn never_whole(manners: SourceBehaviour, digest: Digest) -> String {
     let scratch = TestbedDirectory::new();
     let source = FakeImageSource::new(manners).await;
@@ -292,7 +293,7 @@ async fn never_whole(manners: SourceBehaviour, digest: Digest) -> String {
         assert!(got.len() <= 3 * CHUNK);
         said = why;
     }
-    // Whoever comes now hears the same, and nothing is left of it.
+    // A later reader receives the same error, and no file of the image remains.
     let late = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
     assert_eq!(late, (Vec::new(), said.clone()));
     let left = std::fs::read_dir(scratch.0.join("cache")).unwrap();
@@ -326,7 +327,7 @@ async fn a_byte_more_or_less_is_never_a_whole_answer() {
 }
 
 #[tokio::test]
-async fn a_cut_source_is_gone_on_with_where_it_was() {
+async fn a_disconnected_source_is_continued_at_the_same_offset() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let mut manners = SourceBehaviour::plain(image.clone());
     manners.cut_after = Some(image.len() * 2 / 5);
@@ -365,7 +366,7 @@ async fn another_file_at_the_source_cuts_readers_of_the_first() {
     manners.cut_after = Some(2 * CHUNK);
     let source = FakeImageSource::gated(manners, CHUNK + STEP).await;
     let cache = cache(&scratch);
-    // The right one comes second, and has the right digest.
+    // The second file is the right one, and has the right digest.
     let wanted = source.wanted(sha256(&image));
     let mut first = cache.reader(&wanted).unwrap();
     assert!(first.readable(0).await.unwrap() > 0);
@@ -411,7 +412,7 @@ async fn a_fill_that_was_killed_goes_on_after_the_restart() {
         })
         .await
         .unwrap();
-    // As the kernel ends a process: no task does anything more.
+    // As when the kernel kills a process: no task continues.
     runtime.shutdown_background();
     let list = scratch.0.join(format!("cache/{}.chunks", wanted.key()));
     assert_eq!(std::fs::read(list).unwrap().len(), 2 * 32);
@@ -421,7 +422,7 @@ async fn a_fill_that_was_killed_goes_on_after_the_restart() {
     assert_eq!(source.from.load(Ordering::SeqCst), 2 * CHUNK);
 }
 
-/// A cache with one whole image, as it lies on disk.
+/// A cache with one complete image, as it is on disk.
 async fn filled(scratch: &TestbedDirectory, source: &FakeImageSource, image: &[u8]) -> PathBuf {
     let wanted = source.wanted(sha256(image));
     let cache = cache(scratch);
@@ -443,7 +444,7 @@ fn flip_byte(path: &Path, at: u64) {
 }
 
 #[tokio::test]
-async fn rot_is_found_after_a_restart_and_only_its_chunk_is_fetched_again() {
+async fn bit_rot_is_found_after_a_restart_and_only_its_chunk_is_fetched_again() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let path = filled(&scratch, &source, &image).await;
@@ -459,7 +460,7 @@ async fn rot_is_found_after_a_restart_and_only_its_chunk_is_fetched_again() {
 }
 
 #[tokio::test]
-async fn a_rotten_image_without_its_source_is_not_served() {
+async fn a_corrupt_image_without_its_source_is_not_served() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let path = filled(&scratch, &source, &image).await;
@@ -484,7 +485,7 @@ async fn a_whole_image_needs_no_source_after_a_restart() {
     let again = cache(&scratch);
     again.resume_all().await;
     assert!(read(again.reader(&wanted).unwrap()).await.unwrap() == image);
-    // Not even its chunk list, since the digest speaks for all of it.
+    // Not even its chunk list, since the digest covers the whole image.
     std::fs::remove_file(path.with_extension("chunks")).unwrap();
     let cache = cache(&scratch);
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
@@ -517,7 +518,7 @@ async fn an_image_without_bytes_is_an_image() {
 }
 
 #[tokio::test]
-async fn strange_files_in_the_cache_are_left_or_removed() {
+async fn unknown_files_in_the_cache_are_left_or_removed() {
     let scratch = TestbedDirectory::new();
     let key = format!("sha256-{}", "ab".repeat(32));
     scratch.file("cache/notes.txt", b"mine");
@@ -564,7 +565,7 @@ async fn bit_rot_is_found_by_the_scrub_and_repaired_at_run_time() {
 }
 
 #[tokio::test]
-async fn a_rotten_list_is_made_anew_from_a_right_image() {
+async fn a_corrupt_list_is_rebuilt_from_a_correct_image() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let path = filled(&scratch, &source, &image).await;
@@ -580,7 +581,7 @@ async fn a_rotten_list_is_made_anew_from_a_right_image() {
 }
 
 #[tokio::test]
-async fn an_image_that_is_removed_leaves_nothing_even_while_it_comes() {
+async fn an_image_that_is_removed_leaves_no_files_even_while_it_is_fetched() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let source = FakeImageSource::gated(SourceBehaviour::plain(image.clone()), CHUNK).await;
     let wanted = source.wanted(sha256(&image));
@@ -609,7 +610,7 @@ fn of_bytes(scratch: &TestbedDirectory, name: &str, byte: u8) -> (ImageSpec, Vec
     (wanted, image)
 }
 
-/// Room for two images and a half.
+/// A cache with space for two and a half images.
 fn small(scratch: &TestbedDirectory) -> ImageCache {
     let ways = ImageCacheOptions {
         quota_bytes: Some(5 * CHUNK_BYTES / 2),
@@ -620,7 +621,7 @@ fn small(scratch: &TestbedDirectory) -> ImageCache {
 }
 
 #[tokio::test]
-async fn the_image_that_nobody_asked_for_longest_makes_room() {
+async fn the_least_recently_requested_image_is_evicted() {
     let scratch = TestbedDirectory::new();
     let cache = small(&scratch);
     let images: Vec<_> = (1..=3)
@@ -663,7 +664,7 @@ async fn what_is_read_or_pinned_stays_and_the_new_image_is_refused() {
     }
     let left = scratch.0.join(format!("cache/{}.whole", late.key()));
     assert!(!left.exists());
-    // Who read goes, and there is room.
+    // Without the reader the image can be evicted.
     drop(reader);
     assert!(read(cache.reader(&late).unwrap()).await.unwrap() == image);
     assert!(
@@ -694,7 +695,7 @@ async fn the_stores_reserve_is_not_filled_with_images() {
 }
 
 #[tokio::test]
-async fn who_asks_for_a_fill_does_not_wait_for_the_rest_after_a_failure() {
+async fn an_order_for_a_fill_does_not_wait_for_the_retry_delay() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let source = FakeImageSource::new(SourceBehaviour::plain(b"another".to_vec())).await;
     let cache = cache(&scratch);

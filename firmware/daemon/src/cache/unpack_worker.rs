@@ -1,5 +1,5 @@
-//! The thread that takes a disk out of its image: it checks what it reads, hashes what it
-//! writes, and leaves holes where there are only zeros.
+//! The thread that unpacks a disk from its image: it verifies what it reads, hashes
+//! what it writes, and leaves holes where there are only zeros.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
@@ -14,23 +14,24 @@ use trivet_unpack::{Packing, RawImagePiece, ReadAt, UnpackRefusal, Unpacker};
 
 use super::entry::CacheEntry;
 
-/// Where an image does not say how large its disk is, room is asked for in such steps.
+/// Where an image does not declare the size of its disk, space is reserved in steps of
+/// this size.
 const RESERVE_STEP_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Chunks of the image in memory: its tables and its bytes may lie far apart.
+/// Chunks of the image in memory: its tables and its data may be far apart.
 const CHUNKS_CACHED_MAX: usize = 4;
 
 /// Zeros that are hashed at a time.
 const ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
 
-/// A disk that is on the box's disk.
+/// A disk that was unpacked into the cache.
 pub(super) struct UnpackedDisk {
     pub(super) digest: Digest,
     pub(super) size: u64,
     pub(super) list: ChunkList,
 }
 
-/// Why there is none.
+/// Why a disk was not unpacked.
 pub(super) enum DiskUnpackError {
     Refused(UnpackRefusal),
     NoSpace {
@@ -38,9 +39,9 @@ pub(super) enum DiskUnpackError {
         why: String,
     },
     Disk(io::Error),
-    /// The image is no longer what it was when its digest was right.
+    /// The image has changed since its digest was verified.
     Corrupt,
-    /// Nobody wants it any more.
+    /// The image was removed.
     Removed,
 }
 
@@ -50,13 +51,14 @@ impl From<io::Error> for DiskUnpackError {
     }
 }
 
-/// Makes room for a disk of so many bytes, or says what to do.
+/// Reserves space for a disk of this many bytes. The error is an instruction for the
+/// operator.
 pub(super) type ReserveSpaceFn<'a> = &'a dyn Fn(u64) -> Result<(), String>;
 
 pub(super) struct UnpackWorker {
     image: CheckedImageSource,
     entry: Arc<CacheEntry>,
-    /// Only these chunks are written; the others are right.
+    /// Only these chunks are written; the others are correct.
     only: Option<BTreeSet<u64>>,
     running: IncrementalDigest,
     list: ChunkList,
@@ -135,7 +137,7 @@ impl UnpackWorker {
         Ok(())
     }
 
-    /// In a new file zeros are where nothing was written.
+    /// In a new file, regions that were not written read as zeros.
     fn write_zeros(&mut self, bytes: u64) -> Result<(), DiskUnpackError> {
         let mut left = bytes;
         while left > 0 {
@@ -164,8 +166,8 @@ impl UnpackWorker {
         only.is_none_or(|only| only.contains(&(at / CHUNK_BYTES)))
     }
 
-    /// A state goes into the list when its chunk is over, and not if the disk ends just
-    /// there: the last chunk is known by the digest.
+    /// A state is added to the list when its chunk is complete and more bytes follow:
+    /// the last chunk is verified by the digest.
     fn hash(&mut self, bytes: &[u8]) {
         let at = self.running.bytes();
         if at > 0 && at.is_multiple_of(CHUNK_BYTES) {
@@ -175,7 +177,7 @@ impl UnpackWorker {
         self.running.update(bytes);
     }
 
-    /// All of it is on the disk before anybody hears of it.
+    /// All bytes are on disk before the result is reported.
     fn finish(self) -> Result<UnpackedDisk, DiskUnpackError> {
         let size = self.running.bytes();
         self.entry.file.set_len(size)?;
@@ -200,10 +202,10 @@ fn unpack_error(refusal: UnpackRefusal) -> DiskUnpackError {
     }
 }
 
-/// What a chunk that has changed since the digest was right is told apart by.
+/// Marks the error of a chunk that has changed since the digest was verified.
 const CHUNK_CHANGED: &str = "a chunk of the image has changed on this box's disk";
 
-/// An image whose chunks are checked as they are read.
+/// An image whose chunks are verified as they are read.
 struct CheckedImageSource {
     file: Arc<File>,
     list: ChunkList,

@@ -1,11 +1,12 @@
-//! The disk in a packed image is taken out once, and lies in the cache as an image of
-//! its own, whose key is its own digest.
+//! Unpacks the disk in a packed image once, and stores it in the cache as an image
+//! under its own digest.
 //!
-//! Nothing of an image is looked at before its digest was right, and every chunk of it
-//! is checked again as it is read. The disk grows in a file whose name is never served
-//! (`.unpack`); readers wait at its entry until it is whole and on the disk, with its
-//! chunk list. What was interrupted by a power cut is made anew. A disk that has changed
-//! in the cache is mended from its image, which is fetched again if it had to go.
+//! No byte of a packed image is parsed before its digest is verified, and every chunk
+//! of it is verified again as it is read. The disk is written to a file that is never
+//! served (`.unpack`); readers wait at its entry until it is complete and on disk, with
+//! its chunk list. Unpacking that was interrupted by a power cut starts again. A disk
+//! that has changed in the cache is repaired from its image, which is fetched again if
+//! it was evicted.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -22,26 +23,26 @@ use super::entry::{self, CacheEntry, ImageMetadata, ImageReader};
 use super::unpack_worker::{DiskUnpackError, UnpackWorker, UnpackedDisk};
 use super::{CacheSlot, CacheSlotState, ENTRIES_MAX, FillTrigger, ImageCache};
 
-/// What is behind the key of an image whose disk is being made, where room is counted.
+/// Suffix of the key under which space for a disk is reserved while it is unpacked.
 pub(super) const UNPACK_SUFFIX: &str = ".unpack";
 
-/// A disk on its way out of its image.
+/// A disk that is being unpacked.
 pub(super) struct UnpackJob {
     pub(super) spec: ImageSpec,
     pub(super) entry: Arc<CacheEntry>,
-    /// It was given up, and when it may be tried again.
+    /// When it may be retried after a failure.
     failed: Option<Instant>,
 }
 
 /// Why there is no disk.
 pub(super) enum DiskUnavailable {
-    /// The image itself is not to be had, which was told.
+    /// The packed image itself is not available, which was already reported.
     Reported(String),
-    /// Something about the disk.
+    /// A failure of the disk, not reported yet.
     Unreported(ImageFillError),
 }
 
-/// Which packing a format is; none for images that are read as they are.
+/// The packing of a format; none for images that are read as they are.
 fn packing(format: ImageFormat) -> Option<Packing> {
     match format {
         ImageFormat::Qcow2 => Some(Packing::Qcow2),
@@ -52,9 +53,8 @@ fn packing(format: ImageFormat) -> Option<Packing> {
     }
 }
 
-/// An image that is said to be a disk as it is, and is none, is refused. Only qcow2 is
-/// looked for: a machine that was written with it would not start, and its agent would
-/// look into it.
+/// Refuses an image that is declared raw but is qcow2. Only qcow2 is detected: a
+/// machine with such a disk would not boot, and its agent would parse the image.
 pub(super) fn check_declared_format(
     wanted: &ImageSpec,
     entry: &CacheEntry,
@@ -74,14 +74,14 @@ pub(super) fn check_declared_format(
     }
     Err(ImageFillError::Format {
         image: wanted.name.clone(),
-        why: "is said to be raw, but its first bytes are those of qcow2; say so: --format qcow2 \
+        why: "is declared raw, but its first bytes are those of qcow2; declare it: --format qcow2 \
               in the catalogue, image_disk_format=qcow2 for a node"
             .to_owned(),
     })
 }
 
 impl ImageCache {
-    /// Opens the disk in a packed image for reading; it is made if it is not there.
+    /// Opens the disk in a packed image for reading; unpacks it if necessary.
     pub(super) fn disk_reader(
         &self,
         wanted: &ImageSpec,
@@ -104,7 +104,7 @@ impl ImageCache {
             return Err(format!("the cache has {ENTRIES_MAX} images; remove some"));
         }
         let entry = CacheEntry::create_for_unpacking(&self.0.root, &key);
-        let entry = entry.map_err(|error| format!("the cache cannot make a file: {error}"))?;
+        let entry = entry.map_err(|error| format!("the cache cannot create a file: {error}"))?;
         let entry = Arc::new(entry);
         let making = UnpackJob {
             spec: wanted.clone(),
@@ -122,7 +122,7 @@ impl ImageCache {
         Ok(reader)
     }
 
-    /// A disk that was made before.
+    /// Opens a disk that was unpacked earlier.
     fn existing_disk_reader(
         &self,
         key: &str,
@@ -158,7 +158,7 @@ impl ImageCache {
         Ok(Some(ImageReader::new(Arc::clone(&slot.entry))))
     }
 
-    /// Brings a disk to its end, well or not.
+    /// Unpacks a disk and reports the result.
     async fn run_unpack_job(
         self,
         key: String,
@@ -190,7 +190,8 @@ impl ImageCache {
         if let Some(making) = makings.get_mut(&key)
             && Arc::ptr_eq(&making.entry, &entry)
         {
-            // An empty file stays: after a restart it is tried again, and told again.
+            // The empty file remains: after a restart the unpacking is retried, and its
+            // result reported again.
             let _ = entry.file.set_len(0);
             entry.set_expected(0);
             making.failed = Some(Instant::now() + self.0.options.retry_delay);
@@ -198,7 +199,7 @@ impl ImageCache {
         entry.fail(&why);
     }
 
-    /// Waits for the image, and unpacks it on a thread of its own.
+    /// Waits for the image, and unpacks it on a separate thread.
     async fn unpack_disk(
         &self,
         key: &str,
@@ -214,8 +215,8 @@ impl ImageCache {
         Ok((size, made.map_err(DiskUnavailable::Unreported)?))
     }
 
-    /// The packed image, all of it and right, which stays as long as it is read. Until it
-    /// is here nobody counts as its reader who does not read the disk.
+    /// The packed image, complete and verified. It is not evicted while it is read.
+    /// Until it is complete, only readers of the disk count as its readers.
     pub(super) async fn packed_image(
         &self,
         key: &str,
@@ -232,7 +233,7 @@ impl ImageCache {
                 if self.is_current(key, quiet.entry()) {
                     return Err(DiskUnavailable::Reported(why));
                 }
-                // The source has another file now, which is on its way.
+                // The source has another file now, which is being fetched.
                 if !self.slots().contains_key(key) {
                     return Err(DiskUnavailable::Reported("it was removed".to_owned()));
                 }
@@ -277,7 +278,7 @@ impl ImageCache {
                 making.set_expected(bytes);
                 Ok(())
             }
-            // Its place is its own already.
+            // Its space is already reserved.
             None => Ok(()),
         };
         let (reply, answer) = oneshot::channel();
@@ -312,8 +313,8 @@ impl ImageCache {
         })
     }
 
-    /// From now on the disk is an image of the cache. Its record comes last: what has
-    /// none is swept away at the next start.
+    /// Makes the disk an image of the cache. Its record is written last: a file without
+    /// a record is removed at the next start.
     fn publish(
         &self,
         key: &str,
@@ -330,7 +331,8 @@ impl ImageCache {
         let raw = ImageKey(made.digest);
         let raw_key = raw.to_string();
         let mut slots = self.slots();
-        // The same disk may be here already, from another image or as one of its own.
+        // The cache may already have the same disk, from another image or as an image
+        // itself.
         let there = slots
             .get(&raw_key)
             .is_some_and(|slot| matches!(slot.state, CacheSlotState::Busy | CacheSlotState::Whole));
@@ -379,7 +381,7 @@ impl ImageCache {
         Ok(())
     }
 
-    /// Whether the disk in this image is being made, and whether somebody waits for it.
+    /// Whether the disk in this image is being unpacked and a reader waits for it.
     pub(super) fn is_unpacking(&self, key: &str) -> bool {
         let makings = self.unpack_jobs();
         makings.get(key).is_some_and(|it| it.failed.is_none())
@@ -390,7 +392,7 @@ impl ImageCache {
         makings.get(key).is_some_and(|it| it.entry.is_read())
     }
 
-    /// The disk in this image, if it is in the cache and right.
+    /// The disk in this image, if it is in the cache and verified.
     pub(super) fn unpacked(&self, wanted: &ImageSpec) -> Option<UnpackedImage> {
         if !wanted.format.is_packed() {
             return None;
@@ -405,8 +407,8 @@ impl ImageCache {
         })
     }
 
-    /// The key of what is read by whoever wants this image: its own, or that of the disk
-    /// in it, if that was taken out.
+    /// The key of the file that readers of this image receive: its own, or that of its
+    /// disk if that was unpacked.
     pub(crate) fn read_key(&self, wanted: &ImageSpec) -> Option<String> {
         let key = wanted.key().to_string();
         if wanted.format.is_packed() {
@@ -418,20 +420,21 @@ impl ImageCache {
         Some(key)
     }
 
-    /// The images that this disk was in.
+    /// The images that contain this disk.
     pub(super) fn images_containing(&self, raw: &str) -> Vec<DerivedImage> {
         let links = self.derived_images();
         let all = links.values().filter(|link| link.raw.to_string() == raw);
         all.cloned().collect()
     }
 
-    /// Goes on with what was interrupted.
+    /// Continues an unpacking that was interrupted.
     pub(super) fn unpack_again(&self, wanted: &ImageSpec) {
-        // What goes wrong is told.
+        // Errors are reported to the rack.
         let _ = self.disk_reader(wanted, FillTrigger::Order);
     }
 
-    /// An image was removed: its disk goes as well, unless it was in another one too.
+    /// An image was removed: removes its disk as well, unless another image contains it
+    /// too.
     pub(super) fn drop_disk(&self, key: &str) {
         if let Some(making) = self.unpack_jobs().remove(key) {
             making.entry.fail("it was removed");
@@ -449,7 +452,7 @@ impl ImageCache {
         }
     }
 
-    /// These were evicted. Whoever shows images hears what became of them.
+    /// These images were evicted: reports that to the rack.
     pub(super) fn report_evicted(&self, gone: Vec<(String, ImageSpec)>) {
         for (key, wanted) in gone {
             let disks = self.images_containing(&key);
@@ -458,7 +461,7 @@ impl ImageCache {
                 DerivedImage::remove(&self.0.root, &link.key());
             }
             if self.unpacked(&wanted).is_some() {
-                // The disk is still here, which is all that nodes read.
+                // The disk is still stored, and nodes read only that.
                 continue;
             }
             if disks.is_empty() {

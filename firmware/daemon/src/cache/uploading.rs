@@ -1,6 +1,6 @@
-//! An image that somebody sends. It comes in the way a fill does, written and hashed
-//! by its own thread, and readers follow it; what came before the sender went away is
-//! checked and waits for the rest.
+//! Receives images that clients upload. As in a fill, a thread writes and hashes the
+//! bytes, and readers follow. If the client disconnects, the received bytes are
+//! verified and kept until the upload continues.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -22,36 +22,36 @@ use super::{
     CacheSlot, CacheSlotState, ENTRIES_MAX, FillOutcome, ImageCache, PartialImage, checking,
 };
 
-/// How long the sender may pause.
+/// How long the client may pause.
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
-/// Which bytes somebody offers.
+/// The range of bytes that a client uploads.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct ImageUploadRange {
-    /// The first of them.
+    /// Offset of the first byte.
     pub(crate) from: u64,
-    /// How many.
+    /// Number of bytes in this range.
     pub(crate) bytes: u64,
-    /// How large the whole image is.
+    /// Size of the whole image in bytes.
     pub(crate) size: u64,
 }
 
-/// Why an upload did not go well; each a sentence.
+/// Why an upload failed; each variant has a sentence.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum ImageUploadError {
-    /// It does not fit what is here.
+    /// The range does not match the state of the image.
     Conflict(String),
-    /// There is no room.
+    /// The cache has no space.
     NoSpace(String),
     /// The box's own disk failed.
     Disk(String),
-    /// All came, and it is something else.
+    /// All bytes were received, but the digest is wrong.
     Mismatch(String),
-    /// It broke off.
+    /// The client disconnected.
     Interrupted(String),
 }
 
-/// An upload under way.
+/// An upload in progress.
 struct ImageUploadTask {
     cache: ImageCache,
     key: String,
@@ -62,7 +62,7 @@ struct ImageUploadTask {
 }
 
 impl ImageCache {
-    /// Takes what is offered; how many bytes of the image are here then.
+    /// Receives the offered bytes; returns how many bytes of the image are then stored.
     pub(crate) async fn upload<B>(
         &self,
         wanted: &ImageSpec,
@@ -75,12 +75,12 @@ impl ImageCache {
         let key = wanted.key().to_string();
         self.verify_stored(&key).await;
         if let Some(size) = self.adopt(&key, wanted) {
-            // The sender is heard to its end: it would not read the answer before.
+            // Read the body to its end: the client would not read the response before.
             while let Ok(Some(Ok(_))) = timeout(PAUSE_MAX, body.frame()).await {}
             return Ok(size);
         }
         Self::may_claim(&self.slots(), &key, wanted, offer)?;
-        // Before what an earlier upload left is given up for it.
+        // Check the space before the bytes of an earlier upload are discarded.
         let room = self.reserve_space(&key, offer.size);
         let (image, bytes) = (wanted.name.clone(), offer.size);
         let no_room = |why| ImageFillError::NoSpace { image, bytes, why }.to_string();
@@ -101,7 +101,8 @@ impl ImageCache {
         upload.finish(went, offer).await
     }
 
-    /// What lies here since before we started is checked before it is gone on with.
+    /// Bytes that were stored before the start are verified before an upload continues
+    /// them.
     async fn verify_stored(&self, key: &str) {
         let entry = {
             let mut slots = self.slots();
@@ -117,8 +118,8 @@ impl ImageCache {
         }
     }
 
-    /// A disk that was taken out of a packed image, and is this image, is from now on
-    /// kept for its own sake. How large it is.
+    /// If the image is stored as the disk of a packed image, keeps it as an image by
+    /// itself. Returns its size.
     fn adopt(&self, key: &str, wanted: &ImageSpec) -> Option<u64> {
         let size = {
             let mut slots = self.slots();
@@ -137,7 +138,7 @@ impl ImageCache {
         Some(size)
     }
 
-    /// Whether an upload may have the image's place.
+    /// Whether an upload may take the image's slot.
     fn may_claim(
         slots: &BTreeMap<String, CacheSlot>,
         key: &str,
@@ -147,7 +148,7 @@ impl ImageCache {
         let name = &wanted.name;
         let conflict = |why: String| Err(ImageUploadError::Conflict(format!("Image {name} {why}")));
         let disk =
-            |why: String| ImageUploadError::Disk(format!("Image {name} cannot be kept: {why}."));
+            |why: String| ImageUploadError::Disk(format!("Image {name} cannot be stored: {why}."));
         if !slots.contains_key(key) && slots.len() >= ENTRIES_MAX {
             let why = format!("the cache has {ENTRIES_MAX} images; remove some");
             return Err(disk(why));
@@ -156,19 +157,19 @@ impl ImageCache {
             None | Some(CacheSlotState::Failed(_)) => PartialImage::default(),
             Some(CacheSlotState::Partial(part, _)) => *part,
             Some(CacheSlotState::Uploading) => {
-                return conflict("is being uploaded by somebody else; wait for that".to_owned());
+                return conflict("is being uploaded by another client; wait for that".to_owned());
             }
             Some(CacheSlotState::Busy | CacheSlotState::Unverified(_)) => {
                 return conflict("is being fetched or checked; wait for that".to_owned());
             }
             Some(CacheSlotState::Whole) => {
-                return conflict("is whole already; there is nothing to upload".to_owned());
+                return conflict("is already complete; there is nothing to upload".to_owned());
             }
         };
         let have = here.have;
         if offer.from > 0 && offer.from != have {
             return conflict(format!(
-                "has {have} bytes here; go on from there, or begin at byte 0"
+                "has {have} bytes here; continue from there, or start again at byte 0"
             ));
         }
         if let Some(size) = here
@@ -176,13 +177,13 @@ impl ImageCache {
             .filter(|size| offer.from > 0 && *size != offer.size)
         {
             return conflict(format!(
-                "was said to have {size} bytes when its upload began; begin it anew at byte 0"
+                "was announced with {size} bytes; to change that, start the upload again at byte 0"
             ));
         }
         Ok(())
     }
 
-    /// The image's place, for us alone.
+    /// Takes the image's slot exclusively.
     fn claim(
         &self,
         key: &str,
@@ -191,7 +192,7 @@ impl ImageCache {
     ) -> Result<Arc<CacheEntry>, ImageUploadError> {
         let name = &wanted.name;
         let disk =
-            |why: String| ImageUploadError::Disk(format!("Image {name} cannot be kept: {why}."));
+            |why: String| ImageUploadError::Disk(format!("Image {name} cannot be stored: {why}."));
         let mut slots = self.slots();
         Self::may_claim(&slots, key, wanted, offer)?;
         let entry = if offer.from > 0 {
@@ -212,7 +213,7 @@ impl ImageCache {
 }
 
 impl ImageUploadTask {
-    /// Takes the body in; an end before it is all here is a failure like others.
+    /// Receives the body; an early end is a failure like others.
     async fn receive<B>(
         &mut self,
         body: &mut B,
@@ -272,7 +273,7 @@ impl ImageUploadTask {
         self.mark_whole()
     }
 
-    /// The thread, and what a restart has to know.
+    /// Starts the thread, and stores what is needed after a restart.
     fn start(&self) -> Result<ImageHasher, ImageFillError> {
         let failed = |error| self.disk_failure(&error);
         let digest = self.kept.spec.digest;
@@ -283,7 +284,7 @@ impl ImageUploadTask {
         };
         list.truncate(self.have / CHUNK_BYTES);
         if list.known_chunks() * CHUNK_BYTES != self.have {
-            let error = std::io::Error::other("its chunk list is gone; begin the upload anew");
+            let error = std::io::Error::other("its chunk list is missing; start the upload again");
             return Err(failed(error));
         }
         let path = self.cache.path(&self.key, "chunks");
@@ -297,7 +298,7 @@ impl ImageUploadTask {
         ImageHasher::start(Arc::clone(&self.entry), list, chunks).map_err(failed)
     }
 
-    /// From now on it lies in the cache as a whole one.
+    /// Marks the image as complete in the cache.
     fn mark_whole(&self) -> Result<(), ImageFillError> {
         if !self.cache.is_current(&self.key, &self.entry) {
             let error = std::io::Error::other("it was removed meanwhile");
@@ -319,7 +320,8 @@ impl ImageUploadTask {
         self.cache.report(&self.kept.spec, size, self.have, state);
     }
 
-    /// Gives the place up; what is here is looked at before the next one goes on.
+    /// Releases the slot; the stored bytes are verified before another upload
+    /// continues.
     async fn finish(
         mut self,
         went: Result<(), ImageFillError>,
@@ -356,7 +358,7 @@ impl ImageUploadTask {
                 }
                 Err(ImageUploadError::Interrupted(sentence))
             }
-            // Nothing has come, and nothing is worse than before.
+            // No byte was received, so the earlier state is unchanged.
             ImageFillError::NoSpace { .. } if offer.from == 0 => {
                 self.cache.remove_empty(&self.key, &self.entry);
                 Err(ImageUploadError::NoSpace(sentence))
@@ -375,8 +377,9 @@ impl ImageUploadTask {
         }
     }
 
-    /// As after a restart: only what fits its list is kept. Where there are sources, the
-    /// next reader goes on with those. Whether it was not removed meanwhile.
+    /// As after a restart: only chunks that match the list are kept. If there are
+    /// sources, the next reader continues from those. False if the image was removed
+    /// meanwhile.
     async fn verify_partial(&self, why: &str) -> bool {
         if self.have < CHUNK_BYTES || !self.kept.spec.sources.is_empty() {
             let left = FillOutcome::Failed {
@@ -393,7 +396,7 @@ impl ImageUploadTask {
             let mut slots = self.cache.slots();
             let slot = slots.get_mut(&self.key);
             let Some(slot) = slot.filter(|slot| Arc::ptr_eq(&slot.entry, &self.entry)) else {
-                // Nobody finds it any more, so nothing of it may lie about.
+                // The image was removed meanwhile, so no file of it may remain.
                 if !slots.contains_key(&self.key) {
                     self.cache.remove_files(&self.key);
                 }
@@ -424,7 +427,7 @@ impl ImageUploadTask {
 }
 
 impl ImageCache {
-    /// Removes an image of which nothing is here.
+    /// Removes an image of which no byte is stored.
     fn remove_empty(&self, key: &str, entry: &Arc<CacheEntry>) {
         let mut slots = self.slots();
         if slots
@@ -436,7 +439,7 @@ impl ImageCache {
         }
     }
 
-    /// How much of an image waits for an upload to go on.
+    /// How many bytes of an image are stored for an upload to continue.
     fn partial_image(&self, key: &str) -> PartialImage {
         match self.slots().get(key).map(|slot| &slot.state) {
             Some(CacheSlotState::Partial(part, _)) => *part,

@@ -22,17 +22,17 @@ use super::rest_client;
 use crate::clock::{DaemonClock, DaemonEntropy};
 use crate::{image_directory, sockets};
 
-/// Size of a simulated disk, as its agent tells it.
+/// Size of a simulated disk, as its agent reports it.
 const DISK_BYTES: u64 = 8 << 30;
 
-/// How long a machine tests itself when it gets power. Real ones take minutes;
-/// this is enough to watch.
+/// How long the power-on self-test of a machine takes. Real ones take minutes; this is
+/// enough to watch.
 const SELF_TEST: Duration = Duration::from_millis(700);
 
-/// Longest datagram a machine takes.
+/// Longest datagram a machine receives.
 const DATAGRAM_BYTES_MAX: usize = 2048;
 
-/// Where the box's services are, from a machine's side.
+/// The addresses of the box's services, as a machine reaches them.
 #[derive(Clone, Debug)]
 pub(crate) struct DemoEndpoints {
     pub(crate) api_url: String,
@@ -41,7 +41,7 @@ pub(crate) struct DemoEndpoints {
     pub(crate) relay: Ipv4Addr,
 }
 
-/// A machine in the rack. It lives until the demo ends.
+/// A machine in the rack. It exists until the demo ends.
 pub(crate) struct DemoMachine {
     pub(crate) hardware: SimHardware,
     pub(crate) bmc: SocketAddr,
@@ -49,7 +49,7 @@ pub(crate) struct DemoMachine {
     endpoints: DemoEndpoints,
     clock: DaemonClock,
     chassis: Mutex<SimChassis>,
-    /// Moves with every change of power.
+    /// Incremented with every change of power.
     power_changes: watch::Sender<u64>,
     /// Bytes of the image that its agent wrote last.
     written: AtomicU64,
@@ -58,7 +58,7 @@ pub(crate) struct DemoMachine {
 }
 
 impl DemoMachine {
-    /// A machine that is off, with its BMC alive.
+    /// A machine that is off, with its BMC running.
     pub(crate) async fn start(
         hardware: SimHardware,
         disks: &Path,
@@ -87,7 +87,7 @@ impl DemoMachine {
         let _ = installed.wait_for(|installed| *installed).await;
     }
 
-    /// How much its agent wrote, and what that much of its disk hashes to.
+    /// How many bytes its agent wrote, and the digest of that part of its disk.
     pub(crate) async fn disk_digest(&self) -> anyhow::Result<(u64, Digest)> {
         let (disk, written) = (self.disk.clone(), self.written.load(Ordering::Relaxed));
         let hash = move || image_directory::hash_first(&disk, written);
@@ -99,8 +99,8 @@ impl DemoMachine {
         let mut case = self.chassis.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = look(&mut case);
         let turns = case.power_changes();
-        // Told with the case still in hand: two callers must not tell in another order
-        // than they turned, or a machine would see its power change twice.
+        // Notify with the lock held: otherwise two callers could notify in another
+        // order than they switched, and a machine would see its power change twice.
         self.power_changes
             .send_if_modified(|seen| std::mem::replace(seen, turns) != turns);
         answer
@@ -125,7 +125,7 @@ impl DemoMachine {
         }
     }
 
-    /// The machine itself: from power-on to power-off, for ever.
+    /// Runs the machine: from power-on to power-off, in an endless loop.
     async fn run(self: Arc<Self>) {
         let mut turns = self.power_changes.subscribe();
         loop {
@@ -163,15 +163,15 @@ impl DemoMachine {
             Some((SimFirmwareHandover::Agent(line), address)) => {
                 self.run_agent(line, address, turns).await
             }
-            // What the operator chose runs, or there was no socket to be had and the
-            // machine hangs: until somebody switches it.
+            // The system that the operator chose runs, or no socket was available and
+            // the machine hangs: wait until its power is switched.
             Some((SimFirmwareHandover::Other, _)) | None => {
                 let _ = turns.changed().await;
             }
         }
     }
 
-    /// The agent, until it ends or power goes.
+    /// Runs the agent until it ends or power goes off.
     async fn run_agent(
         &self,
         line: AgentKernelArguments,
@@ -207,12 +207,12 @@ impl DemoMachine {
                         Ok(shell::AgentExit::Reboot) => case.restart(),
                         _ => {}
                     });
-                    // An agent that gave up leaves a machine that is on and does nothing.
+                    // If the agent has failed, the machine stays on and does nothing.
                     let _ = turns.changed().await;
                     return;
                 }
                 _ = turns.changed() => {
-                    // The shell returns after its last write: the disk is quiet then.
+                    // The shell returns after its last write, so the disk is idle then.
                     let _ = power.send(false);
                     let _ = (&mut agent).await;
                     return;
@@ -227,9 +227,9 @@ impl DemoMachine {
     }
 }
 
-/// Firmware over sockets.
+/// The firmware over sockets.
 impl DemoMachine {
-    /// Until the firmware hands over; none when a socket is not to be had.
+    /// Runs until the firmware hands over; none if a socket is not available.
     async fn run_firmware(&self) -> Option<(SimFirmwareHandover, Option<Ipv4Addr>)> {
         let relay = UdpSocket::bind(super::any_port(self.endpoints.relay))
             .await
@@ -275,7 +275,7 @@ impl DemoMachine {
         }
     }
 
-    /// One datagram, or the next timer.
+    /// Waits for one datagram, or the next timer.
     async fn listen(
         &self,
         firmware: &mut SimFirmware,

@@ -1,8 +1,8 @@
 //! `trivet demo`: a simulated rack, deployed over real protocols on loopback.
 //!
-//! The appliance is the same as under `trivet serve`. The machines are the
-//! rehearsal's, driven over sockets: DHCP as through a relay, TFTP, HTTP, RMCP+
-//! and the agent protocol. An operator drives them through the REST API.
+//! The appliance is the same as under `trivet serve`. The machines are those of the
+//! simulation, driven over sockets: DHCP as through a relay, TFTP, HTTP, RMCP+ and the
+//! agent protocol. An operator drives them through the REST API.
 
 mod machine;
 mod node_poller;
@@ -33,20 +33,20 @@ use crate::clock::DaemonEntropy;
 /// The most machines of a demo. Ours: each takes an address and some sockets.
 const NODES_MAX: u16 = 2000;
 
-/// What `trivet demo` is asked for.
+/// The options of `trivet demo`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoOptions {
     /// How many machines the rack has
     #[arg(long, value_name = "N", default_value_t = 8,
           value_parser = clap::value_parser!(u16).range(1..=i64::from(NODES_MAX)))]
     nodes: u16,
-    /// End when every node is active: exit code 0, or 1 with the reason
+    /// Exit when every node is active: exit code 0, or 1 with the reason
     #[arg(long)]
     once: bool,
-    /// Keep everything in this directory instead of a temporary one
+    /// Store everything in this directory instead of a temporary one
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Rehearse against a box that already runs: its API's address
+    /// Use a box that already runs: the URL of its API
     #[arg(
         long,
         value_name = "URL",
@@ -55,10 +55,10 @@ pub(crate) struct DemoOptions {
         requires = "relay"
     )]
     against: Option<String>,
-    /// With --against: where that box hears relayed DHCP
+    /// With --against: the address where that box receives relayed DHCP
     #[arg(long, value_name = "IP:PORT", requires = "against")]
     dhcp: Option<SocketAddrV4>,
-    /// With --against: the port of that box's TFTP
+    /// With --against: the TFTP port of that box
     #[arg(long, value_name = "PORT", requires = "against")]
     tftp: Option<u16>,
     /// With --against: a loopback address in that box's DHCP network, for the relay
@@ -104,7 +104,7 @@ pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<()> {
             anyhow::bail!("{bad}");
         }
         if !options.once {
-            screen.print("every node is active; the rack goes on until Ctrl-C");
+            screen.print("every node is active; the rack runs until Ctrl-C");
             std::future::pending::<()>().await;
         }
         anyhow::Ok(())
@@ -121,7 +121,7 @@ pub(crate) async fn run(options: DemoOptions) -> anyhow::Result<()> {
     outcome
 }
 
-/// A demo that goes on for ever is stopped; one that was to end is cut short.
+/// Stopping an endless demo is a success; stopping one with --once is a failure.
 fn stopped(screen: &DemoTerminal, once: bool) -> anyhow::Result<()> {
     anyhow::ensure!(!once, "stopped before every node was active");
     screen.print("stopped");
@@ -194,7 +194,7 @@ async fn run_scenarios(
     }
 }
 
-/// The demo's directory; a temporary one goes with the demo.
+/// The demo's directory; a temporary one is removed with the demo.
 struct DemoDirectory {
     path: PathBuf,
     temporary: bool,
@@ -204,8 +204,8 @@ impl DemoDirectory {
     fn new(given: Option<PathBuf>) -> anyhow::Result<Self> {
         let temporary = given.is_none();
         let path = given.unwrap_or_else(|| {
-            // A name that nobody has and nobody can guess: what lies in the system's
-            // directory for such things may be left over, or put there by others.
+            // A unique name that cannot be guessed: files in the system's temporary
+            // directory may be left over, or created by other users.
             let name = NodeId::random(&mut DaemonEntropy::new());
             std::env::temp_dir().join(format!("trivet-demo-{name}"))
         });
@@ -213,12 +213,12 @@ impl DemoDirectory {
             .recursive(!temporary)
             .mode(0o700)
             .create(&path);
-        made.with_context(|| format!("the directory {} cannot be made", path.display()))?;
+        made.with_context(|| format!("the directory {} cannot be created", path.display()))?;
         Ok(Self { path, temporary })
     }
 
-    /// The simulated machines start as they left the factory: they are strangers to
-    /// the nodes of an earlier demo.
+    /// The simulated machines start in factory state, so they do not match the nodes of
+    /// an earlier demo.
     fn check_empty(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             !self.path.join("store").exists(),

@@ -1,5 +1,5 @@
-//! One look at all nodes for all stories: what an operator of a large rack does, who
-//! lists its nodes and does not ask for each of them.
+//! Lists all nodes once for all scenarios, as an operator of a large rack does instead
+//! of requesting each node.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,38 +14,38 @@ use trivet_model::Tick;
 use super::rest_client;
 use crate::clock::DaemonClock;
 
-/// Between two looks, and between two tries to reach the box.
+/// Milliseconds between two polls, and between two attempts to reach the box.
 pub(crate) const POLL_MS: u64 = 150;
 
-/// How long the box may be away.
+/// How long the box may be unreachable.
 pub(crate) const UNREACHABLE_MS_MAX: u64 = 120_000;
 
-/// The most nodes of one answer, which is also the most that Ironic gives.
+/// The most nodes of one response, which is also Ironic's maximum.
 const PAGE_NODES_MAX: usize = 1000;
 
-/// Where a node is.
+/// The state of a node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct PolledNode {
     pub(crate) state: String,
-    /// It is not on its way to another state.
+    /// Whether it is not changing to another state.
     pub(crate) is_stable: bool,
     pub(crate) last_error: Option<String>,
 }
 
-/// What one look showed.
+/// The result of one poll.
 #[derive(Debug, Default)]
 struct NodePollSnapshot {
-    /// Its number; the one before the first is zero.
+    /// Its number; before the first poll it is zero.
     number: u64,
     nodes: BTreeMap<String, PolledNode>,
-    /// Why there will be no more.
+    /// Why polling has ended.
     ended: Option<String>,
 }
 
-/// Where stories learn how their nodes stand.
+/// Polls the box and publishes the states of all nodes.
 #[derive(Debug)]
 pub(crate) struct NodePoller {
-    /// How many looks were begun.
+    /// How many polls were started.
     polls_begun: AtomicU64,
     snapshots: watch::Sender<Arc<NodePollSnapshot>>,
 }
@@ -58,7 +58,8 @@ impl NodePoller {
         }
     }
 
-    /// Looks again and again. A box that is away for too long ends every watch.
+    /// Polls in an endless loop. If the box is unreachable for too long, every watch
+    /// ends.
     pub(crate) async fn run(&self, api_url: &str) -> Infallible {
         let clock = DaemonClock::start();
         let mut reached = clock.now().tick;
@@ -76,7 +77,7 @@ impl NodePoller {
                 Err(error) if is_overdue(&clock, reached) => NodePollSnapshot {
                     number,
                     nodes: BTreeMap::new(),
-                    ended: Some(format!("the box at {api_url} is away: {error:#}")),
+                    ended: Some(format!("the box at {api_url} is unreachable: {error:#}")),
                 },
                 Err(_) => {
                     tokio::time::sleep(Duration::from_millis(POLL_MS)).await;
@@ -92,7 +93,7 @@ impl NodePoller {
         }
     }
 
-    /// A watch of one node that sees nothing older than now.
+    /// Watches one node, and ignores polls that were started before now.
     pub(crate) fn watch(&self, uuid: String) -> NodeWatch {
         NodeWatch {
             uuid,
@@ -106,17 +107,17 @@ fn is_overdue(clock: &DaemonClock, reached: Tick) -> bool {
     clock.now().tick.since_ms(reached) > UNREACHABLE_MS_MAX
 }
 
-/// One node under watch.
+/// A watch of one node.
 #[derive(Debug)]
 pub(crate) struct NodeWatch {
     uuid: String,
-    /// Looks up to this number may have begun too early.
+    /// Polls up to this number may have started too early.
     after: u64,
     snapshots: watch::Receiver<Arc<NodePollSnapshot>>,
 }
 
 impl NodeWatch {
-    /// How the node stands at the next look.
+    /// The state of the node at the next poll.
     pub(crate) async fn next(&mut self) -> anyhow::Result<PolledNode> {
         let after = self.after;
         let seen = Arc::clone(&*self.snapshots.wait_for(|seen| seen.number > after).await?);
@@ -125,7 +126,7 @@ impl NodeWatch {
             anyhow::bail!("{why}");
         }
         let standing = seen.nodes.get(&self.uuid).cloned();
-        standing.ok_or_else(|| anyhow::anyhow!("the box does not list this node any more"))
+        standing.ok_or_else(|| anyhow::anyhow!("the box no longer lists this node"))
     }
 }
 
@@ -142,7 +143,7 @@ async fn list_nodes(api_url: &str) -> anyhow::Result<BTreeMap<String, PolledNode
         let mut page: Value = serde_json::from_slice(&body)?;
         let more = page["next"].is_string();
         let Value::Array(listed) = page["nodes"].take() else {
-            anyhow::bail!("the list of nodes has none in it");
+            anyhow::bail!("the list of nodes is missing");
         };
         let last = listed
             .last()
@@ -183,7 +184,7 @@ mod tests {
         }));
     }
 
-    /// An order that was taken while a list was on its way is not in that list.
+    /// An order that was accepted while a list was being sent is not in that list.
     #[tokio::test]
     async fn a_poll_that_began_before_the_watch_is_ignored() {
         let lookout = NodePoller::new();
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_box_that_is_away_ends_the_watch() {
+    async fn an_unreachable_box_ends_the_watch() {
         let lookout = NodePoller::new();
         let mut watch = lookout.watch("one".to_owned());
         lookout.snapshots.send_replace(Arc::new(NodePollSnapshot {

@@ -11,16 +11,16 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::{TcpSocket, TcpStream};
 
-/// Longest answer taken.
+/// Longest response that is accepted.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// The microversion the demo's operator speaks.
+/// The API microversion of the demo's operator.
 const VERSION: &str = "1.104";
 
 /// How long one exchange may take. A machine loads its ramdisk in one.
 const EXCHANGE_WAIT: Duration = Duration::from_mins(1);
 
-/// One exchange from the address `local`; status and body.
+/// One exchange from the address `local`; returns status and body.
 pub(crate) async fn exchange(
     local: Option<std::net::Ipv4Addr>,
     method: &str,

@@ -1,8 +1,8 @@
-//! The demo's operator: takes one node from its enrolment to its instance,
-//! through the REST API and nothing else.
+//! The demo's operator: takes one node from its enrolment to its instance, through the
+//! REST API only.
 //!
-//! A box that is restarted in the middle is no end of the story: what was asked
-//! without an answer is looked up and asked again.
+//! A restart of the box does not end the scenario: after a request without a response,
+//! the operator reads the state and repeats the request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,20 +21,20 @@ use crate::clock::{DaemonClock, DaemonEntropy};
 /// How long one stage may take.
 const STAGE_MS_MAX: u64 = 600_000;
 
-/// What became of one node.
+/// The result of one node.
 pub(crate) struct DemoNodeReport {
     pub(crate) number: u16,
     pub(crate) name: String,
-    /// Name and milliseconds of each stage.
+    /// Name and duration in milliseconds of each stage.
     pub(crate) stages: Vec<(&'static str, u64)>,
-    /// Bytes on its disk and what they hash to.
+    /// Bytes on its disk and their digest.
     pub(crate) disk: Option<(u64, Digest)>,
     /// Why it is not active.
     pub(crate) failure: Option<String>,
 }
 
 impl DemoNodeReport {
-    /// The reason for exit code 1, if this node is one.
+    /// The reason for exit code 1, if this node has failed.
     pub(crate) fn failure_reason(&self) -> Option<String> {
         self.failure
             .as_ref()
@@ -42,7 +42,7 @@ impl DemoNodeReport {
     }
 }
 
-/// The verbs of a life, what they end in, and what the stage is called.
+/// The verbs of the lifecycle, the state that each ends in, and the name of the stage.
 const LIFECYCLE: [(&str, ProvisionState, &str); 4] = [
     ("manage", ProvisionState::Manageable, "verify"),
     ("inspect", ProvisionState::Manageable, "inspect"),
@@ -61,7 +61,7 @@ struct DemoScenario<'a> {
     port: PortId,
 }
 
-/// Tells the whole story of one machine.
+/// Runs the whole scenario of one machine.
 pub(crate) async fn run_scenario(
     (api_url, image): (&str, &str),
     machine: &Arc<DemoMachine>,
@@ -129,7 +129,7 @@ impl DemoScenario<'_> {
         Ok(())
     }
 
-    /// One exchange, repeated while the box is away.
+    /// One exchange, repeated while the box is unreachable.
     async fn call(
         &self,
         method: &str,
@@ -147,7 +147,7 @@ impl DemoScenario<'_> {
                     return Ok((status, value));
                 }
                 Err(error) if late => {
-                    return Err(error.context(format!("the box at {url} is away")));
+                    return Err(error.context(format!("the box at {url} is unreachable")));
                 }
                 Err(_) => {}
             }
@@ -155,8 +155,8 @@ impl DemoScenario<'_> {
         }
     }
 
-    /// A call whose answer must be one of `good`. A repetition of something that
-    /// was done but not answered is a conflict: `good` may allow for that.
+    /// A call whose status must be one of `good`. If a request was executed but its
+    /// response was lost, the repetition is a conflict: `good` may allow for that.
     async fn call_expecting(
         &self,
         method: &str,
@@ -194,7 +194,8 @@ impl DemoScenario<'_> {
         });
         self.call_expecting("POST", "/v1/ports", Some(&port), &[201, 409])
             .await?;
-        // Acknowledged, so it is there, whatever happened to the box since.
+        // The creation was acknowledged, so the node exists even if the box has
+        // restarted.
         let node = self.read().await?;
         anyhow::ensure!(
             node["uuid"] == self.node.to_string(),
@@ -218,7 +219,7 @@ impl DemoScenario<'_> {
         Ok(())
     }
 
-    /// What a disk with the image hashes to: that of the disk in it, if it is packed.
+    /// The digest of a disk with the image: that of the disk in it, if it is packed.
     async fn digest_of_image(&self) -> anyhow::Result<String> {
         let path = format!("/trivet/images/{}", self.image);
         let image = self.call_expecting("GET", &path, None, &[200]).await?;
@@ -230,11 +231,11 @@ impl DemoScenario<'_> {
         let digest = ["sha256", "sha512"]
             .iter()
             .find_map(|field| disk[*field].as_str());
-        let digest = digest.context("the box does not say what its image hashes to")?;
+        let digest = digest.context("the box does not report the digest of its image")?;
         Ok(digest.to_owned())
     }
 
-    /// Asks for a verb and waits for its end.
+    /// Requests a verb and waits for its end.
     async fn provision(&self, verb: &str, end: ProvisionState) -> anyhow::Result<()> {
         let path = format!("/v1/nodes/{}/states/provision", self.node);
         let before = self.read().await?;
@@ -242,7 +243,8 @@ impl DemoScenario<'_> {
             .call("PUT", &path, Some(&json!({"target": verb})))
             .await?;
         if status != 202 {
-            // Asked twice because the first answer was lost with the box: then it is under way.
+            // Repeated because the first response was lost with the box: then it is in
+            // progress.
             let moved =
                 self.read().await?["provision_updated_at"] != before["provision_updated_at"];
             anyhow::ensure!(
@@ -280,7 +282,7 @@ impl DemoScenario<'_> {
     }
 }
 
-/// The sentence in an error of the API.
+/// The message in an error of the API.
 fn error_message(answer: &Value) -> String {
     let inner = answer["error_message"]
         .as_str()

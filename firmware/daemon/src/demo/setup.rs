@@ -24,7 +24,7 @@ use crate::{image_directory, sockets};
 /// The demo's image.
 pub(crate) const IMAGE: &str = "demo.raw";
 
-/// Bytes of the demo's image. Large enough to see it move.
+/// Bytes of the demo's image. Large enough to see its progress.
 const IMAGE_BYTES: usize = 16 << 20;
 
 /// Megabytes of the demo's store.
@@ -35,7 +35,7 @@ const STORE_MIB: u32 = 16;
 const BOX: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 1);
 const RELAY: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 2);
 
-/// The appliance at work.
+/// The running appliance.
 pub(crate) struct DemoAppliance {
     pub(crate) endpoints: DemoEndpoints,
     pub(crate) page_url: String,
@@ -141,7 +141,7 @@ impl DemoAppliance {
     }
 }
 
-/// Loader, kernel, ramdisk and image: bytes that only have to arrive whole.
+/// Writes loader, kernel, ramdisk and image: bytes that only have to arrive complete.
 fn demo_files(data: &Path) -> anyhow::Result<RackFilePaths> {
     let boot = data.join("boot");
     let images = data.join("images");
@@ -205,7 +205,8 @@ fn settings(
         },
         limits: NodeLimits {
             agent_wait_ms: 60_000,
-            // Longer than agents are told, who share this machine with all others.
+            // Longer than the heartbeat interval of the agents, which share this
+            // machine.
             heartbeat_timeout_ms: 60_000,
             boot_ms: 60_000,
             power_poll_ms: 500,
@@ -220,7 +221,7 @@ fn settings(
     })
 }
 
-/// Every hardware type, so that a client may rehearse with nodes of its own.
+/// Every hardware type, so that a client may try nodes of its own.
 fn hardware_types() -> Vec<String> {
     let names = trivet_drivers::ALL.iter().map(|one| one.name.to_owned());
     names.collect()

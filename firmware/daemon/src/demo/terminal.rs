@@ -1,4 +1,4 @@
-//! What the demo shows: bars in a terminal, plain lines elsewhere.
+//! The output of the demo: progress bars in a terminal, plain lines elsewhere.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
@@ -12,7 +12,7 @@ use trivet_sim::SimHardware;
 
 use super::scenario::DemoNodeReport;
 
-/// Between two drawings.
+/// The interval between two redraws.
 const DRAW_GAP: Duration = Duration::from_millis(100);
 
 /// The most bars that fit a terminal; a larger rack gets lines.
@@ -44,7 +44,7 @@ impl DemoTerminal {
         }
     }
 
-    /// Says something about the demo as a whole.
+    /// Prints a line about the demo as a whole.
     pub(crate) fn print(&self, line: &str) {
         match &self.bars {
             Some((all, _)) => {
@@ -54,7 +54,7 @@ impl DemoTerminal {
         }
     }
 
-    /// Says where a node is. Bars show that by themselves.
+    /// Prints the state of a node. With bars it prints nothing, as they show the state.
     pub(crate) fn print_node_state(&self, name: &str, state: &str) {
         if self.bars.is_none() {
             print_line(&format!("{name} {state}"));
@@ -116,6 +116,6 @@ fn line(report: &DemoNodeReport) -> String {
 }
 
 fn print_line(line: &str) {
-    // A reader that went away is no failure of the demo.
+    // A closed standard output is not an error of the demo.
     let _ = writeln!(std::io::stdout(), "{line}");
 }

@@ -1,27 +1,29 @@
 //! How much of the engine's queue datagrams may take.
 //!
-//! Anybody on a wire can send DHCP frames, as many as the wire carries. They get a part of
-//! the queue and no more, so that orders, heartbeats and answers always find room; and
-//! machines that no port of ours names get a part of their own, so that a flood of invented
-//! ones keeps no node from being heard. What finds no place is dropped, as a full wire would.
+//! Any machine on a network can send DHCP frames at line rate. They get a limited share
+//! of the queue, so that there is always space for orders, heartbeats and replies.
+//! Machines that match no port of a node get a separate share, so that a flood from
+//! invented addresses does not displace the datagrams of nodes. A datagram without a
+//! permit is dropped, as on a full network link.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use trivet_model::MacAddr;
 
-/// Datagrams of machines we know that wait.
+/// Limit of queued datagrams from known machines.
 const KNOWN_MAX: usize = 2048;
 
-/// Datagrams of all others.
+/// Limit of queued datagrams from all other machines.
 const UNKNOWN_MAX: usize = 1024;
 
 const _: () = assert!(KNOWN_MAX + UNKNOWN_MAX < super::INPUTS_WAITING_MAX);
 
-/// Where a DHCP frame has the hardware address of its client (RFC 2131 section 2).
+/// Offset of the client's hardware address in a DHCP frame (RFC 2131 section 2).
 const CHADDR_OFFSET: usize = 28;
 
-/// Who a DHCP frame says it is from. Only to choose a share: nothing here is checked.
+/// The client address in a DHCP frame. It only selects the quota, so it is not
+/// verified.
 pub(super) fn sender(frame: &[u8]) -> Option<MacAddr> {
     frame
         .get(CHADDR_OFFSET..)?
@@ -30,7 +32,7 @@ pub(super) fn sender(frame: &[u8]) -> Option<MacAddr> {
         .map(MacAddr)
 }
 
-/// Both shares.
+/// The quotas for known and for unknown machines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DatagramQuotas {
     known: Arc<AtomicUsize>,
@@ -38,20 +40,20 @@ pub(super) struct DatagramQuotas {
 }
 
 impl DatagramQuotas {
-    /// A place in the queue, if there is one.
+    /// A permit, if the quota is not used up.
     pub(super) fn acquire(&self, known: bool) -> Option<DatagramPermit> {
         let (taken, most) = if known {
             (&self.known, KNOWN_MAX)
         } else {
             (&self.unknown, UNKNOWN_MAX)
         };
-        // Counted back by the place's end, also where it is one too many.
+        // Dropping the permit decrements the count, also where it exceeds the limit.
         let place = DatagramPermit(Arc::clone(taken));
         (taken.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
     }
 }
 
-/// One datagram's place, given back when it ends.
+/// One queued datagram; dropping it releases its share of the quota.
 #[derive(Debug)]
 pub(super) struct DatagramPermit(Arc<AtomicUsize>);
 

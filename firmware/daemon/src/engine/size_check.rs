@@ -1,15 +1,16 @@
-//! Orders that no record can hold, refused before the rack hears of them: taking a
-//! batch back disturbs every node, and nobody shall do that by a large request.
+//! Refuses orders that no record can hold before they reach the rack: rolling a batch
+//! back disturbs every node, and no client may cause that with a large request.
 
 use serde_json::Value;
 use trivet_model::node::JsonObject;
 use trivet_model::secret::{is_sealed_key, without_url_credentials};
 use trivet_model::{OrderRefusal, RackOrder, RefusalKind};
 
-/// What sealing a value adds to its record, beside the words that lead to it.
+/// The bytes that encrypting a value adds to its record, in addition to the path of the
+/// value.
 const SEAL_BYTES: usize = 40;
 
-/// The refusal of an order that brings more than `most` bytes of its own.
+/// The refusal of an order that contains more than `most` bytes.
 pub(super) fn too_large(order: &RackOrder, most: usize) -> Option<OrderRefusal> {
     let bytes: usize = match order {
         RackOrder::CreateNode(node) | RackOrder::ReplaceNode { node, .. } => [
@@ -49,8 +50,8 @@ pub(super) fn too_large(order: &RackOrder, most: usize) -> Option<OrderRefusal> 
     })
 }
 
-/// About the bytes of a value as text, found under words of so many bytes. Nesting is
-/// bounded by the API.
+/// Approximate size of a value as text under a path of this many bytes. The API bounds
+/// the nesting.
 fn encoded_bytes(value: &Value, path: usize) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 4,
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
     use trivet_model::{Node, UnixMs};
 
-    /// Each secret is small, but has a place and a seal of its own.
+    /// Each secret is small, but each adds its path and the bytes of its encryption.
     #[test]
     fn many_small_secrets_count_with_the_bytes_of_their_seals() {
         let id = "01234567-89ab-4def-8123-456789abcdef".parse().unwrap();

@@ -1,4 +1,4 @@
-//! The engine over a real file.
+//! Tests of the engine with a store in a real file.
 
 use super::*;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,7 +13,7 @@ use crate::testbed::{self, TestbedDirectory, node, node_with_agent};
 
 const TOKEN: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-/// A thread that is driven by hand, over a store of 256 KiB.
+/// An engine thread that the test steps itself, with a store of 256 KiB.
 fn thread(scratch: &TestbedDirectory) -> (EngineThread, Engine) {
     let store = testbed::store(&scratch.0, 256, 16 << 10);
     let settings = testbed::settings(&scratch.0);
@@ -49,7 +49,7 @@ fn kind(answer: &mut OrderReplyReceiver) -> RefusalKind {
     answer.try_recv().unwrap().unwrap_err().kind
 }
 
-/// A node whose record takes about this much.
+/// A node whose record has about this many bytes.
 fn node_of_size(bytes: usize) -> Node {
     let mut node = node();
     node.extra
@@ -96,7 +96,7 @@ fn heartbeats_that_change_nothing_write_nothing() {
             },
         })
     };
-    // The first beat of a boot is news.
+    // The first heartbeat of a boot changes the record.
     let before = thread.store.flash().counts();
     let (message, _answer) = beat();
     run(&mut thread, vec![message]);
@@ -156,7 +156,7 @@ fn a_flood_of_datagrams_leaves_queue_space_for_orders_and_for_nodes() {
         engine.try_send(RackInput::Tick),
         "and so is everything else"
     );
-    // What was handled has given its place back.
+    // A handled datagram has released its permit.
     for _ in 0..=taken.div_ceil(BATCH_INPUTS_MAX) {
         let batch = thread.next_batch();
         run(&mut thread, batch);
@@ -165,7 +165,7 @@ fn a_flood_of_datagrams_leaves_queue_space_for_orders_and_for_nodes() {
     assert_eq!(again.count(), taken);
 }
 
-/// What such an order asked for may have been said to a BMC already.
+/// Such an order may already have caused a BMC request.
 #[test]
 fn an_order_whose_reply_is_deferred_is_not_given_twice() {
     let scratch = TestbedDirectory::new();
@@ -196,7 +196,8 @@ fn a_refused_order_leaves_the_others_of_its_batch_alone() {
     let scratch = TestbedDirectory::new();
     let (mut thread, engine) = thread(&scratch);
     let most = thread.store.layout().record_bytes_max();
-    // Just light enough to pass the first look and too heavy with all around it.
+    // Small enough to pass the size check, but too large together with the rest of its
+    // record.
     let (good, bad) = (node(), node_of_size(most - 40));
     let (one, mut good_answer) = create(&good);
     let (two, mut bad_answer) = create(&bad);
@@ -293,7 +294,7 @@ async fn a_full_queue_answers_later_and_still_can_be_stopped() {
 }
 
 #[tokio::test]
-async fn an_engine_that_ended_says_so_to_everybody() {
+async fn a_stopped_engine_refuses_every_call() {
     let scratch = TestbedDirectory::new();
     let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
     engine.stop().await;
@@ -322,7 +323,7 @@ async fn a_restart_finds_all_that_was_acknowledged() {
             assert!(engine.view().nodes.contains_key(&first.id));
         }
         engine.stop().await;
-        // The lock on the file goes with the thread, a moment after its answer.
+        // The thread releases the file's lock shortly after its reply.
         drop(engine);
         while std::fs::File::open(scratch.0.join("store"))
             .is_ok_and(|file| file.try_lock().is_err())
@@ -342,7 +343,7 @@ async fn an_engine_that_breaks_is_noticed() {
         *seen.lock().unwrap() += 1;
         panic!("a carrier that breaks, on purpose");
     });
-    // Who asked is a note, and the note goes to the carrier.
+    // The caller is recorded in a note, and the note goes to the output sink.
     let order = RackOrder::CreateNode(Box::new(node()));
     let _ = engine.order(testbed::caller(), order).await;
     assert!(why.await.is_err(), "no word, as after a panic");

@@ -1,21 +1,21 @@
-//! When freed memory is given back to the system.
+//! Decides when freed memory is returned to the system.
 //!
-//! The allocator keeps what was freed as long as something in use lies behind it, so a burst
-//! of requests would leave the process large for good. To give it back takes milliseconds:
-//! that is done while little comes, and only after a burst.
+//! The allocator keeps freed memory as long as memory in use lies behind it, so a burst
+//! of requests would leave the process large permanently. Returning it takes
+//! milliseconds, so it is done while few inputs arrive, and only after a burst.
 
 use trivet_model::Tick;
 
-/// After so many inputs there may be something to give back.
+/// Number of inputs after which there may be memory to return. The value is ours.
 const INPUTS_MIN: usize = 1000;
 
-/// The least time between two times.
+/// The shortest time between two trims.
 const GAP_MS: u64 = 10_000;
 
-/// A batch of so many inputs is a rest: a single tick, or less.
+/// A batch with at most this many inputs counts as idle: a single tick, or less.
 const IDLE_INPUTS_MAX: usize = 1;
 
-/// Counts what came since memory was given back last.
+/// Counts the inputs since the last trim.
 #[derive(Debug)]
 pub(super) struct MemoryTrim {
     inputs: usize,
@@ -23,7 +23,7 @@ pub(super) struct MemoryTrim {
 }
 
 impl MemoryTrim {
-    /// A start leaves as much behind as a burst.
+    /// A start frees as much memory as a burst does.
     pub(super) fn new() -> Self {
         Self {
             inputs: INPUTS_MIN,
@@ -31,7 +31,7 @@ impl MemoryTrim {
         }
     }
 
-    /// Counts a batch of so many inputs; true if memory is to be given back after it.
+    /// Counts a batch of this many inputs; true if memory is to be returned after it.
     pub(super) fn due(&mut self, now: Tick, inputs: usize) -> bool {
         self.inputs = self.inputs.saturating_add(inputs);
         let rest = inputs <= IDLE_INPUTS_MAX;

@@ -1,9 +1,10 @@
-//! Connections that are accepted: so many at once, of one peer only its share, and of each
-//! service some that no other service can take.
+//! Accepts connections within limits: a total, a share for each peer, and some that are
+//! reserved for each service.
 //!
-//! When a service is full, the connection whose request has been unfinished for longest is
-//! closed for a new one: a client that opens connections and sends half a request keeps nobody
-//! out. While a service is nearly full, new clients have less time.
+//! When a service is full, the connection whose request has been incomplete for longest
+//! is closed for a new one: a client that opens connections and sends half a request
+//! cannot block others. While a service is nearly full, new clients get shorter
+//! timeouts.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -17,23 +18,25 @@ use tokio::task::JoinSet;
 
 use super::peer_limit::PeerLimit;
 
-/// Each service has one place in so many for itself, beside those that all share. Ours.
+/// Each service reserves one connection in this many, in addition to the shared ones.
+/// Ours.
 const RESERVED_SHARE: usize = 16;
 
-/// How often unfinished requests are looked for while a connection waits for its place. Ours.
+/// How often to search for incomplete requests while a connection waits for a permit.
+/// Ours.
 const CLOSE_GAP: Duration = Duration::from_millis(100);
 
-/// The fewest places that a service has for itself. Ours.
+/// The fewest connections that a service reserves. Ours.
 const RESERVED_MIN: usize = 4;
 
-/// How long clients may take.
+/// Timeouts for clients.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct ClientTimeouts {
     /// To send the head of a request, and between two requests.
     pub(crate) head: Duration,
     /// For the TLS handshake.
     pub(crate) handshake: Duration,
-    /// Between reading two pieces of an answer.
+    /// Between reading two pieces of a response.
     pub(crate) stall: Duration,
 }
 
@@ -48,7 +51,7 @@ impl Default for ClientTimeouts {
 }
 
 impl ClientTimeouts {
-    /// A quarter of the time for new clients of a service that is nearly full.
+    /// A quarter of each timeout, for new clients of a service that is nearly full.
     fn under_pressure(self) -> Self {
         Self {
             head: self.head / 4,
@@ -58,7 +61,7 @@ impl ClientTimeouts {
     }
 }
 
-/// How many connections there may be, shared by all services.
+/// The limit of open connections, shared by all services.
 #[derive(Clone)]
 pub(crate) struct ConnectionLimit {
     pub(super) shared: Arc<Semaphore>,
@@ -68,8 +71,9 @@ pub(crate) struct ConnectionLimit {
 }
 
 impl ConnectionLimit {
-    /// So many that all services share, of which none gets the last quarter, and some more
-    /// for each service alone. No peer gets more than its share of all.
+    /// `connections_max` are shared by all services, of which no service gets the last
+    /// quarter; each service has some reserved ones in addition. No peer gets more than
+    /// its share of all.
     pub(crate) fn new(connections_max: usize) -> Self {
         Self {
             shared: Arc::new(Semaphore::new(connections_max)),
@@ -80,9 +84,9 @@ impl ConnectionLimit {
     }
 }
 
-/// How many connections the open files of this process allow: each may need one more for
-/// the file it sends, and the rest of the box has some. A sentence where they are fewer
-/// than the settings say.
+/// How many connections the open-file limit of this process allows: each may need one
+/// more file to send, and the rest of the box needs some. Also returns a sentence if
+/// they are fewer than the settings say.
 pub(crate) fn connections_max(wanted: usize, open_files: u64) -> (usize, Option<String>) {
     let files = usize::try_from(open_files).unwrap_or(usize::MAX);
     let most = (files.saturating_sub(OTHER_FILES) / 3).max(CONNECTIONS_MIN);
@@ -96,35 +100,37 @@ pub(crate) fn connections_max(wanted: usize, open_files: u64) -> (usize, Option<
     (most, Some(sentence))
 }
 
-/// Files that the box needs beside connections: store, cache, sockets, logs. Ours.
+/// Files that the box needs in addition to connections: store, cache, sockets, logs.
+/// Ours.
 const OTHER_FILES: usize = 128;
 
 /// The fewest connections that the box works with. Ours.
 const CONNECTIONS_MIN: usize = 16;
 
-/// A peer that has no more connections than this is never closed while it is answered. Ours:
-/// clients that fetch in parallel have some six.
+/// While a peer has no more connections than this, none that is being served is closed.
+/// Ours: clients that fetch in parallel have about six.
 const PEER_SERVED_MAX: usize = 16;
 
-/// No request has come, or only a part of one.
+/// No request has been received, or only a part of one.
 const WAITING: u8 = 0;
-/// A request is complete, and its answer is made or sent.
+/// A request is complete, and its response is prepared or sent.
 const SERVING: u8 = 1;
-/// The body of the answer has ended; its last bytes may be in a buffer of the connection.
+/// The body of the response has ended; its last bytes may be in a buffer of the
+/// connection.
 const FLUSHING: u8 = 2;
 
-/// Whether the request of a connection is complete and being answered.
+/// Whether the request of a connection is complete and being served.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestProgress(Arc<AtomicU8>);
 
 impl RequestProgress {
-    /// The request is complete, or the next one is waited for.
+    /// Marks the request as complete, or the connection as waiting for the next one.
     pub(crate) fn serving(&self, serving: bool) {
         let state = if serving { SERVING } else { WAITING };
         self.0.store(state, Ordering::Relaxed);
     }
 
-    /// The connection has all bytes of the answer.
+    /// The connection has all bytes of the response.
     pub(super) fn body_ended(&self) {
         self.advance(SERVING, FLUSHING);
     }
@@ -145,12 +151,12 @@ impl RequestProgress {
     }
 }
 
-/// One service: its connections, oldest first.
+/// The open connections of one service, oldest first.
 struct ServiceConnections {
     limit: ConnectionLimit,
-    /// How many of the shared places it may have.
+    /// How many of the shared connections it may have.
     shared: Arc<Semaphore>,
-    /// Places that no other service has.
+    /// Connections that no other service can use.
     reserved: Arc<Semaphore>,
     open: Mutex<OpenConnections>,
 }
@@ -162,7 +168,8 @@ struct OpenConnections {
 }
 
 impl OpenConnections {
-    /// The oldest connection of the peer that has the most of them, if that are many.
+    /// The oldest connection of the peer that has the most, if it has more than
+    /// [`PEER_SERVED_MAX`].
     fn oldest_of_busiest(&self) -> Option<&OpenConnection> {
         let mut counts = BTreeMap::<IpAddr, usize>::new();
         for one in self.open.values() {
@@ -180,8 +187,8 @@ struct OpenConnection {
     close: Arc<Notify>,
 }
 
-/// The right to have one connection open: a shared place of all and of the service, or one
-/// that the service has for itself.
+/// The right to have one connection open: one of the shared connections, or a reserved
+/// one of the service.
 struct ConnectionPermit {
     _permits: Vec<OwnedSemaphorePermit>,
 }
@@ -192,7 +199,7 @@ impl From<Vec<OwnedSemaphorePermit>> for ConnectionPermit {
     }
 }
 
-/// A connection in the list of its service; it goes when this is dropped.
+/// A connection in the list of its service; dropping it removes it from the list.
 struct ListedConnection {
     service: Arc<ServiceConnections>,
     number: u64,
@@ -228,7 +235,8 @@ impl ServiceConnections {
         Some(vec![own].into())
     }
 
-    /// A place for one more connection, made free if need be; none when the box stops.
+    /// A permit for one more connection; closes another if necessary. None when the box
+    /// stops.
     async fn acquire_permit(&self) -> Option<ConnectionPermit> {
         if let Some(place) = self.try_permit() {
             return Some(place);
@@ -242,7 +250,7 @@ impl ServiceConnections {
             let own = Arc::clone(&self.reserved).acquire_owned().await.ok()?;
             Some(ConnectionPermit::from(vec![own]))
         };
-        // Connections that were all being answered a moment ago may be idle by now.
+        // Connections that were all being served a moment ago may be idle by now.
         let closing = async {
             loop {
                 self.close_one();
@@ -256,9 +264,9 @@ impl ServiceConnections {
         }
     }
 
-    /// Closes the oldest connection without a complete request. Where all are being answered,
-    /// a few peers that read slowly must not keep out all others: the one with the most
-    /// connections loses its oldest.
+    /// Closes the oldest connection without a complete request. If all are being
+    /// served, a few peers that read slowly must not block all others: the oldest
+    /// connection of the peer with the most connections is closed.
     fn close_one(&self) {
         let connections = self.connections();
         let mut open = connections.open.values();
@@ -288,14 +296,14 @@ impl ServiceConnections {
         ListedConnection { service, number }
     }
 
-    /// Three quarters of what it may have are taken.
+    /// Whether three quarters of its connections are in use.
     fn is_nearly_full(&self) -> bool {
         let most = self.limit.service_max + self.limit.reserved;
         self.connections().open.len() * 4 >= most * 3
     }
 }
 
-/// Accepts clients of one service for ever; `connection` takes each to its end.
+/// Accepts clients of one service until aborted; `connection` serves each to its end.
 pub(crate) fn accept<C, F>(
     doors: &mut JoinSet<()>,
     listeners: Vec<TcpListener>,
@@ -326,12 +334,12 @@ async fn run<F>(
 {
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
-            // Out of descriptors, most likely: let others finish first.
+            // Probably out of file descriptors: let other connections finish first.
             service.close_one();
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        // Closing at once tells a peer with too many connections soonest.
+        // Closing at once is the fastest signal to a peer with too many connections.
         let Some(seat) = service.limit.peers.permit(peer.ip()) else {
             continue;
         };
@@ -416,7 +424,7 @@ mod tests {
     #[test]
     fn new_clients_of_a_nearly_full_service_have_less_time() {
         let service = ServiceConnections::new(&ConnectionLimit::new(16));
-        // 12 of the shared ones, and 4 of its own.
+        // 12 shared ones and 4 reserved ones.
         let listed: Vec<ListedConnection> = (0..11)
             .map(|_| service.list(PEER, &RequestProgress::default(), &Arc::new(Notify::new())))
             .collect();
@@ -429,7 +437,7 @@ mod tests {
         assert!(waits.under_pressure().head < waits.head);
     }
 
-    /// Two services that are crowded leave the third its own places.
+    /// Two services that are full leave the third its reserved connections.
     #[tokio::test]
     async fn nearly_full_services_do_not_starve_another() {
         let places = ConnectionLimit::new(8);

@@ -1,5 +1,5 @@
 //! Calls to agents: one HTTP exchange each, plain or pinned to the agent's own
-//! certificate. No retries here; the node's job decides those.
+//! certificate. Nothing is retried here; the node's job decides that.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use trivet_rack::{ANSWER_BYTES_MAX, AgentHttpRequest};
 
-/// Where an agent listens.
+/// The address on which an agent listens.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct AgentEndpoint {
     address: SocketAddr,
@@ -21,10 +21,10 @@ pub(crate) struct AgentEndpoint {
 }
 
 impl AgentEndpoint {
-    /// From the address the agent told. It comes from the network: only plain IP
-    /// addresses are taken, so that nobody makes the box look up names for him.
+    /// Parses the URL that the agent sent. It comes from the network: only IP addresses
+    /// are accepted, so that no machine can make the box resolve names.
     fn of(url: &str) -> Result<Self, &'static str> {
-        let uri: Uri = url.parse().map_err(|_| "its address is no URL")?;
+        let uri: Uri = url.parse().map_err(|_| "its address is not a URL")?;
         let secure = match uri.scheme_str() {
             Some("http") => false,
             Some("https") => true,
@@ -42,18 +42,18 @@ impl AgentEndpoint {
             Some("") => 80,
             Some(_) => authority
                 .port_u16()
-                .ok_or("its address has no right port")?,
-            None => return Err("its address has more before the host"),
+                .ok_or("its address has an invalid port")?,
+            None => return Err("its address has user information"),
         };
         let address = SocketAddr::new(ip, port);
         Ok(Self { address, secure })
     }
 }
 
-/// Whether the box may call an agent at `url`. The box sits on networks that an agent does
-/// not: a heartbeat must not send it to its own services or to those of its link. `any`
-/// allows loopback, link-local and the box's own addresses, for tests and the demo. That
-/// `url` is at the address which the agent calls from is checked by the rack.
+/// Whether the box may call an agent at `url`. The box is on networks that an agent is
+/// not: a heartbeat must not direct it to its own services or to link-local ones. `any`
+/// allows loopback, link-local and the box's own addresses, for tests and the demo. The
+/// rack checks that `url` has the address from which the agent calls.
 pub(crate) fn check_callback(url: &str, any: bool) -> Result<(), &'static str> {
     let to = AgentEndpoint::of(url)?.address.ip().to_canonical();
     let link_local = match to {
@@ -62,7 +62,7 @@ pub(crate) fn check_callback(url: &str, any: bool) -> Result<(), &'static str> {
     };
     let broadcast = matches!(to, IpAddr::V4(ip) if ip.is_broadcast());
     if to.is_unspecified() || to.is_multicast() || broadcast {
-        return Err("callback_url is the address of no machine");
+        return Err("callback_url is not the address of a machine");
     }
     if any {
         return Ok(());
@@ -79,11 +79,11 @@ pub(crate) fn check_callback(url: &str, any: bool) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether an interface of this machine has the address: only then can it be bound, unless the
-/// system lets any address be bound.
+/// Whether an interface of this machine has the address: only then can it be bound,
+/// unless the system allows binding any address.
 fn is_own(address: IpAddr) -> bool {
     let binds = |address: IpAddr| std::net::UdpSocket::bind((address, 0)).is_ok();
-    // Documentation addresses (RFC 5737, RFC 3849): no machine has them.
+    // Documentation addresses (RFC 5737, RFC 3849), which no machine has.
     let nobody: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 77).into(),
         IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 77).into(),
@@ -91,7 +91,7 @@ fn is_own(address: IpAddr) -> bool {
     binds(address) && !binds(nobody)
 }
 
-/// Makes one call; status and body, or what the connection said.
+/// Makes one call; returns status and body, or the error of the connection.
 pub(crate) async fn call(
     url: &str,
     verify_ca: Option<&str>,
@@ -116,7 +116,7 @@ async fn exchange(
     if !place.secure {
         return send_request(TokioIo::new(stream), place.address, request).await;
     }
-    let pem = verify_ca.ok_or("it speaks TLS but sent no certificate to trust")?;
+    let pem = verify_ca.ok_or("it uses TLS but sent no certificate to trust")?;
     let config = trivet_certs_authority::pinned_client_config(pem).map_err(|e| e.to_string())?;
     let name = rustls_pki_types::ServerName::from(place.address.ip());
     let stream = TlsConnector::from(Arc::new(config))

@@ -1,4 +1,4 @@
-//! The Ironic API over HTTP: authentication, bodies, and the way to the engine.
+//! The Ironic API over HTTP: authentication, request bodies, and orders to the engine.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,34 +27,35 @@ use crate::log::{self, throttle::LogThrottle};
 
 mod upload;
 
-/// How often a change is tried anew when somebody else changed the record meanwhile.
+/// How often a change is retried when another client changed the record meanwhile.
 const TRIES_MAX: u32 = 8;
 
-/// How many notes of refused agents wait at once for a busy engine, how often each is offered
-/// again, and how long after the last time. Ours.
+/// How many notes about refused agents may wait for a busy engine, how often each is
+/// retried, and the delay after the last attempt. Ours.
 static LATE_NOTES: Semaphore = Semaphore::const_new(16);
 const LATE_NOTE_TRIES_MAX: u32 = 100;
 const LATE_NOTE_GAP: Duration = Duration::from_millis(100);
 
-/// What every request needs.
+/// The state that every request needs.
 pub(crate) struct ApiService {
     pub(crate) engine: Engine,
     pub(crate) facts: ApiFacts,
     pub(crate) auth: Authenticator,
     pub(crate) clock: DaemonClock,
-    /// Where images go that are uploaded.
+    /// Stores uploaded images.
     pub(crate) cache: ImageCache,
-    /// What agents left behind.
+    /// The logs that agents sent.
     pub(crate) logs: AgentLogStore,
-    /// Agents may be called at loopback, link-local and own addresses.
+    /// Whether agents may be called at loopback, link-local and own addresses.
     pub(crate) any_agent_address: bool,
-    /// Under which names it may be asked.
+    /// The host names under which clients may call it.
     pub(crate) hosts: HostNames,
     /// The log of refused agents.
     pub(crate) refusals: RefusalLog,
 }
 
-/// Lines about refused agents, within bounds: anybody who reaches the API causes them.
+/// A rate-limited log of refused agents: any client that reaches the API can cause
+/// these lines.
 pub(crate) struct RefusalLog(Mutex<LogThrottle>);
 
 impl RefusalLog {
@@ -62,7 +63,8 @@ impl RefusalLog {
         Self(Mutex::new(LogThrottle::new(now)))
     }
 
-    /// What the log says now: how many lines were left out, and this line, if there is room.
+    /// The lines to log now: how many were dropped, and this one, if the rate limit
+    /// allows it.
     fn lines(&self, now: Tick, line: impl FnOnce() -> String) -> impl Iterator<Item = String> {
         let mut throttle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let left_out = throttle.dropped_line(now);
@@ -143,13 +145,14 @@ impl ApiService {
         response(self.execute(&caller, role, &request).await)
     }
 
-    /// Refuses what a web page of somebody else made a browser send.
+    /// Refuses requests that a web page of another site made a browser send.
     pub(crate) fn check_browser(&self, headers: &HeaderMap) -> Result<(), BrowserRefusal> {
         let open = matches!(self.auth, Authenticator::Open);
         self.hosts.check(headers, open)
     }
 
-    /// Who calls and with which role, if it may ask for this; otherwise the answer.
+    /// The caller and its role, if the role permits this request; otherwise the
+    /// response.
     pub(crate) async fn caller(
         &self,
         request: &trivet_api::Request<'_>,
@@ -193,7 +196,7 @@ impl ApiService {
             AuthDenial::Missing => self.unauthorised(id, "Authorization required"),
             AuthDenial::Wrong { whose, wait_s } => {
                 let wait = wait_s.map_or(String::new(), |wait_s| {
-                    format!("; none is looked at from there for {wait_s} s")
+                    format!("; credentials from there are ignored for {wait_s} s")
                 });
                 let what = method_and_path(request);
                 log::line(&format!(
@@ -274,12 +277,13 @@ impl ApiService {
                 Some(why) => {
                     self.log_refused_agent(request, caller.from, why);
                     self.note_refused(request, caller.from, why);
-                    // It has proven nothing, and learns nothing of the node.
+                    // The caller has not authenticated, so the error reveals nothing
+                    // about the node.
                     Err(OrderRefusal::of_heartbeat())
                 }
                 None => self.engine.order(Arc::clone(caller), order).await,
             };
-            // All other refusals of orders the rack notes itself.
+            // The rack itself records all other refused orders.
             if let Err(refusal) = &result
                 && refusal.kind == RefusalKind::Unavailable
             {
@@ -302,8 +306,8 @@ impl ApiService {
 }
 
 impl ApiService {
-    /// The agent hears why it was refused and can do nothing about it; the operator
-    /// can. What the rack refuses it notes itself.
+    /// Logs the refusal for the operator, as the agent cannot repair the cause. The
+    /// rack itself records the orders that it refuses.
     fn log_refused_agent(&self, request: &trivet_api::Request<'_>, from: IpAddr, why: &str) {
         let line = || {
             let what = method_and_path(request);
@@ -314,8 +318,8 @@ impl ApiService {
         }
     }
 
-    /// Tells the rack that a request of an agent was refused, for a note on its node. When the
-    /// engine is busy that is tried again for a while.
+    /// Reports to the rack that a request of an agent was refused, for a note on its
+    /// node. Retried for a while if the engine is busy.
     pub(crate) fn note_refused(&self, request: &trivet_api::Request<'_>, from: IpAddr, why: &str) {
         let Some((what, node)) = trivet_api::agent_call(request, &self.engine.view()) else {
             return;
@@ -344,7 +348,7 @@ impl ApiService {
         });
     }
 
-    /// A bundle of logs. It may have made room for another since it was listed.
+    /// Sends a log bundle. It may have been evicted since it was listed.
     async fn bundle(
         &self,
         request: &trivet_api::Request<'_>,
@@ -354,7 +358,7 @@ impl ApiService {
         let (logs, file) = (self.logs.clone(), name.clone());
         let read = tokio::task::spawn_blocking(move || logs.read(node, &file)).await;
         let Ok(Ok(body)) = read else {
-            let sentence = format!("The logs {name} of node {node} are gone.");
+            let sentence = format!("The logs {name} of node {node} were removed.");
             return trivet_api::refuse(request, 404, &sentence);
         };
         let as_file = format!("attachment; filename=\"{name}\"");
@@ -370,7 +374,8 @@ impl ApiService {
     }
 }
 
-/// The answer to who is known and may not, which is logged as well.
+/// The response to an authenticated caller without the required role, which is also
+/// logged.
 fn lacks_role(
     request: &trivet_api::Request<'_>,
     caller: &ApiCaller,
@@ -392,7 +397,7 @@ fn refuse(request: &trivet_api::Request<'_>, refused: &BrowserRefusal) -> trivet
     trivet_api::refuse(request, refused.status, &refused.message)
 }
 
-/// Method and path, safe to print.
+/// Method and path, escaped for the log.
 fn method_and_path(request: &trivet_api::Request<'_>) -> String {
     let nobody = ApiCaller::agent(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     nobody
@@ -400,7 +405,7 @@ fn method_and_path(request: &trivet_api::Request<'_>) -> String {
         .request_line
 }
 
-/// The sentence in a body of Ironic's errors.
+/// The message in a body of Ironic's errors.
 fn error_message(body: &[u8]) -> String {
     let outer: Value = serde_json::from_slice(body).unwrap_or_default();
     let inner = outer["error_message"].as_str().unwrap_or_default();
@@ -419,7 +424,7 @@ fn is_request_id(text: &str) -> bool {
     })
 }
 
-/// Why the box refuses where the agent wants to be called.
+/// Why the box refuses the agent's callback address.
 fn callback_refusal(order: &RackOrder, any: bool) -> Option<&'static str> {
     let RackOrder::LegacyHeartbeat { url, .. } = order else {
         return None;

@@ -10,11 +10,12 @@ use crate::engine::Engine;
 /// Longest datagram a BMC may send. IPMI messages are far shorter.
 const DATAGRAM_BYTES_MAX: usize = 2048;
 
-/// Reads datagrams for ever.
+/// Receives datagrams until aborted.
 pub(crate) async fn run(socket: Arc<UdpSocket>, engine: Engine) {
     let mut buffer = [0; DATAGRAM_BYTES_MAX];
     loop {
-        // An error here is one BMC's "port unreachable"; the session's own timer tells of it.
+        // An error here is the "port unreachable" of one BMC; the session's timer
+        // handles that.
         if let Ok((length, from)) = socket.recv_from(&mut buffer).await {
             engine.try_send(RackInput::Bmc {
                 from,

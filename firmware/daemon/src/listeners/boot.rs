@@ -1,9 +1,9 @@
-//! Boot files and images over HTTP.
+//! Serves boot files and images over HTTP.
 //!
-//! What to answer says `trivet-bootfiles`; here are the connection and the bytes. A
-//! file leaves by sendfile(2) and never passes through our memory, for which hyper
-//! has no way; over TLS it passes through one buffer. Each transfer is told to the
-//! rack, with what the client really took.
+//! The crate `trivet-bootfiles` decides the response; this module has the connection
+//! and the bytes. A file is sent by sendfile(2) without a copy in user space, which
+//! hyper does not support; over TLS it passes through one buffer. Each transfer is
+//! reported to the rack, with the bytes that the client acknowledged.
 
 use std::fs::File;
 use std::io;
@@ -48,17 +48,18 @@ use stream::BootStream;
 use tls_stream::BootTlsStream;
 use transfer::BootTransfer;
 
-/// How long after the last byte we first look whether it was taken, and how long at
-/// most until we look again. The client's next request makes us look at once.
+/// How long after the last byte we first check whether it was acknowledged, and the
+/// longest delay until the next check. The client's next request causes a check at
+/// once.
 const ACK_POLL_FIRST: Duration = Duration::from_millis(1);
 const ACK_POLL_MAX: Duration = Duration::from_millis(100);
 
-/// Up to so many bytes of a file are copied behind the head of their answer: to send a file
-/// costs three system calls more, which is more than the copy. Of 64 KiB the copy costs twice
-/// as much.
+/// Files up to this size are copied behind the head of their response: sendfile needs
+/// three more system calls, which cost more than the copy. At 64 KiB the copy costs
+/// twice as much.
 const SMALL_BYTES_MAX: u64 = 16 * 1024;
 
-/// Serves boot files on these listeners for ever.
+/// Serves boot files on these listeners until aborted.
 pub(crate) fn serve(
     doors: &mut JoinSet<()>,
     (listeners, tls): (Vec<TcpListener>, Option<&ServerTls>),
@@ -76,7 +77,7 @@ pub(crate) fn serve(
             let (engine, cache) = (engine.clone(), cache.clone());
             let tls = tls.as_ref().map(ServerTls::current);
             async move {
-                // Who does not get through the handshake has been told by TLS itself.
+                // TLS itself has sent the alert for a failed handshake.
                 let Some(wire) = open_stream(stream, tls.as_ref(), waits).await else {
                     return;
                 };
@@ -84,7 +85,8 @@ pub(crate) fn serve(
                     stream: wire,
                     received: Vec::new(),
                     client_ended: false,
-                    // The same machine, whether it came to an IPv4 or an IPv6 socket.
+                    // One machine has one address, whether it connects to an IPv4 or an
+                    // IPv6 socket.
                     peer: peer.ip().to_canonical(),
                     waits,
                     progress,
@@ -118,35 +120,36 @@ async fn open_stream(
 enum BootImageError {
     /// A later request may succeed.
     Temporary(String),
-    /// Its source has other bytes than it should; a repeated request fails too.
+    /// Its source has wrong bytes; a repeated request fails too.
     Permanent(String),
 }
 
-/// One client.
+/// The connection of one client.
 struct BootConnection {
     stream: BootStream,
-    /// What has come and is not yet understood.
+    /// Received bytes that are not parsed yet.
     received: Vec<u8>,
-    /// The client says nothing more; it may still read.
+    /// The client has closed its sending side; it may still read.
     client_ended: bool,
     peer: IpAddr,
     waits: ClientTimeouts,
     progress: RequestProgress,
-    /// When the next request must be here. One timer for all of them: a new one for each
+    /// The timeout of the next request. One timer for all requests: a new one for each
     /// would wake the runtime's thread each time.
     request_timeout: Pin<Box<Sleep>>,
     engine: Engine,
     cache: ImageCache,
     clock: DaemonClock,
-    /// What the last request was granted, if it was for a part of a file.
+    /// The content of the last request, if it was for a range of a file.
     granted: Option<GrantedBootFile>,
-    /// Parts of one file that have been sent and are not told yet.
+    /// Ranges of one file that were sent and are not reported yet.
     parts: Option<BootTransfer>,
 }
 
 impl BootConnection {
     async fn run(mut self) {
-        // A client that breaks off is its own affair; what it took is told.
+        // A disconnect is not an error of the box; the bytes that the client received
+        // are reported.
         let went = loop {
             match self.exchange().await {
                 Ok(true) => {}
@@ -154,7 +157,7 @@ impl BootConnection {
             }
         };
         if went.is_err() {
-            // The connection is broken: nobody takes what is left, so nothing is waited for.
+            // The connection is broken, so there is no acknowledgement to wait for.
             if let Some(parts) = self.parts.take() {
                 let _ = self.end_transfer(parts, false).await;
             }
@@ -163,7 +166,7 @@ impl BootConnection {
         }
     }
 
-    /// One request and its answer; whether another may follow.
+    /// Handles one request; true if another may follow.
     async fn exchange(&mut self) -> io::Result<bool> {
         let request = match self.request().await? {
             None => return Ok(false),
@@ -206,7 +209,8 @@ impl BootConnection {
         Ok(keep_alive)
     }
 
-    /// Answers a request for what cannot be read; whether another may follow.
+    /// Responds to a request for content that cannot be read; true if another may
+    /// follow.
     async fn refuse(
         &mut self,
         request: &BootHttpRequest,
@@ -227,7 +231,7 @@ impl BootConnection {
         Ok(answer.keep_alive)
     }
 
-    /// The next request; none where there is no more, or not in time.
+    /// The next request; none at the end of the connection or after the timeout.
     async fn request(&mut self) -> io::Result<Option<Result<BootHttpRequest, RequestParseError>>> {
         self.progress.serving(false);
         let now = Instant::now();
@@ -263,7 +267,7 @@ impl BootConnection {
         }
     }
 
-    /// Takes in what comes next.
+    /// Receives more bytes.
     async fn receive(&mut self) -> io::Result<()> {
         if self.stream.read(&mut self.received).await? == 0 {
             self.client_ended = true;
@@ -288,7 +292,7 @@ impl BootConnection {
         }
     }
 
-    /// What was asked for, if there is such a thing; an error says why it cannot be read.
+    /// The requested content, if it exists; an error says why it cannot be read.
     async fn find(&self, request: &BootHttpRequest) -> Result<Option<BootContent>, BootImageError> {
         if request.method == BootHttpMethod::Other {
             return Ok(None);
@@ -300,13 +304,13 @@ impl BootConnection {
             .await
         {
             Err(EngineBusy) => Err(BootImageError::Temporary(
-                "the box has too much to do".to_owned(),
+                "the box is overloaded".to_owned(),
             )),
             Ok(None) => Ok(None),
             Ok(Some(FileGrant::Image(wanted))) => {
                 let found = BootContent::image(&self.cache, &wanted).await;
                 let refused = |why: String| {
-                    // Nodes do not learn the credentials of sources.
+                    // Do not reveal the credentials of sources to nodes.
                     let why = without_url_credentials(&why).unwrap_or(why);
                     if self.cache.is_wrong(&wanted) {
                         BootImageError::Permanent(why)
@@ -331,7 +335,7 @@ impl BootConnection {
         }
     }
 
-    /// Tells the rack what this client was refused. A full queue loses the note only.
+    /// Reports the refusal to the rack. If the queue is full, only this note is lost.
     fn note_refused(&self, request: &BootHttpRequest, answer: &'static str, why: String) {
         self.engine.try_send(RackInput::FileRefused {
             peer: self.peer,
@@ -346,8 +350,8 @@ impl BootConnection {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.clock.now().wall.0)
     }
 
-    /// Sends an answer with bytes of a file. How it went is told at once, or of a part
-    /// when no other part of the same file follows.
+    /// Sends a response with bytes of a file. A whole file is reported at once; ranges
+    /// are reported when no further range of the same file follows.
     async fn transfer(
         &mut self,
         mut granted: GrantedBootFile,
@@ -389,7 +393,7 @@ impl BootConnection {
         self.end_transfer(transfer, went.is_ok()).await
     }
 
-    /// No further part of the file follows for now.
+    /// Reports the ranges that were sent, because no further one follows now.
     async fn end_parts(&mut self) -> io::Result<()> {
         self.granted = None;
         match self.parts.take() {
@@ -398,7 +402,7 @@ impl BootConnection {
         }
     }
 
-    /// Tells what the client took.
+    /// Reports the bytes that the client received.
     async fn end_transfer(&mut self, transfer: BootTransfer, all_left: bool) -> io::Result<()> {
         if all_left {
             self.wait_until_acknowledged().await;
@@ -407,14 +411,15 @@ impl BootConnection {
         let all_taken = sent == transfer.requested();
         transfer.end(sent).await;
         if !all_left || !all_taken {
-            // Neither does half a file look whole, nor does the kernel go on with it.
+            // Reset, so that half a file does not look complete and the kernel stops
+            // sending.
             self.stream.reset();
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
         Ok(())
     }
 
-    /// Head and body of a small answer leave together.
+    /// Sends head and body of a small response together.
     async fn send_bytes(
         &mut self,
         mut head: Vec<u8>,
@@ -442,7 +447,7 @@ impl BootConnection {
             .await
     }
 
-    /// Sends these bytes of an answer that began with byte `first`.
+    /// Sends these bytes of a response that began with byte `first`.
     async fn send_part(
         &mut self,
         file: &Arc<File>,
@@ -453,20 +458,21 @@ impl BootConnection {
         let mut at = bytes.start;
         while at < bytes.end {
             match self.stream.send_file(file, at, bytes.end - at).await? {
-                // The file shrank: a short body must not look whole.
+                // The file shrank: a short body must not look complete.
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 sent => at += sent,
             }
             if transfer.progress(at - first) {
-                // A client that is as fast as we are must not keep others waiting.
+                // A client that is as fast as we are must not block the others.
                 tokio::task::yield_now().await;
             }
         }
         Ok(())
     }
 
-    /// Follows an image that may still be on its way. Where it turns out to be wrong,
-    /// the answer ends short, which no client takes for an end.
+    /// Sends an image that may still be being fetched. If its digest is wrong, the
+    /// connection is reset before the last chunk, so that no client takes the image as
+    /// complete.
     async fn send_image(
         &mut self,
         head: Vec<u8>,
@@ -491,8 +497,8 @@ impl BootConnection {
         Ok(())
     }
 
-    /// Waits until the client's side has taken everything, as long as it goes on
-    /// taking: what is in our own buffers when it goes away never arrived.
+    /// Waits until the client has acknowledged everything, as long as it makes
+    /// progress: bytes that are in our buffers when it disconnects did not arrive.
     async fn wait_until_acknowledged(&mut self) {
         let mut left = self.stream.unacknowledged();
         let mut since = Instant::now();
@@ -519,8 +525,8 @@ impl BootConnection {
         }
     }
 
-    /// Reads what a client still sends. It would not read its answer if the box
-    /// closed meanwhile.
+    /// Reads what a client still sends. It would not read the response if the box
+    /// closed the connection meanwhile.
     async fn drain(&mut self) {
         self.stream.end().await;
         let _ = timeout(DRAIN_WAIT, async {
@@ -536,7 +542,7 @@ impl BootConnection {
     }
 }
 
-/// Appends bytes of a file to the head of an answer, if they are few and in memory.
+/// Appends bytes of a file to the head of a response, if they are few and in memory.
 fn append_small(head: &mut Vec<u8>, file: &File, bytes: &Range<u64>) -> bool {
     let length = bytes.end - bytes.start;
     if length > SMALL_BYTES_MAX {

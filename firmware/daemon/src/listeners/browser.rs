@@ -1,11 +1,11 @@
-//! Requests that a web page makes a browser send: cross-site request forgery and DNS
-//! rebinding.
+//! Protects against requests that a web page makes a browser send: cross-site request
+//! forgery and DNS rebinding.
 //!
-//! A browser names the page's origin in `Origin` (RFC 6454), and the name it looked up in
-//! `Host`. A page of another site is refused by the first. A name of an attacker that now
-//! leads to this box is refused by the second: only addresses and names of this box are
-//! taken where no credentials are asked for. A body that is declared as JSON makes a
-//! browser ask first (the fetch standard's preflight), and this box never agrees.
+//! A browser sends the page's origin in `Origin` (RFC 6454), and the host name it
+//! resolved in `Host`. A page of another site is refused by the first. An attacker's
+//! name that resolves to this box is refused by the second: without authentication only
+//! addresses and names of this box are accepted. A body that is declared as JSON makes
+//! a browser send a preflight request (fetch standard), which this box never allows.
 
 use std::net::IpAddr;
 
@@ -24,14 +24,14 @@ pub(crate) struct BrowserRefusal {
 }
 
 impl HostNames {
-    /// These, beside `localhost` and all addresses.
+    /// These names, in addition to `localhost` and all IP addresses.
     pub(crate) fn new(names: impl IntoIterator<Item = String>) -> Self {
         let names = names.into_iter().filter(|name| !name.is_empty());
         Self(names.map(|name| name.to_ascii_lowercase()).collect())
     }
 
-    /// Refuses what a page of another site, or under another name, made a browser send.
-    /// `open`: no credentials are asked for, so that the name counts.
+    /// Refuses requests from a page of another site, or under another host name.
+    /// `open`: the API has no authentication, so the host name is checked.
     pub(crate) fn check(&self, headers: &HeaderMap, open: bool) -> Result<(), BrowserRefusal> {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or(""));
         let host = text(&HOST);
@@ -108,7 +108,7 @@ fn is_address(name: &str) -> bool {
     name.parse::<IpAddr>().is_ok()
 }
 
-/// Whether a page of this origin lies at the very host and port that it asks.
+/// Whether a page of this origin has the same host and port as the request.
 fn is_same_site(origin: &str, host: &str) -> bool {
     let authority = ["http://", "https://"]
         .iter()
@@ -150,7 +150,7 @@ mod tests {
         }
         for host in ["attacker.example:6385", "box.example.attacker.example", ""] {
             assert_eq!(status(host, None, true), 403, "{host}");
-            // Who proves itself may use any name.
+            // An authenticated client may use any name.
             assert_eq!(status(host, None, false), 200, "{host}");
         }
         assert_eq!(HostNames::default().check(&HeaderMap::new(), true), Ok(()));

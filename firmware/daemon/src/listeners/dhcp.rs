@@ -1,7 +1,8 @@
-//! DHCP: where it is heard and how answers leave.
+//! DHCP listeners: they receive requests and send replies.
 //!
-//! A door is an address that relays send to ([`Relayed`]) or an interface whose frames
-//! are heard ([`Wire`]). Its place in the list is its [`LinkId`].
+//! A listener is an address that relays send to ([`DhcpRelaySocket`]) or an interface
+//! whose frames are received ([`DhcpInterface`]). Its index in the list is its
+//! [`LinkId`].
 
 mod frame_handler;
 mod frame_thread;
@@ -27,21 +28,21 @@ pub(crate) use relay::DhcpRelaySocket;
 
 use interface::{DhcpInterface, DhcpInterfaceReceiver};
 
-/// One place where DHCP is heard, ready and not yet heard.
+/// One DHCP listener, opened but not receiving yet.
 pub(crate) enum OpenedDhcpListener {
     Relayed(DhcpRelaySocket),
     Interface(Box<OpenedDhcpInterface>),
-    /// Relays send to an address where another place hears already.
+    /// Relays send to an address on which another listener already receives.
     Shared(SocketAddrV4),
 }
 
-/// For people: where we hear, and as whom we answer.
+/// For the log: where we receive, and which address we reply from.
 impl fmt::Display for OpenedDhcpListener {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Relayed(door) => door.fmt(out),
             Self::Interface(opened) => opened.fmt(out),
-            Self::Shared(address) => write!(out, "at {address} for relays, heard already"),
+            Self::Shared(address) => write!(out, "at {address} for relays, already open"),
         }
     }
 }
@@ -49,19 +50,19 @@ impl fmt::Display for OpenedDhcpListener {
 enum DhcpListener {
     Relayed(DhcpRelaySocket),
     Interface(DhcpInterface),
-    /// Nothing is heard here, so nothing is answered here.
+    /// No socket: another listener receives here and replies.
     Shared,
 }
 
-/// All doors, for who sends.
+/// All listeners, for sending.
 #[derive(Clone)]
 pub(crate) struct DhcpListeners(Arc<[DhcpListener]>);
 
-/// What hears at interfaces, by the numbers of their doors.
+/// The receivers of interfaces, with the indices of their listeners.
 pub(crate) struct DhcpReceivers(Vec<(usize, DhcpInterfaceReceiver)>);
 
 impl DhcpListeners {
-    /// Takes the places in the order of their numbers.
+    /// Builds the listeners in the order of their link numbers.
     pub(crate) fn new(places: Vec<OpenedDhcpListener>) -> (Self, DhcpReceivers) {
         let (mut doors, mut ears) = (Vec::new(), Vec::new());
         for (number, place) in places.into_iter().enumerate() {
@@ -81,7 +82,7 @@ impl DhcpListeners {
         (Self(doors.into()), DhcpReceivers(ears))
     }
 
-    /// Hears at all doors until `tasks` is dropped.
+    /// Receives on all listeners until `tasks` is dropped.
     pub(crate) fn receive(
         &self,
         ears: DhcpReceivers,
@@ -112,7 +113,7 @@ impl DhcpListeners {
         });
     }
 
-    /// Sends one answer. What does not leave, the client asks for again.
+    /// Sends one reply. If it is lost, the client repeats its request.
     pub(crate) fn send(&self, link: LinkId, local: Ipv4Addr, to: &DhcpDestination, bytes: &[u8]) {
         match self.0.get(usize::from(link.0)) {
             Some(DhcpListener::Relayed(door)) => door.send(to, bytes),
@@ -121,7 +122,7 @@ impl DhcpListeners {
         }
     }
 
-    /// Asks who has an address. Nobody can be asked through a relay.
+    /// Sends an ARP request for an address. Not possible through a relay.
     pub(crate) fn probe(&self, link: LinkId, address: Ipv4Addr) {
         if let Some(DhcpListener::Interface(wire)) = self.0.get(usize::from(link.0)) {
             wire.probe(address);
@@ -129,7 +130,7 @@ impl DhcpListeners {
     }
 }
 
-/// The settings have far fewer doors than there are numbers.
+/// The settings have far fewer listeners than a [`LinkId`] can count.
 fn link(number: usize) -> LinkId {
     LinkId(u16::try_from(number).unwrap_or(u16::MAX))
 }

@@ -29,19 +29,19 @@ use response_tracking::TrackedStream;
 /// How long a client may take for the whole body of a request.
 const BODY_WAIT: Duration = Duration::from_mins(1);
 
-/// How much and how long a client may still send of a body that is too long. It
-/// would not read its answer if the box closed while it sends.
+/// How many bytes and how long a client may still send of a body that is too long. It
+/// would not read the response if the box closed the connection while it sends.
 pub(super) const DRAIN_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub(super) const DRAIN_WAIT: Duration = Duration::from_secs(10);
 
 /// A body that may stream.
 pub(crate) type HttpResponseBody = BoxBody<Bytes, std::io::Error>;
 
-/// A future answer.
+/// A response in preparation.
 pub(crate) type HttpResponseFuture =
     Pin<Box<dyn Future<Output = Response<HttpResponseBody>> + Send>>;
 
-/// What answers requests: the peer, whether it came over TLS, the request.
+/// Handles requests: the peer, whether it uses TLS, and the request.
 pub(crate) type HttpHandler =
     Arc<dyn Fn(SocketAddr, bool, Request<Incoming>) -> HttpResponseFuture + Send + Sync>;
 
@@ -57,7 +57,7 @@ pub(crate) fn empty() -> HttpResponseBody {
     Empty::new().map_err(|never| match never {}).boxed()
 }
 
-/// A plain text answer.
+/// A plain text response.
 pub(crate) fn text(status: StatusCode, sentence: &str) -> Response<HttpResponseBody> {
     let mut response = Response::new(full(format!("{sentence}\n")));
     *response.status_mut() = status;
@@ -68,8 +68,8 @@ pub(crate) fn text(status: StatusCode, sentence: &str) -> Response<HttpResponseB
     response
 }
 
-/// Headers that keep browsers from guessing types and from telling other sites where a
-/// link was followed.
+/// Adds headers that keep browsers from guessing types and from sending the URL of this
+/// page to other sites.
 pub(crate) fn harden(response: &mut Response<HttpResponseBody>) {
     use hyper::header::{HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
     let headers = response.headers_mut();
@@ -81,21 +81,24 @@ pub(crate) fn harden(response: &mut Response<HttpResponseBody>) {
 pub(crate) enum HttpBodyError {
     /// It is longer than allowed.
     TooLong,
-    /// The client broke off.
+    /// The client disconnected.
     Broken,
-    /// It did not come to its end in time.
+    /// It was not complete in time.
     TimedOut,
 }
 
 impl HttpBodyError {
-    /// The status and the sentence for it.
+    /// The status and the message for it.
     pub(crate) fn answer(&self, bytes_max: usize) -> (StatusCode, String) {
         match self {
             Self::TooLong => (
                 StatusCode::PAYLOAD_TOO_LARGE,
                 format!("The body is longer than {bytes_max} bytes."),
             ),
-            Self::Broken => (StatusCode::BAD_REQUEST, "The body broke off.".to_owned()),
+            Self::Broken => (
+                StatusCode::BAD_REQUEST,
+                "The body is incomplete.".to_owned(),
+            ),
             Self::TimedOut => (
                 StatusCode::REQUEST_TIMEOUT,
                 format!("The body took longer than {} s.", BODY_WAIT.as_secs()),
@@ -104,8 +107,8 @@ impl HttpBodyError {
     }
 }
 
-/// Reads a body of at most `bytes_max`, in bounded time. One that says it is longer
-/// is not waited for.
+/// Reads a body of at most `bytes_max`, in bounded time. A body that declares a greater
+/// length is refused at once.
 pub(crate) async fn read<B>(body: B, bytes_max: usize) -> Result<Bytes, HttpBodyError>
 where
     B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
@@ -152,7 +155,7 @@ where
     Ok(whole.freeze())
 }
 
-/// Reads what nobody wants, so that the client gets to its answer.
+/// Reads and discards a body, so that the client reads its response.
 pub(super) fn drain_in_background(body: Incoming) {
     tokio::spawn(tokio::time::timeout(DRAIN_WAIT, drain(body)));
 }
@@ -171,7 +174,7 @@ where
     }
 }
 
-/// Serves the listeners of one service for ever.
+/// Serves the listeners of one service until aborted.
 pub(crate) fn serve(
     doors: &mut tokio::task::JoinSet<()>,
     listeners: Vec<TcpListener>,
@@ -193,9 +196,9 @@ pub(crate) fn serve(
     );
 }
 
-/// The handler, with what it tells of its progress. A request without a body is complete
-/// when it arrives; one with a body when the handler has read it. It is being served until
-/// its whole answer is written.
+/// The handler, extended to report its progress. A request without a body is complete
+/// when it arrives; one with a body when the handler has read it. It counts as being
+/// served until its whole response is written.
 fn tracking_handler(handler: &HttpHandler, progress: RequestProgress) -> HttpHandler {
     let handler = Arc::clone(handler);
     Arc::new(move |peer, secure, mut request| -> HttpResponseFuture {
@@ -245,7 +248,7 @@ async fn requests<S>(
         let answer = handler(peer, secure, request);
         async move { Ok::<_, std::convert::Infallible>(answer.await) }
     });
-    // A client that breaks off is its own affair.
+    // A disconnect of the client is not an error of the box.
     let _ = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(waits.head)

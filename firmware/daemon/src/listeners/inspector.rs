@@ -1,5 +1,5 @@
-//! The inspector's address: its API for clients, and where agents of older set-ups
-//! send their data. What it answers is decided in `firmware/api`.
+//! The inspector's address: its API for clients, and the endpoint where older agents
+//! send their data. The crate `firmware/api` decides the responses.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use super::browser;
 use super::http::{self, HttpHandler, HttpResponseBody, HttpResponseFuture};
 use crate::clock::DaemonEntropy;
 
-/// The handler for the inspector's address. Unless `strangers`, only this machine
-/// itself may do more than agents do.
+/// The handler for the inspector's address. Unless `strangers` is set, clients on other
+/// machines may only use the requests of agents.
 pub(crate) fn handler(api: Arc<ApiService>, strangers: bool) -> HttpHandler {
     Arc::new(
         move |peer: SocketAddr, secure, request| -> HttpResponseFuture {
@@ -57,7 +57,7 @@ async fn answer(
     }
     let access = inspector::access(request.method, request.path);
     if access > Access::Agent && !strangers && !peer.to_canonical().is_loopback() {
-        let sentence = "This address takes data of agents from you and no more: the API has no \
+        let sentence = "From your address only data of agents is accepted: the API has no \
                         authentication. Set api.auth, or api.allow_open, in the settings.";
         return inspector::refused(403, sentence);
     }
@@ -103,14 +103,14 @@ async fn answer(
     }
 }
 
-/// The sentence in a body of the inspector's errors.
+/// The message in a body of the inspector's errors.
 fn message(response: &trivet_api::Response) -> String {
     let body: serde_json::Value = serde_json::from_slice(&response.body).unwrap_or_default();
     let message = body["error"]["message"].as_str();
     message.unwrap_or_default().to_owned()
 }
 
-/// What the API says to who is not let in, in the inspector's form.
+/// The API's response to a refused caller, in the inspector's form.
 fn denial_response(denied: &Response<HttpResponseBody>) -> trivet_api::Response {
     let status = denied.status().as_u16();
     let sentence = match status {

@@ -1,4 +1,4 @@
-//! One file per door: each turns a protocol's bytes into inputs and back.
+//! One file per listener: each converts a protocol's bytes to inputs and back.
 
 mod accept;
 pub(crate) mod agents;

@@ -1,30 +1,29 @@
-//! Places for clients: so many at once, and of one peer never more than a share.
+//! Limits how many permits one peer may hold at once.
 //!
-//! A place that is free costs a client nothing; one that is taken goes back when
-//! its guard is dropped.
+//! Dropping a permit releases it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// One peer gets at most one place in this many. Ours: a peer is a node, or a
-/// whole site behind one address, and neither may shut the others out.
+/// One peer gets at most one permit in this many. Ours: a peer is a node, or a whole
+/// site behind one address, and neither may block the others.
 const PEER_SHARE: usize = 4;
 
-/// Counts the places that each peer has taken.
+/// Counts the permits that each peer holds.
 pub(crate) struct PeerLimit {
     each_max: usize,
     taken: Mutex<BTreeMap<IpAddr, usize>>,
 }
 
-/// A place that is taken.
+/// A permit of one peer; dropping it releases it.
 pub(crate) struct PeerPermit {
     limit: Arc<PeerLimit>,
     peer: IpAddr,
 }
 
 impl PeerLimit {
-    /// Shares of this many places.
+    /// Divides this many permits.
     pub(crate) fn new(places: usize) -> Arc<Self> {
         Arc::new(Self {
             each_max: (places / PEER_SHARE).max(1),
@@ -32,9 +31,10 @@ impl PeerLimit {
         })
     }
 
-    /// A place for this peer; none when it has its share.
+    /// A permit for this peer; none when it has its share.
     pub(crate) fn permit(self: &Arc<Self>, peer: IpAddr) -> Option<PeerPermit> {
-        // The same machine, whether it came to an IPv4 or an IPv6 socket.
+        // One machine has one address, whether it connects to an IPv4 or an IPv6
+        // socket.
         let peer = peer.to_canonical();
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let count = taken.entry(peer).or_default();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_gets_one_however_few_there_are() {
+    fn every_peer_gets_one_permit_however_few_there_are() {
         assert!(
             PeerLimit::new(1)
                 .permit(IpAddr::from([192, 0, 2, 1]))

@@ -1,5 +1,5 @@
-//! Requests to Redfish BMCs: one HTTP exchange each, plain or over TLS with whom the
-//! node's record believes. No retries here, and nothing is followed anywhere.
+//! Requests to Redfish BMCs: one HTTP exchange each, plain or over TLS with the trust
+//! policy of the node's record. Nothing is retried here, and no redirect is followed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,34 +26,34 @@ use trivet_rack::bmc_redfish::{
 /// The most requests at once, to all BMCs together.
 const REQUESTS_MAX: usize = 64;
 
-/// How long a BMC may take to be connected to, TLS included.
+/// How long connecting to a BMC may take, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest file of authorities that is read.
+/// Longest file of CA certificates that is read.
 const CA_BYTES_MAX: u64 = 1024 * 1024;
 
 const TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const ODATA_VERSION: HeaderName = HeaderName::from_static("odata-version");
 
-/// Asks BMCs.
+/// Sends requests to BMCs.
 #[derive(Clone)]
 pub(crate) struct RedfishHttpClient {
-    /// The site's authorities, as PEM texts.
+    /// The site's CA certificates, as PEM texts.
     site_authorities: Arc<[String]>,
     permits: Arc<Semaphore>,
-    /// How long an answer may take once there is a connection.
+    /// How long a response may take once there is a connection.
     response_timeout: Duration,
 }
 
 impl RedfishHttpClient {
-    /// With the authorities in this file, if one is named.
+    /// With the CA certificates in this file, if one is named.
     pub(crate) fn new(ca: Option<&Path>) -> anyhow::Result<Self> {
         let mut site = Vec::new();
         if let Some(path) = ca {
             let text = read(path).map_err(anyhow::Error::msg);
             site.push(text.context("hardware.redfish_ca")?);
             verifying_client_config(&TrustPolicy::Authorities(&site))
-                .context("hardware.redfish_ca: no certificate of an authority is in it")?;
+                .context("hardware.redfish_ca: it contains no CA certificate")?;
         }
         Ok(Self {
             site_authorities: site.into(),
@@ -63,7 +63,7 @@ impl RedfishHttpClient {
         })
     }
 
-    /// Asks one thing; what was answered, or why nothing was.
+    /// Sends one request; returns the response, or why there is none.
     pub(crate) async fn send(
         &self,
         target: &RedfishTarget,
@@ -126,7 +126,7 @@ impl RedfishHttpClient {
         let config = verifying_client_config(&believed);
         let (config, shown) = config.map_err(|error| untrusted(None, error.to_string()))?;
         let name = ServerName::try_from(target.address.host.clone());
-        let name = name.map_err(|_| unreachable("its address is no name"))?;
+        let name = name.map_err(|_| unreachable("its address is not a valid host name"))?;
         let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
         match connecting.await {
             Ok(stream) => Ok(Box::new(stream)),
@@ -164,21 +164,21 @@ fn lost(said: &str) -> RedfishTransportError {
     }
 }
 
-/// What is wrong with a certificate, for people.
+/// Explains to the operator what is wrong with a certificate.
 fn certificate_problem(trust: &RedfishTrust, why: &rustls::CertificateError) -> String {
     match (trust, why) {
-        (RedfishTrust::Pin(_), _) => "it is not the one of redfish_pin".to_owned(),
+        (RedfishTrust::Pin(_), _) => "its fingerprint is not the one in redfish_pin".to_owned(),
         (RedfishTrust::Site, rustls::CertificateError::UnknownIssuer) => {
-            "no authority of this site signed it".to_owned()
+            "no CA of this site signed it".to_owned()
         }
         (_, rustls::CertificateError::UnknownIssuer) => {
-            "the authority of redfish_verify_ca did not sign it".to_owned()
+            "the CA in redfish_verify_ca did not sign it".to_owned()
         }
         (_, why) => why.to_string(),
     }
 }
 
-/// A file of authorities that the operator named.
+/// Reads a file of CA certificates that the operator named.
 fn read(path: &Path) -> Result<String, String> {
     let cannot = |why: String| format!("{} cannot be used: {why}", path.display());
     let length = std::fs::metadata(path).map_err(|error| cannot(error.to_string()))?;

@@ -1,7 +1,8 @@
-//! Command lines on other hosts, through the system's own `ssh`. No retries here.
+//! Runs command lines on other hosts, through the system's `ssh` program. Nothing is
+//! retried here.
 //!
-//! `ssh` is given every option on its command line and reads no settings of a user.
-//! A host's key is remembered at the first visit and must be the same after that.
+//! `ssh` gets every option on its command line and reads no configuration of a user. A
+//! host's key is stored at the first connection and must be the same after that.
 
 use std::ffi::OsString;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -17,23 +18,24 @@ use trivet_rack::ssh::{
     RUN_TIMEOUT_MS, STDOUT_BYTES_MAX, SshCommandOutput, SshPrivateKey, SshTarget,
 };
 
-/// The most command lines at once.
+/// The most command lines that run at once.
 const RUNS_MAX: usize = 16;
 
-/// How files with keys of ours begin.
+/// Prefix of the names of our temporary key files.
 const KEY_PREFIX: &str = "key-";
 
-/// Runs command lines; keys and known hosts lie in one directory.
+/// Runs command lines; one directory holds the keys and the known hosts.
 #[derive(Clone)]
 pub(crate) struct SshCommandRunner {
     directory: PathBuf,
-    /// Where private keys that nodes name lie; none: nodes cannot name any.
+    /// The directory of private keys that nodes may name; without it nodes cannot name
+    /// any.
     keys: Option<PathBuf>,
     permits: Arc<Semaphore>,
 }
 
 impl SshCommandRunner {
-    /// Keys that a box that lost power left behind are removed.
+    /// Removes key files that were left behind by a power cut.
     pub(crate) fn new(data: &Path, keys: Option<&Path>) -> Self {
         let directory = data.join("ssh");
         for entry in std::fs::read_dir(&directory).into_iter().flatten() {
@@ -50,7 +52,8 @@ impl SshCommandRunner {
         }
     }
 
-    /// Runs one line; what came of it, or why it did not run. `run` names its key file.
+    /// Runs one line; returns its result, or why it did not run. `run` names its key
+    /// file.
     pub(crate) async fn run(
         &self,
         run: u64,
@@ -82,18 +85,19 @@ impl SshCommandRunner {
     }
 }
 
-/// A private key on disk; one that we wrote goes when it is no longer needed.
+/// A private key on disk; a file that we wrote is removed when this is dropped.
 struct SshKeyFile {
     path: PathBuf,
     temporary: bool,
 }
 
 impl SshKeyFile {
-    /// A file that a node names: in the directory of the settings, also through links.
+    /// A file that a node names: it must be in the directory of the settings, also
+    /// after following symbolic links.
     fn named_by_node(path: &str, keys: Option<&Path>) -> Result<Self, String> {
         let Some(keys) = keys else {
             return Err(format!(
-                "ssh_key_filename {path} is not read: put keys into a directory and name it in \
+                "ssh_key_filename {path} is not allowed: put keys into a directory and name it in \
                  the settings, hardware.ssh_keys"
             ));
         };
@@ -138,7 +142,7 @@ impl Drop for SshKeyFile {
 }
 
 fn arguments(target: &SshTarget, key: &Path, known_hosts: &Path, command: &str) -> Vec<OsString> {
-    // In these options ssh gives percent signs and blanks a meaning.
+    // In these options ssh interprets percent signs and spaces.
     let plain = |path: &Path| path.display().to_string().replace('%', "%%");
     let options = [
         "BatchMode=yes".to_owned(),
@@ -172,7 +176,7 @@ async fn exchange(arguments: Vec<OsString>) -> std::io::Result<SshCommandOutput>
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // When the time is over, the process goes with the future.
+        // At the timeout, dropping the future ends the process.
         .kill_on_drop(true)
         .spawn()?;
     let (mut printed, mut complained) = (Vec::new(), Vec::new());
@@ -193,10 +197,10 @@ async fn exchange(arguments: Vec<OsString>) -> std::io::Result<SshCommandOutput>
             }
         },
     )?;
-    // Whoever prints more than we read is ended by the closed pipe.
+    // A process that prints more than we read is ended by the closed pipe.
     let status = child.wait().await?;
     Ok(SshCommandOutput {
-        // A process that was ended by a signal said nothing of the host.
+        // A process that was ended by a signal has no exit status of the host.
         status: status.code().unwrap_or(255),
         stdout: printed,
         stderr: complained,
@@ -234,7 +238,7 @@ mod tests {
         let scratch = TestbedDirectory::new();
         let door = SshCommandRunner::new(&scratch.0, None);
         let target = target(SshPrivateKey::Contents(SecretText::new("no key\n")));
-        // Nobody listens on port 1; where there is no ssh at all, that is said.
+        // Nothing listens on port 1; where ssh is not installed, the error says so.
         match door.run(7, &target, "true").await {
             Ok(ran) => assert_eq!(ran.status, 255),
             Err(said) => assert!(said.contains("ssh cannot be used"), "{said}"),

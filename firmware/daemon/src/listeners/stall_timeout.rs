@@ -1,8 +1,8 @@
-//! A connection whose other side must go on reading.
+//! Closes a connection whose peer stops reading.
 //!
-//! Without this a client that asks and never reads its answer keeps a place, a
-//! file and memory for as long as it likes. Reading is bounded elsewhere: a head
-//! and a body have their own limits, and between requests only the head's counts.
+//! Without this a client that never reads its response would hold a connection, a file
+//! and memory without limit. Receiving is bounded elsewhere: head and body have
+//! timeouts of their own, and between requests only that of the head applies.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A stream that fails when it could not write for `patience`.
+/// A stream that fails when it could not write for this long.
 pub(crate) struct StallTimeoutStream<S> {
     stream: S,
     stall_timeout: Duration,
@@ -28,7 +28,7 @@ impl<S> StallTimeoutStream<S> {
         }
     }
 
-    /// Passes a result on, and begins or ends the wait by it.
+    /// Returns the result, and starts or stops the stall timer accordingly.
     fn track_stall<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_reader_is_no_reader_that_stopped() {
+    async fn a_slow_reader_keeps_its_connection() {
         let (here, mut there) = tokio::io::duplex(16);
         let mut here = StallTimeoutStream::new(here, Duration::from_mins(10));
         let reading = tokio::spawn(async move {

@@ -1,10 +1,10 @@
-//! TFTP: all transfers in one thread, each with a socket of its own.
+//! TFTP: all transfers in one thread, each with a separate socket.
 //!
-//! A transfer of one block at a time is as fast as its two ends answer, so the way
-//! from an acknowledgement to the next block is short: one wait for all sockets, one
-//! read, one send, no task to wake. The thread itself never waits for anything else:
-//! what to send is asked of the engine, and a file is opened, and read where it is not
-//! in memory, by the runtime, which then wakes the thread.
+//! A transfer of one block at a time is as fast as its two ends reply, so the path from
+//! an acknowledgement to the next block is short: one wait for all sockets, one read,
+//! one send, no task to wake. The thread never waits for anything else: the runtime
+//! requests the content from the engine, opens files, and reads what is not in memory;
+//! then it wakes the thread.
 
 mod busy_poll;
 mod content;
@@ -34,29 +34,29 @@ use crate::clock::DaemonClock;
 use crate::engine::{Engine, EngineBusy};
 use crate::files::{self, OpenedFile};
 
-/// How long one transfer may take, however steadily its client goes on. Ours: a
-/// loader takes seconds, and a ramdisk in blocks of 512 bytes some minutes.
+/// How long one transfer may take, even if its client makes progress. Ours: a loader
+/// takes seconds, and a ramdisk in blocks of 512 bytes some minutes.
 const TRANSFER_WAIT_US: u64 = 20 * 60 * 1_000_000;
 
-/// A file's progress is told after this many bytes.
+/// Progress of a file is reported each time this many bytes were sent.
 const PROGRESS_REPORT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Requests taken from one socket before transfers have their turn again.
+/// Requests that are read from one socket before transfers are served again.
 const REQUESTS_AT_ONCE_MAX: usize = 32;
 
-/// The keys of the poll: who wakes us, listening sockets, and then transfers.
+/// The keys of the poll: the waker, the listening sockets, and then the transfers.
 const WAKER_KEY: u64 = 0;
 const LISTENER_KEY_FIRST: u64 = 1;
 const TRANSFER_KEY_FIRST: u64 = 1 << 32;
 
-/// What others tell the thread. As many as there are transfers, at most.
+/// Messages to the thread. At most one per transfer is queued.
 enum TftpThreadMessage {
     Opened(u64, Option<OpenedFile>),
     Fetched(u64, io::Result<FetchedFileRange>),
     Stop,
 }
 
-/// Others' way to the thread.
+/// Sends messages to the thread.
 #[derive(Clone)]
 struct TftpThreadHandle {
     messages: Sender<TftpThreadMessage>,
@@ -65,7 +65,7 @@ struct TftpThreadHandle {
 
 impl TftpThreadHandle {
     fn send(&self, word: TftpThreadMessage) {
-        // A thread that has ended needs no word.
+        // If the thread has ended, the message is not needed.
         let _ = self.messages.send(word);
         self.waker.wake();
     }
@@ -80,7 +80,7 @@ impl Drop for TftpThreadGuard {
     }
 }
 
-/// How the thread works. Tests turn some of it down.
+/// Options of the thread. Tests lower some of them.
 #[derive(Clone, Copy)]
 pub(crate) struct TftpServerOptions {
     wait_us: u64,
@@ -139,11 +139,11 @@ pub(crate) async fn run(
         .name("tftp".to_owned())
         .spawn(move || ended.send(thread.run()))?;
     end.await
-        .unwrap_or_else(|_| Err(io::Error::other("the TFTP thread broke")))
+        .unwrap_or_else(|_| Err(io::Error::other("the TFTP thread panicked")))
 }
 
 enum TftpSlot {
-    /// The engine is asked for the file.
+    /// The engine looks up the file.
     Pending {
         client: TftpClientEndpoint,
         request: Vec<u8>,
@@ -163,9 +163,10 @@ struct TftpServerThread {
     limit: TftpTransferLimit,
     options: TftpServerOptions,
     slots: BTreeMap<u64, TftpSlot>,
-    /// Who has which slot: a client has one transfer from one port.
+    /// The slot of each client: a client has one transfer from one port.
     clients: BTreeMap<TftpClientEndpoint, u64>,
-    /// When to look at which transfer; entries that are no longer its alarm are old.
+    /// Deadlines of transfers; entries that differ from the transfer's deadline are
+    /// outdated.
     deadlines: BinaryHeap<Reverse<(u64, u64)>>,
     key_next: u64,
     busy_poll: BusyPollPolicy,
@@ -177,8 +178,8 @@ impl TftpServerThread {
         let mut ready = Vec::new();
         loop {
             let now_us = self.wait(&mut ready)?;
-            // First all that was heard, then all that is to be said: the kernel's ways to
-            // read and to send stay in the processor's cache.
+            // First receive everything, then send everything: the kernel's code for
+            // reading and for sending stays in the processor's cache.
             for &key in &ready {
                 if key >= TRANSFER_KEY_FIRST {
                     self.receive(key, now_us);
@@ -208,7 +209,7 @@ impl TftpServerThread {
         }
     }
 
-    /// Waits until something is ready or due, and tells the time then.
+    /// Waits until a socket is ready or a deadline is due; returns the time then.
     fn wait(&mut self, ready: &mut Vec<u64>) -> io::Result<u64> {
         let began_us = self.clock.us();
         let due_us = self.deadlines.peek().map(|Reverse((at_us, _))| *at_us);
@@ -233,7 +234,7 @@ impl TftpServerThread {
         Ok(self.clock.us())
     }
 
-    /// Takes what has come to a listening socket.
+    /// Reads the requests from a listening socket.
     fn requests(&mut self, key: u64, now_us: u64) {
         let mut buffer = [0; DATAGRAM_BYTES_MAX];
         for _ in 0..REQUESTS_AT_ONCE_MAX {
@@ -244,7 +245,7 @@ impl TftpServerThread {
             let Ok(came) = board::receive(socket, &mut buffer) else {
                 return;
             };
-            // What was asked of everybody is not answered (RFC 1123, section 4.2.3.5).
+            // Broadcast requests are not answered (RFC 1123, section 4.2.3.5).
             let Some(to @ DatagramDestination { unicast: true, .. }) = came.to else {
                 continue;
             };
@@ -258,26 +259,26 @@ impl TftpServerThread {
             Ok(tftp::Packet::Read(request)) => request.file.to_owned(),
             Ok(tftp::Packet::Write) => {
                 let code = tftp::ErrorCode::AccessViolation;
-                return asker.refuse(code, "this box takes no files");
+                return asker.refuse(code, "this box does not accept files");
             }
             Err(error) if tftp::is_request(packet) => {
                 let code = tftp::ErrorCode::IllegalOperation;
                 return asker.refuse(code, &error.to_string());
             }
-            // Whatever else comes to this port belongs to no transfer.
+            // Other packets to this port belong to no transfer.
             _ => return,
         };
         if let Some(&key) = self.clients.get(&asker) {
             match self.slots.get_mut(&key) {
-                // It repeats what is being looked for.
+                // A retransmission of a request that is still being looked up.
                 Some(TftpSlot::Pending { request, .. }) if request == packet => return,
-                // It did not hear the first answer.
+                // The client did not receive the first reply.
                 Some(TftpSlot::Sending(transfer)) if transfer.is_repeated_by(packet, now_us) => {
                     transfer.sender.datagram(now_us, packet);
                     return self.pump(key);
                 }
-                // It has begun anew from the same port, as UEFI does once it has the
-                // size: what was before is over.
+                // The client has started again from the same port, as UEFI does once it
+                // has the size: the earlier transfer is over.
                 Some(_) => self.end(key),
                 None => {}
             }
@@ -309,7 +310,7 @@ impl TftpServerThread {
                 Err(EngineBusy) => (None, true),
             };
             if opened.is_none() && !busy {
-                // A full queue loses the note only.
+                // If the queue is full, only this note is lost.
                 engine.try_send(RackInput::FileRefused {
                     peer: peer.to_canonical(),
                     protocol: FileServerProtocol::Tftp,
@@ -323,7 +324,7 @@ impl TftpServerThread {
     }
 
     fn opened(&mut self, key: u64, opened: Option<OpenedFile>, now_us: u64) {
-        // It may be over already: then its client has asked for something else.
+        // It may have ended already, because its client has sent another request.
         let Some(TftpSlot::Pending { .. }) = self.slots.get(&key) else {
             return;
         };
@@ -347,7 +348,7 @@ impl TftpServerThread {
                     .insert(key, TftpSlot::Sending(Box::new(transfer)));
                 self.pump(key);
             }
-            // No socket to be had: the client asks again.
+            // No socket is available: the client will repeat its request.
             Err(_) => {
                 self.clients.remove(&asker);
             }
@@ -377,7 +378,7 @@ impl TftpServerThread {
         self.finish_step(key, &step);
     }
 
-    /// After each step: fetch what is missing, tell how far it is, set its alarm.
+    /// After each step: fetch missing bytes, report progress, set the deadline.
     fn finish_step(&mut self, key: u64, step: &TftpTransferStatus) {
         let Some(TftpSlot::Sending(transfer)) = self.slots.get_mut(&key) else {
             return;
@@ -396,15 +397,15 @@ impl TftpServerThread {
         }
         let last_us = transfer.began_us.saturating_add(self.options.wait_us);
         let due_us = transfer.sender.deadline().unwrap_or(last_us).min(last_us);
-        // An alarm that is too early is set anew when it rings, so that the common
-        // step, which only moves it on, costs nothing.
+        // A deadline that is too early is moved when it is due, so that the common
+        // step, which only postpones it, costs nothing.
         if due_us < transfer.deadline_us {
             transfer.deadline_us = due_us;
             self.deadlines.push(Reverse((due_us, key)));
         }
     }
 
-    /// Looks at all whose time has come.
+    /// Handles all transfers whose deadline is due.
     fn run_deadlines(&mut self, now_us: u64) {
         while let Some(&Reverse((at_us, key))) = self.deadlines.peek() {
             if at_us > now_us {
@@ -428,7 +429,7 @@ impl TftpServerThread {
         }
     }
 
-    /// Ends a transfer, or what was asked and not begun.
+    /// Ends a transfer, or a request that is still being looked up.
     fn end(&mut self, key: u64) {
         match self.slots.remove(&key) {
             Some(TftpSlot::Sending(mut transfer)) => {
@@ -449,7 +450,7 @@ impl TftpServerThread {
     }
 }
 
-/// Tells the rack how far a transfer is.
+/// Reports the progress of a transfer to the rack.
 fn report_progress(
     engine: &Engine,
     clock: DaemonClock,

@@ -15,14 +15,14 @@ use super::http::{self, HttpHandler, HttpResponseBody, HttpResponseFuture};
 use crate::clock::DaemonClock;
 use crate::engine::Engine;
 
-/// Between two pushes to a page, however much happens.
+/// The shortest time between two updates of a page.
 const PUSH_GAP: Duration = Duration::from_millis(250);
 
-/// Without news, a page is told at this pace that the box is there.
+/// Without updates, a page receives a keepalive at this interval.
 const KEEPALIVE: Duration = Duration::from_millis(1500);
 
-/// The most pages that are kept up to date at once. Each costs the box a drawing of
-/// the whole rack whenever something changes.
+/// The most pages with live updates at once. Each update renders the whole rack for
+/// each page.
 const STREAMS_MAX: usize = 64;
 
 /// The handler for the page.
@@ -53,7 +53,7 @@ struct WebPageService {
 impl WebPageService {
     fn answer(&self, method: &Method, path: &str) -> Response<HttpResponseBody> {
         if method != Method::GET && method != Method::HEAD {
-            return http::text(StatusCode::METHOD_NOT_ALLOWED, "this page is for reading");
+            return http::text(StatusCode::METHOD_NOT_ALLOWED, "this page is read-only");
         }
         match path {
             "/" => {
@@ -83,14 +83,14 @@ impl WebPageService {
                 Ok(place) => response_of_type("text/event-stream", self.events(place)),
                 Err(_) => http::text(
                     StatusCode::SERVICE_UNAVAILABLE,
-                    "too many pages are open; close some, this one tries again",
+                    "too many pages are open; close some, and this one reconnects",
                 ),
             },
             _ => http::text(StatusCode::NOT_FOUND, "there is no such page"),
         }
     }
 
-    /// Server-sent events: the whole model whenever something changed.
+    /// Server-sent events: the whole model after each change.
     fn events(&self, place: OwnedSemaphorePermit) -> HttpResponseBody {
         let (mut view, clock) = (self.engine.watch(), self.clock);
         let (sender, receiver) = mpsc::channel::<Bytes>(1);
@@ -102,7 +102,7 @@ impl WebPageService {
                 if sender.send(event.into()).await.is_err() {
                     return;
                 }
-                // A page that is closed shall not keep its place until the next news.
+                // A closed page must not hold its permit until the next update.
                 let news = async {
                     tokio::time::sleep(PUSH_GAP).await;
                     tokio::time::timeout(KEEPALIVE, view.changed()).await

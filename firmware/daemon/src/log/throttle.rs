@@ -1,15 +1,16 @@
-//! A bound on lines that anybody on a wire can cause, by sending frames or requests.
+//! Limits log lines that any machine on a network can cause, by sending frames or
+//! requests.
 //!
-//! A rack that boots at once says all it has to say; a flood fills the allowance, and
-//! from then on the log grows no faster than the allowance comes back. What is left
-//! out is counted and told.
+//! A rack that boots at once logs everything; a flood uses up the allowance, and from
+//! then on the log grows no faster than the allowance is restored. Dropped lines are
+//! counted, and the count is logged.
 
 use trivet_model::Tick;
 
-/// Lines at once: a rack of a hundred machines, each with several exchanges.
+/// Lines at once: a rack of a hundred machines, each with several exchanges. Ours.
 const LINES_MAX: u64 = 1000;
 
-/// One more line is allowed after so long.
+/// One more line is allowed after this time.
 const LINE_MS: u64 = 100;
 
 /// How many lines are allowed now.
@@ -29,7 +30,7 @@ impl LogThrottle {
         }
     }
 
-    /// Whether a line may be said now; one that may not is counted.
+    /// Whether a line may be logged now; one that may not is counted.
     pub(crate) fn allows(&mut self, now: Tick) -> bool {
         self.refill(now);
         if self.allowance == 0 {
@@ -40,15 +41,15 @@ impl LogThrottle {
         true
     }
 
-    /// The line about those that were left out, once there is room to tell it.
+    /// The line about dropped lines, once the allowance permits it.
     pub(crate) fn dropped_line(&mut self, now: Tick) -> Option<String> {
         let count = self.take_dropped(now)?;
         Some(format!(
-            "trivet: {count} lines about requests of machines were left out here"
+            "trivet: {count} lines about requests of machines were dropped here"
         ))
     }
 
-    /// How many were left out, once there is room to tell it.
+    /// How many lines were dropped, once the allowance permits a line about them.
     fn take_dropped(&mut self, now: Tick) -> Option<u64> {
         self.refill(now);
         if self.dropped == 0 || self.allowance == 0 {
@@ -76,14 +77,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rack_that_boots_at_once_says_everything() {
+    fn a_rack_that_boots_at_once_logs_everything() {
         let mut throttle = LogThrottle::new(Tick(5));
         assert_eq!(allowed_lines(&mut throttle, 5, LINES_MAX), LINES_MAX);
         assert_eq!(throttle.take_dropped(Tick(5)), None);
     }
 
     #[test]
-    fn a_flood_says_no_more_than_the_allowance_and_is_told_of() {
+    fn a_flood_logs_no_more_than_the_allowance_and_its_count() {
         let mut throttle = LogThrottle::new(Tick(0));
         let mut all = 0;
         for now in 0..10_000 {
@@ -93,24 +94,28 @@ mod tests {
         assert_eq!(
             throttle.take_dropped(Tick(9999)),
             None,
-            "no room to tell it"
+            "no allowance for the line"
         );
         assert_eq!(throttle.take_dropped(Tick(10_100)), Some(100_000 - all));
         assert_eq!(throttle.take_dropped(Tick(20_000)), None, "told once");
     }
 
     #[test]
-    fn lines_that_were_left_out_are_told_in_one_line() {
+    fn dropped_lines_are_reported_in_one_line() {
         let mut throttle = LogThrottle::new(Tick(0));
         allowed_lines(&mut throttle, 0, LINES_MAX + 7);
-        assert_eq!(throttle.dropped_line(Tick(0)), None, "no room to tell it");
+        assert_eq!(
+            throttle.dropped_line(Tick(0)),
+            None,
+            "no allowance for the line"
+        );
         let line = throttle.dropped_line(Tick(LINE_MS));
-        let want = "trivet: 7 lines about requests of machines were left out here";
+        let want = "trivet: 7 lines about requests of machines were dropped here";
         assert_eq!(line.as_deref(), Some(want));
     }
 
     #[test]
-    fn the_allowance_comes_back_and_has_its_bound() {
+    fn the_allowance_is_restored_up_to_its_bound() {
         let mut throttle = LogThrottle::new(Tick(0));
         allowed_lines(&mut throttle, 0, 2 * LINES_MAX);
         assert_eq!(allowed_lines(&mut throttle, 10 * LINE_MS + 50, 100), 10);

@@ -1,4 +1,4 @@
-//! `[[dhcp]]` and `[boot]` as the rack wants them: links, subnets, loaders.
+//! Converts `[[dhcp]]` and `[boot]` to the rack's settings: links, subnets, loaders.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -16,22 +16,22 @@ use crate::listeners::dhcp::{
 };
 use crate::{check, log, sockets};
 
-/// One place where DHCP is heard, with all that the settings left open filled in.
+/// One DHCP link, with defaults filled in for everything that the settings leave open.
 pub(super) struct DhcpLinkPlan {
     listener: DhcpSource,
     mode: DhcpMode,
-    /// Our address there; unspecified where we say nothing.
+    /// Our address there; unspecified where we only listen.
     server: Ipv4Addr,
     discovery: bool,
     pool: Option<config::DhcpPoolSettings>,
     lease_s: u32,
     advertises: bool,
-    /// Nobody asked for it by name.
+    /// True if the settings do not name this interface.
     by_default: bool,
 }
 
 impl DhcpLinkPlan {
-    /// Our address there, if we say anything.
+    /// Our address there, if we send replies.
     pub(super) fn server_address(&self) -> Option<Ipv4Addr> {
         (self.mode != DhcpMode::Listen).then_some(self.server)
     }
@@ -58,7 +58,7 @@ impl DhcpLinkPlan {
         })
     }
 
-    /// An interface that nobody said anything about.
+    /// An interface that the settings do not mention.
     fn unknown(interface: &EthernetInterface) -> Self {
         Self {
             listener: DhcpSource::Interface(interface.name.clone()),
@@ -91,10 +91,10 @@ impl DhcpLinkPlan {
     }
 }
 
-/// Why a place of the settings cannot be one.
+/// Why a `[[dhcp]]` section cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DhcpLinkPlanError {
-    #[error("dhcp: interface {name} has no IPv4 address; give it one, or write `server`")]
+    #[error("dhcp: interface {name} has no IPv4 address; assign one, or set `server`")]
     NoAddress { name: String },
     #[error("dhcp: there is no Ethernet interface {name}; `ip link` lists them")]
     Absent { name: String },
@@ -115,8 +115,8 @@ fn first_address(
     }
 }
 
-/// All places, in the order that a [`LinkId`](trivet_model::LinkId) counts them: those
-/// of the settings, or else every wired interface.
+/// All links, in the order in which a [`LinkId`](trivet_model::LinkId) counts them:
+/// those of the settings, or else every wired interface.
 fn entries(
     settings: &Settings,
     interfaces: &[EthernetInterface],
@@ -134,8 +134,8 @@ fn entries(
     settings.dhcp.iter().map(entry).collect()
 }
 
-/// Addresses of relays that need no socket of their own: an interface hears what is sent
-/// there, or an earlier section does.
+/// Relay addresses that need no socket of their own, because an interface or an earlier
+/// section already receives what is sent there.
 fn shared_relay_addresses(entries: &[DhcpLinkPlan]) -> Vec<Option<SocketAddrV4>> {
     let wires = entries.iter().filter_map(|entry| match &entry.listener {
         DhcpSource::Interface(_) => Some(SocketAddrV4::new(entry.server_address()?, SERVER_PORT)),
@@ -162,8 +162,8 @@ fn usable(settings: &Settings, interfaces: &[EthernetInterface]) -> Settings {
     settings
 }
 
-/// Opens all places that can be used. One that nobody asked for is left out where it cannot be
-/// opened.
+/// Opens all links that can be used. A link that the settings do not name is left out
+/// if it cannot be opened.
 pub(super) async fn open(
     settings: &Settings,
     interfaces: &[EthernetInterface],
@@ -185,7 +185,7 @@ pub(super) async fn open(
             }
             Err(error) if entry.by_default => {
                 log::line(&format!(
-                    "trivet: warning: {error}; who serves DHCP there will not be known"
+                    "trivet: warning: {error}; DHCP servers on that interface will not be detected"
                 ));
             }
             Err(error) => return Err(error),
@@ -194,7 +194,7 @@ pub(super) async fn open(
     Ok((open, places))
 }
 
-/// What the box would do about DHCP, in a line for each place.
+/// What the box would do about DHCP: one line for each link.
 pub(crate) fn plan(settings: &Settings) -> String {
     if settings.listens_on_all_interfaces {
         return "dhcp: no section, so every wired interface is listened to and nothing is said\n"
@@ -234,8 +234,8 @@ fn describe(door: &DhcpSource) -> String {
     }
 }
 
-/// What the DHCP room is told.
-/// HTTP is at `http_url`, or else on this port of every address of ours.
+/// The settings of the DHCP crate. HTTP is at `http_url`, or else on this port of each
+/// of our addresses.
 pub(super) fn dhcp_settings(
     entries: &[DhcpLinkPlan],
     boot: &config::BootSettings,
@@ -310,8 +310,7 @@ fn boot_server(tftp: Ipv4Addr, boot: &config::BootSettings, http_url: &str) -> d
     }
 }
 
-/// The loaders that are named and not there. Nobody misses them where nothing is
-/// served.
+/// The configured loaders that do not exist. Not a fault where DHCP serves no links.
 pub(crate) fn missing_loaders(settings: &Settings) -> Vec<BoxFault> {
     if settings.tftp.is_none() && settings.http.is_none() {
         return Vec::new();
@@ -333,7 +332,8 @@ pub(crate) fn missing_loaders(settings: &Settings) -> Vec<BoxFault> {
         .filter_map(|(name, firmware)| Some((name.as_ref()?, firmware)));
     let absent = named.filter_map(|(name, firmware)| {
         let path = settings.boot.loaders.join(name);
-        // As the services open it: a link out of the directory is not followed.
+        // Opened as the services open it: a symbolic link out of the directory is not
+        // followed.
         let opened = trivet_board_linux::open_beneath(&settings.boot.loaders, Path::new(name));
         let readable = opened.and_then(|file| file.metadata());
         let there = readable.is_ok_and(|facts| facts.is_file());

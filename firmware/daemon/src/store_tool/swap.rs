@@ -1,9 +1,9 @@
-//! A new store in the place of an old one: the steps with files, and what steps that a power
-//! cut ended leave behind.
+//! Replaces a store by a new one: the steps with files, and the leftovers of steps that
+//! a power cut interrupted.
 //!
-//! The new store is written under another name and is durable before the old file gets a
-//! second name, which is durable before the new file is renamed. So at every moment the name
-//! `store` leads to the old store or to the new one, whole.
+//! The new store is written under another name and is durable before the old file gets
+//! a second name, which is durable before the new file is renamed. So at every moment
+//! the name `store` refers to the complete old store or to the complete new one.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,28 +20,28 @@ use trivet_store::{RecordKey, Store, rebuild};
 use super::key_file;
 use crate::log;
 
-/// Most files of former stores that are kept beside the store.
+/// Most files of former stores that are kept in the data directory.
 const FORMER_STORES_MAX: u32 = 99;
 
-/// What a new store is called until it is in its place.
+/// The name of a new store until it is in place.
 pub(super) const REPAIRED: &str = "store.repaired";
 pub(super) const IMPORTED: &str = "store.imported";
 
-/// What a former store is called, before its number.
+/// The name of a former store, before its number.
 pub(super) const DAMAGED: &str = "store.damaged";
 pub(super) const REPLACED: &str = "store.replaced";
 
 /// One step with the files of a data directory.
 pub(super) enum SwapStep<'a> {
-    /// Make this file and write it.
+    /// Create this file and write it.
     Write(&'a Path, &'a mut dyn FnMut(&Path) -> anyhow::Result<()>),
     /// Remove this file, if it is there.
     Remove(&'a Path),
-    /// Give this file to a user and a group.
+    /// Change the owner of this file to a user and a group.
     GiveTo(&'a Path, (u32, u32)),
     /// Make this file durable.
     SyncFile(&'a Path),
-    /// Give the first file the second name too.
+    /// Add the second name to the first file.
     Link(&'a Path, &'a Path),
     /// Rename the first file to the second name.
     Rename(&'a Path, &'a Path),
@@ -49,7 +49,7 @@ pub(super) enum SwapStep<'a> {
     SyncDirectory(&'a Path),
 }
 
-/// Who carries the steps out.
+/// Executes the steps.
 pub(super) trait SwapDisk {
     fn apply(&mut self, step: SwapStep<'_>) -> anyhow::Result<()>;
 }
@@ -76,13 +76,13 @@ impl SwapDisk for RealDisk {
     }
 }
 
-/// A new store that is not yet in its place. It is held until it is.
+/// A new store that is not yet in place. It is locked until it is.
 pub(super) struct NewStore {
     path: PathBuf,
     _held: Store<FileFlash>,
 }
 
-/// Writes a store under another name and opens it as the box will. It is durable then.
+/// Writes a store under another name, durably, and opens it as the box will.
 pub(super) fn write_store(
     disk: &mut dyn SwapDisk,
     data: &Path,
@@ -92,7 +92,7 @@ pub(super) fn write_store(
 ) -> anyhow::Result<NewStore> {
     let path = data.join(name);
     let cannot = || format!("the new store {} cannot be written", path.display());
-    // What a power cut left behind is not whole.
+    // A file that a power cut left behind is incomplete.
     for old in [&path, &unfilled(&path)] {
         disk.apply(SwapStep::Remove(old)).with_context(cannot)?;
     }
@@ -122,19 +122,19 @@ fn write_file(
         Ok(())
     };
     disk.apply(SwapStep::Write(path, &mut write))?;
-    // Run by root, the new store gets the owner of the old one.
+    // If run by root, the new store gets the owner of the old one.
     let old = fs::metadata(data.join("store")).or_else(|_| fs::metadata(data))?;
     let new = fs::metadata(path)?;
     let owner = (old.uid(), old.gid());
     if owner != (new.uid(), new.gid()) {
         disk.apply(SwapStep::GiveTo(path, owner))?;
     }
-    // What it says is durable already; whose it is not yet.
+    // Its content is durable already; its owner is not yet.
     disk.apply(SwapStep::SyncFile(path))?;
     held.context("the new store was not opened")
 }
 
-/// Puts the new store in the place of the old one, which is kept under another name.
+/// Replaces the old store by the new one, and keeps the old one under another name.
 pub(super) fn replace(
     disk: &mut dyn SwapDisk,
     data: &Path,
@@ -146,7 +146,7 @@ pub(super) fn replace(
     Ok(kept)
 }
 
-/// Gives the new store its name.
+/// Renames the new store to its final name.
 pub(super) fn put_in_place(
     disk: &mut dyn SwapDisk,
     data: &Path,
@@ -155,13 +155,13 @@ pub(super) fn put_in_place(
     let store = data.join("store");
     disk.apply(SwapStep::Rename(&new.path, &store))
         .and_then(|()| disk.apply(SwapStep::SyncDirectory(data)))
-        .with_context(|| format!("{} cannot be put in its place", store.display()))
+        .with_context(|| format!("{} cannot be replaced", store.display()))
 }
 
-/// A second name for the store's file; the one that an interrupted run gave it, if any.
+/// Adds a second name to the store's file; uses the one of an interrupted run, if any.
 fn keep_former(disk: &mut dyn SwapDisk, data: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let store = data.join("store");
-    let cannot = || format!("{} cannot be kept under a second name", store.display());
+    let cannot = || format!("{} cannot get a second name", store.display());
     let about = fs::metadata(&store).with_context(cannot)?;
     for path in former_names(data, name) {
         match path.symlink_metadata() {
@@ -208,7 +208,7 @@ pub(super) struct Leftover {
 }
 
 impl Leftover {
-    /// What it is, and what becomes of it.
+    /// What the file is, and what happens to it.
     pub(super) fn explain(&self) -> String {
         let path = self.path.display();
         if self.is_store {
@@ -226,7 +226,7 @@ impl Leftover {
     }
 }
 
-/// What interrupted repairs and imports left in the data directory.
+/// The leftovers of interrupted repairs and imports in the data directory.
 pub(super) fn leftovers(data: &Path) -> Vec<Leftover> {
     let new = [REPAIRED, IMPORTED].map(|name| data.join(name));
     let new = new.into_iter().flat_map(|path| [unfilled(&path), path]);
@@ -255,8 +255,9 @@ pub(super) fn leftovers(data: &Path) -> Vec<Leftover> {
     found
 }
 
-/// Removes what interrupted repairs and imports left, and says so. The store must be open and
-/// sound: then nothing is lost with it. A file that another process is writing stays.
+/// Removes the leftovers of interrupted repairs and imports, and logs that. The store
+/// must be open and intact: then no data is lost. A file that another process is
+/// writing stays.
 pub(crate) fn remove_leftovers(data: &Path) {
     for leftover in leftovers(data) {
         let path = &leftover.path;

@@ -1,4 +1,4 @@
-//! Files around a damaged store.
+//! Tests of the store's files when the store is damaged.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) fn data() -> TestbedDirectory {
     scratch
 }
 
-/// Fills the sector in which the text stands with garbage.
+/// Overwrites the sector that contains the text with garbage.
 pub(super) fn damage_sector(data: &Path, text: &str) {
     let path = data.join("store");
     let mut bytes = fs::read(&path).unwrap();
@@ -83,7 +83,7 @@ fn a_damaged_sector_is_named_by_check_and_left_out_by_repair() {
     let said = format!("{refused:#}");
     assert!(said.contains("trivet store repair --data"), "{said}");
 
-    // What an interrupted repair left behind does not matter.
+    // The leftover of an interrupted repair does not matter.
     fs::write(scratch.0.join("store.repaired"), b"half").unwrap();
     let report = repair(&mut RealDisk, &scratch.0).unwrap();
     assert!(report.text.contains("store.damaged-1"), "{}", report.text);
@@ -93,7 +93,7 @@ fn a_damaged_sector_is_named_by_check_and_left_out_by_repair() {
     assert!(check(&scratch.0).unwrap().is_whole);
 }
 
-/// Changes one letter of the text where it stands.
+/// Changes one character of the text in the file.
 fn flip(data: &Path, text: &str) {
     let path = data.join("store");
     let mut bytes = fs::read(&path).unwrap();
@@ -104,7 +104,7 @@ fn flip(data: &Path, text: &str) {
 }
 
 #[test]
-fn a_last_commit_that_is_not_complete_is_told_of_with_its_records() {
+fn an_incomplete_last_commit_is_reported_with_its_records() {
     let scratch = data();
     flip(&scratch.0, "name-3");
     let node = NodeId::random(&mut SeededRandom::new(3)).to_string();
@@ -138,7 +138,7 @@ fn what_a_damaged_commit_may_have_held_is_counted_where_it_cannot_be_named() {
 }
 
 #[test]
-fn an_interrupted_repair_is_taken_up_again_under_the_same_name() {
+fn an_interrupted_repair_continues_under_the_same_name() {
     let scratch = data();
     damage_sector(&scratch.0, "name-2");
     let (store, kept) = (scratch.0.join("store"), scratch.0.join("store.damaged-1"));
@@ -229,7 +229,7 @@ fn an_export_of_a_damaged_store_names_what_it_lacks() {
     damage_sector(&scratch.0, "name-2");
     let file = scratch.0.join("export");
     assert!(!export(&scratch.0, Some(&file), true).unwrap().is_whole);
-    // It names what repair names, in the same words.
+    // The export names the same damage as repair, in the same words.
     let checked = check(&scratch.0).unwrap().text;
     let lines = checked.lines().filter_map(|line| {
         let words = ["damaged:  ", "unnamed:  ", "record:   "];

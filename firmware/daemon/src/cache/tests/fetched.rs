@@ -1,4 +1,4 @@
-//! Files that are fetched by their URLs alone.
+//! Tests of files that are fetched by URL only.
 
 use super::*;
 use trivet_rack::FetchedFile;
@@ -17,7 +17,7 @@ async fn fetch(cache: &ImageCache, url: &str) -> Result<FetchedFile, String> {
     cache.fetch_file(url, ImageFormat::Ramdisk).await
 }
 
-/// What a machine reads that is granted the file with this digest.
+/// The bytes that a machine receives that may read the file with this digest.
 async fn served(cache: &ImageCache, url: &str, digest: Digest) -> Vec<u8> {
     let wanted = ImageSpec {
         name: "ramdisk".into(),
@@ -36,7 +36,7 @@ fn fresh(image: &[u8]) -> FetchedFile {
     }
 }
 
-/// Names in the cache's directory that belong to a fetch on its way.
+/// Number of files in the cache's directory that belong to a running fetch.
 fn on_their_way(scratch: &TestbedDirectory) -> usize {
     let files = std::fs::read_dir(scratch.0.join("cache")).unwrap();
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
@@ -81,7 +81,7 @@ async fn a_file_that_has_changed_at_its_source_is_fetched_again() {
     });
     assert_eq!(fetch(&cache, &url).await, Ok(fresh(&other)));
     assert!(served(&cache, &url, sha256(&other)).await == other);
-    // The newer of both is the one that is compared from now on.
+    // The newer file is compared from now on.
     let sent = source.sent();
     assert_eq!(fetch(&cache, &url).await, Ok(fresh(&other)));
     assert_eq!(source.sent(), sent);
@@ -114,21 +114,21 @@ async fn a_file_that_its_source_does_not_have_is_an_error_with_its_url() {
 }
 
 #[tokio::test]
-async fn a_file_that_comes_short_leaves_nothing_behind() {
+async fn a_truncated_file_leaves_no_files_behind() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let mut manners = SourceBehaviour::plain(image.clone());
     manners.cut_after = Some(CHUNK);
     let source = FakeImageSource::new(manners).await;
     let (cache, url) = (cache(&scratch), source.url());
     let why = fetch(&cache, &url).await.unwrap_err();
-    assert!(why.contains("broke off"), "{why}");
+    assert!(why.contains("disconnected"), "{why}");
     assert_eq!(on_their_way(&scratch), 0);
     source.change(|manners| manners.cut_after = None);
     assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
 }
 
 #[tokio::test]
-async fn a_file_that_was_on_its_way_when_the_box_stopped_is_removed() {
+async fn a_partial_file_of_a_stopped_box_is_removed() {
     let scratch = TestbedDirectory::new();
     let root = scratch.0.join("cache");
     std::fs::create_dir_all(&root).unwrap();

@@ -1,4 +1,5 @@
-//! Packed images: the disk in them is taken out once, and never half.
+//! Tests of packed images: the disk in them is unpacked once, and never served
+//! incomplete.
 
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -22,7 +23,7 @@ fn gzip(raw: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A qcow2 of version 2, all of whose clusters of 64 KiB are there or zeros.
+/// A qcow2 of version 2. Each of its clusters of 64 KiB is allocated or zero.
 fn qcow2(raw: &[u8]) -> Vec<u8> {
     const CLUSTER: usize = 1 << 16;
     let mut file = vec![0; 3 * CLUSTER];
@@ -52,7 +53,7 @@ fn packed(source: &FakeImageSource, name: &str, image: &[u8], format: ImageForma
     }
 }
 
-/// A cache, and what it tells.
+/// A cache, and the reports that it sends.
 fn cache_with_news(
     scratch: &TestbedDirectory,
     ways: ImageCacheOptions,
@@ -75,7 +76,7 @@ fn path(scratch: &TestbedDirectory, digest: Digest, end: &str) -> PathBuf {
     scratch.0.join(format!("cache/{}.{end}", ImageKey(digest)))
 }
 
-/// Waits until the cache has told this.
+/// Waits until the cache has sent such a report.
 async fn wait_for_news(news: &Mutex<Vec<ImageStatus>>, want: impl Fn(&ImageStatus) -> bool) {
     while !news.lock().unwrap().iter().any(&want) {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -111,7 +112,7 @@ async fn many_readers_of_a_packed_image_read_the_disk_in_it() {
         assert!(news.iter().filter(is_whole).all(|one| one.raw.is_some()));
         let unpacks = news.iter().any(|one| one.state == ImageState::Unpacking);
         assert!(unpacks, "{name}");
-        // By its own digest it is an image like any other.
+        // Its own digest makes it an image like any other.
         let own = ImageSpec {
             digest: sha256(&raw),
             sources: Vec::new(),
@@ -160,7 +161,7 @@ async fn an_image_that_is_refused_says_why_and_is_never_served() {
         (
             qcow2(&raw),
             ImageFormat::Raw,
-            ["said to be raw", "--format qcow2"],
+            ["declared raw", "--format qcow2"],
         ),
         (
             raw.clone(),
@@ -179,11 +180,11 @@ async fn an_image_that_is_refused_says_why_and_is_never_served() {
         }
         let failed = ImageState::Wrong(why.clone());
         wait_for_news(&news, |one| one.state == failed).await;
-        // Who asks again hears the same, and it does not come again.
+        // A second reader receives the same error, and the image is not fetched again.
         let again = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
         assert_eq!(again, (Vec::new(), why));
         assert_eq!(source.sent(), image.len() as u64);
-        // After a restart it is told again.
+        // After a restart it is reported again.
         if format.is_packed() {
             drop(cache);
             let (cache, news) =
@@ -260,7 +261,7 @@ async fn a_disk_that_has_changed_is_repaired_from_its_image_after_a_restart() {
     wait_for_news(&news, |one| one.state == ImageState::Corrupt(2)).await;
     wait_for_news(&news, |one| one.raw.is_some()).await;
     assert_eq!(source.sent(), image.len() as u64, "the image was here");
-    // It is gone, and so is its image: both come back.
+    // The disk and its image are both missing: both are restored.
     drop(cache);
     std::fs::remove_file(&whole).unwrap();
     for end in ["whole", "json", "chunks"] {
@@ -273,7 +274,7 @@ async fn a_disk_that_has_changed_is_repaired_from_its_image_after_a_restart() {
 }
 
 #[tokio::test]
-async fn what_was_half_made_before_a_restart_is_made_anew() {
+async fn a_half_unpacked_disk_is_unpacked_again_after_a_restart() {
     let (scratch, raw) = (TestbedDirectory::new(), disk());
     let image = qcow2(&raw);
     let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
@@ -281,7 +282,8 @@ async fn what_was_half_made_before_a_restart_is_made_anew() {
     let (cache, _) = cache_with_news(&scratch, quick());
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
     drop(cache);
-    // As a kill in the middle leaves it: no record of the disk, and a beginning of it.
+    // As a kill during unpacking leaves it: no record of the disk, and only its
+    // beginning.
     for end in ["json", "whole", "chunks"] {
         std::fs::remove_file(path(&scratch, sha256(&raw), end)).unwrap();
     }
@@ -300,7 +302,7 @@ async fn what_was_half_made_before_a_restart_is_made_anew() {
 }
 
 #[tokio::test]
-async fn the_image_goes_before_its_disk_and_room_is_asked_for_both() {
+async fn the_image_is_evicted_before_its_disk_and_space_is_reserved_for_both() {
     let (scratch, raw) = (TestbedDirectory::new(), disk());
     let image = qcow2(&raw);
     let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
@@ -309,14 +311,14 @@ async fn the_image_goes_before_its_disk_and_room_is_asked_for_both() {
         quota_bytes: Some(quota),
         ..quick()
     };
-    // Room for the image, and not for its disk.
+    // Space for the image, but not for its disk.
     let tight = image.len() as u64 + raw.len() as u64 - 1;
     let (cache, news) = cache_with_news(&scratch, ways(tight));
     let (got, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
     assert!(got.is_empty() && why.contains("finds no room"), "{why}");
     wait_for_news(&news, |one| matches!(one.state, ImageState::Failed(_))).await;
     drop(cache);
-    // Room for both, and for one more without the image.
+    // Space for both, and for one more without the image.
     let both = raw.len() as u64 + image.len() as u64;
     let (cache, news) = cache_with_news(&scratch, ways(both + CHUNK_BYTES / 2));
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
@@ -329,7 +331,7 @@ async fn the_image_goes_before_its_disk_and_room_is_asked_for_both() {
     assert!(!news.lock().unwrap().iter().any(gone), "the disk is here");
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == raw);
     assert_eq!(source.sent(), image.len() as u64, "it did not come again");
-    // Pinned, the disk stays whatever comes.
+    // A pinned disk is never evicted.
     cache.pin(&[wanted.digest]);
     let (last, _) = of_bytes(&scratch, "last.raw", 4);
     let large = ImageSpec {
@@ -355,7 +357,7 @@ async fn ensuring_an_image_unpacks_lists_and_checks_its_disk() {
     assert_eq!(cache.chunk_list(&wanted).await, None, "nothing is here");
     cache.ensure(&wanted).await;
     wait_for_news(&news, |one| one.raw.is_some()).await;
-    // The list is that of the disk, by which an agent checks what it writes.
+    // The list is that of the disk; with it an agent verifies what it writes.
     let list = cache.chunk_list(&wanted).await.unwrap();
     let list = trivet_chunks::ChunkList::read(&sha256(&raw), &list).unwrap();
     let size = raw.len() as u64;
@@ -365,11 +367,11 @@ async fn ensuring_an_image_unpacks_lists_and_checks_its_disk() {
             "{at}"
         );
     }
-    // Whoever asks hears how it stands, though nothing changed.
+    // Each request is followed by a report, even if nothing changed.
     news.lock().unwrap().clear();
     cache.ensure(&wanted).await;
     assert!(news.lock().unwrap().iter().any(|one| one.raw.is_some()));
-    // An agent doubts it: the disk is read through, and mended.
+    // An agent reports a checksum error: the disk is verified and repaired.
     let whole = path(&scratch, sha256(&raw), "whole");
     flip_byte(&whole, 5);
     news.lock().unwrap().clear();
@@ -393,7 +395,7 @@ async fn an_image_that_changes_between_its_check_and_its_unpacking_is_not_unpack
     let plain = packed(&source, "disk.qcow2", &image, ImageFormat::Iso);
     let (cache, _) = cache_with_news(&scratch, quick());
     assert!(read(cache.reader(&plain).unwrap()).await.unwrap() == image);
-    // Behind the cache's back, in the bytes of a cluster, which no format checks.
+    // Changes the file directly, in the bytes of a cluster, which no format verifies.
     flip_byte(&path(&scratch, plain.digest, "whole"), 3 * (1 << 16) + 99);
     let list = checking::read_list(&cache, &plain.key().to_string(), &plain.digest);
     let entry = Arc::new(CacheEntry::create_for_unpacking(&cache.0.root, "sha256-x").unwrap());

@@ -1,9 +1,10 @@
-//! Images that an agent doubts, chunk lists, and checksum files.
+//! Tests of re-verification after an agent's checksum error, of chunk lists, and of
+//! checksum files.
 
 use super::*;
 use std::sync::mpsc;
 
-/// A cache whose news can be read.
+/// A cache, and a receiver of its reports.
 fn cache_with_news(scratch: &TestbedDirectory) -> (ImageCache, mpsc::Receiver<ImageStatus>) {
     let (tell, told) = mpsc::channel();
     let news = Box::new(move |news| drop(tell.send(news)));
@@ -49,7 +50,7 @@ async fn reverifying_a_corrupt_image_repairs_it_at_once() {
 }
 
 #[tokio::test]
-async fn rot_whose_source_is_away_keeps_what_is_right() {
+async fn bit_rot_with_an_unreachable_source_keeps_the_correct_chunks() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let path = filled(&scratch, &source, &image).await;
@@ -64,7 +65,7 @@ async fn rot_whose_source_is_away_keeps_what_is_right() {
     };
     assert!(why.contains("cannot be fetched"), "{why}");
     assert!(cache.chunk_list(&wanted).await.is_none(), "it is not whole");
-    // An order tries again at once, and one chunk is enough.
+    // An order retries at once, and one chunk is enough.
     let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     wanted.sources = source.wanted(wanted.digest).sources;
     cache.ensure(&wanted).await;
@@ -134,7 +135,7 @@ async fn an_image_that_is_removed_is_not_fetched_any_further() {
     reader.readable(0).await.unwrap();
     cache.drop_image(wanted.key());
     assert!(reader.finished().await.is_err(), "its readers hear of it");
-    // What is asked for after that is a fill of its own, and the first does not meddle.
+    // A later request is a separate fill, and the first one does not change it.
     let reader = cache.reader(&wanted).unwrap();
     source.gate.add_permits(OPEN / 2);
     assert!(read(reader).await.unwrap() == image);

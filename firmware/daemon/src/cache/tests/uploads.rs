@@ -1,4 +1,4 @@
-//! Images that are sent to the box, and senders that go away.
+//! Tests of uploads, and of clients that disconnect.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::*;
 
-/// A body that a test feeds; it breaks off when the other end goes.
+/// A body that a test feeds; it ends early when the sender is dropped.
 struct ChannelBody(Receiver<Bytes>);
 
 impl hyper::body::Body for ChannelBody {
@@ -58,7 +58,7 @@ fn body(bytes: &[u8]) -> Full<Bytes> {
     Full::new(Bytes::copy_from_slice(bytes))
 }
 
-/// Sends this much and goes away.
+/// Sends this many bytes and disconnects.
 async fn cut(cache: &ImageCache, image: &[u8], after: usize) {
     let (send, mut fed) = channel_body();
     let uploaded = async {
@@ -93,12 +93,12 @@ async fn an_upload_is_followed_and_its_last_chunk_waits_for_the_digest() {
     assert_eq!(reader.size().await.unwrap(), image.len() as u64);
     let readable = reader.readable(2 * CHUNK_BYTES - 1).await.unwrap();
     assert!(readable <= 3 * CHUNK_BYTES, "{readable}");
-    // Somebody else comes with the same.
+    // Another client uploads the same image.
     let second = cache
         .upload(&wanted, whole(&image), &mut body(&image))
         .await;
     assert!(
-        matches!(&second, Err(ImageUploadError::Conflict(why)) if why.contains("somebody else")),
+        matches!(&second, Err(ImageUploadError::Conflict(why)) if why.contains("another client")),
         "{second:?}"
     );
     let last = Bytes::copy_from_slice(&image[end..]);
@@ -115,7 +115,7 @@ async fn an_upload_is_followed_and_its_last_chunk_waits_for_the_digest() {
 }
 
 #[tokio::test]
-async fn what_came_before_the_sender_went_is_kept_and_gone_on_with() {
+async fn bytes_received_before_a_disconnect_are_kept_and_continued() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let cache = cache(&scratch);
     cut(&cache, &image, 2 * CHUNK + 777).await;
@@ -171,7 +171,7 @@ async fn an_upload_that_was_killed_is_checked_and_goes_on_after_the_restart() {
     let first = cache(&scratch);
     cut(&first, &image, 3 * CHUNK + 100).await;
     drop(first);
-    // What the power cut did to it.
+    // The damage of a power cut.
     let key = wanted(&image).key();
     flip_byte(
         &scratch.0.join(format!("cache/{key}.part")),
@@ -210,7 +210,7 @@ async fn another_file_than_the_digest_says_is_dropped() {
     }
     let files = std::fs::read_dir(scratch.0.join("cache")).unwrap();
     assert_eq!(files.count(), 0);
-    // And the right one is welcome at once.
+    // The right file is accepted at once.
     let went = cache
         .upload(&wanted(&image), whole(&image), &mut body(&image))
         .await;
@@ -218,7 +218,7 @@ async fn another_file_than_the_digest_says_is_dropped() {
 }
 
 #[tokio::test]
-async fn rot_without_a_source_is_never_served_and_wants_an_upload() {
+async fn bit_rot_without_a_source_is_never_served_and_needs_an_upload() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let first = cache(&scratch);
     let went = first
@@ -244,7 +244,7 @@ async fn rot_without_a_source_is_never_served_and_wants_an_upload() {
 }
 
 #[tokio::test]
-async fn an_upload_without_room_is_refused_before_it_comes() {
+async fn an_upload_without_space_is_refused_before_its_body() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let ways = ImageCacheOptions {
         quota_bytes: Some(image.len() as u64 - 1),
@@ -271,7 +271,7 @@ async fn an_image_that_is_removed_while_it_is_uploaded_leaves_nothing() {
     let upload = tokio::spawn(async move { shared.upload(&ours, offer, &mut fed).await });
     let (first, rest) = image.split_at(2 * CHUNK);
     send.send(Bytes::copy_from_slice(first)).await.unwrap();
-    // It has its place once it has taken this.
+    // The upload holds its slot once it has received this.
     drop(send.reserve().await.unwrap());
     let mut reader = cache.reader(&wanted).unwrap();
     reader.readable(0).await.unwrap();
@@ -282,7 +282,7 @@ async fn an_image_that_is_removed_while_it_is_uploaded_leaves_nothing() {
     assert_eq!(files.count(), 0);
 }
 
-/// A source was given later, or the same bytes are wanted from elsewhere.
+/// A source was added later, or the same bytes are requested from another source.
 #[tokio::test]
 async fn a_broken_upload_is_finished_from_a_source() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
@@ -300,7 +300,7 @@ async fn a_broken_upload_is_finished_from_a_source() {
 }
 
 #[tokio::test]
-async fn an_upload_that_finds_no_room_leaves_what_an_earlier_one_left() {
+async fn an_upload_without_space_keeps_the_bytes_of_an_earlier_one() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let cache = cache(&scratch);
     cut(&cache, &image, 2 * CHUNK + 5).await;
@@ -327,7 +327,7 @@ async fn an_upload_that_finds_no_room_leaves_what_an_earlier_one_left() {
 }
 
 #[tokio::test]
-async fn the_only_copy_of_an_image_does_not_make_room() {
+async fn the_only_copy_of_an_image_is_not_evicted() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let ways = ImageCacheOptions {
         quota_bytes: Some(image.len() as u64 + CHUNK_BYTES),

@@ -1,4 +1,4 @@
-//! Calls to agents on loopback, plain and pinned.
+//! Tests of calls to agents on loopback, plain and pinned.
 
 use super::*;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -17,7 +17,7 @@ fn request(timeout_ms: u64) -> AgentHttpRequest {
     }
 }
 
-/// An agent that gives one answer; what it was asked comes back.
+/// An agent that sends one response; the request that it received is returned.
 async fn agent(answer: &'static str, tls: Option<TlsAcceptor>) -> (SocketAddr, AgentTask) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -71,7 +71,7 @@ async fn a_redirect_is_an_answer_and_is_not_followed() {
     assert_eq!(answer, Ok((302, Vec::new())));
 }
 
-/// A certificate of its own and the TLS to show it with.
+/// A self-signed certificate and a TLS acceptor with it.
 fn certified() -> (String, TlsAcceptor) {
     let now_s = crate::clock::DaemonClock::start().now().wall.0 / 1000;
     let authority = Authority::create(now_s, "agent").unwrap();
@@ -84,7 +84,7 @@ fn certified() -> (String, TlsAcceptor) {
 }
 
 #[tokio::test]
-async fn an_agent_with_the_certificate_it_told_is_called() {
+async fn an_agent_with_the_certificate_it_sent_is_called() {
     let (pin, acceptor) = certified();
     let (address, agent) = agent(FINE, Some(acceptor)).await;
     let answer = call(&format!("https://{address}"), Some(&pin), &request(5000)).await;
@@ -171,7 +171,7 @@ fn the_box_is_not_sent_to_loopback_link_local_or_its_own_addresses() {
     ];
     for url in local {
         assert!(check_callback(url, false).is_err(), "{url}");
-        // Tests and the demo have their agents there.
+        // The agents of tests and of the demo are there.
         assert_eq!(check_callback(url, true), Ok(()), "{url}");
     }
     for url in [

@@ -1,4 +1,4 @@
-//! The Ironic API over loopback, through a real engine.
+//! Tests of the Ironic API over loopback, with a real engine.
 
 mod upload;
 
@@ -217,7 +217,7 @@ async fn a_body_that_says_it_is_too_long_is_refused_at_once() {
     one.engine.stop().await;
 }
 
-/// Most clients send their whole body before they look for an answer.
+/// Most clients send their whole body before they read a response.
 #[tokio::test]
 async fn a_client_that_sends_too_much_still_receives_the_reason() {
     let one = served_api(|_| Authenticator::Open).await;
@@ -290,7 +290,7 @@ async fn a_heartbeat_cannot_send_the_box_to_a_name() {
     one.engine.stop().await;
 }
 
-/// Which of two requests sent at once won; the other must hear of a conflict.
+/// Which of two concurrent requests won; the other must get a conflict.
 async fn race(one: &ServedApi, line: &str, bodies: [Value; 2]) -> usize {
     let [first, second] = bodies.map(|body| body.to_string());
     let (first, second) = tokio::join!(
@@ -316,7 +316,8 @@ async fn of_two_writers_one_wins_and_the_other_gets_a_conflict() {
     let one = served_api(|_| Authenticator::Open).await;
     for round in 0..40 {
         let name = format!("n{round}");
-        // A BMC of its own: a second node on one fails at once, and may be asked again.
+        // Each node has its own BMC: a second node with the same BMC would fail at
+        // once.
         let bmc = format!("127.0.1.{}", round + 1);
         let info = json!({"ipmi_address": bmc, "ipmi_port": 9, "ipmi_username": "a",
                           "ipmi_password": "b"});
@@ -368,7 +369,7 @@ async fn a_write_needs_a_json_body_and_no_page_of_another_site() {
 }
 
 #[tokio::test]
-async fn an_open_api_is_not_asked_under_a_name_of_somebody_else() {
+async fn an_open_api_refuses_a_foreign_host_name() {
     let one = served_api(|_| Authenticator::Open).await;
     let request =
         |host: &str| format!("GET /v1/nodes HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
@@ -405,7 +406,7 @@ fn a_flood_of_refused_heartbeats_writes_no_more_lines_than_the_log_allows() {
 #[tokio::test]
 async fn refused_heartbeats_are_left_out_of_the_log_once_its_allowance_is_used() {
     let one = served_api(|_| Authenticator::Open).await;
-    // So late that the clock of the box brings no allowance back.
+    // So late that the clock of the box does not restore the allowance.
     let late = Tick(1 << 50);
     let line = || "refused".to_owned();
     let mut allowed = 0;

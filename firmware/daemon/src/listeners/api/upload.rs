@@ -1,4 +1,4 @@
-//! Images that are uploaded: the one body that is not read into memory.
+//! Uploaded images: the one request body that is not read into memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::auth::Role;
 use crate::cache::{ImageUploadError, ImageUploadRange};
 use crate::listeners::http;
 
-/// How long the answer waits for the records to show what became of the image.
+/// How long the response waits until the records show the new state of the image.
 const SHOWN_WAIT: Duration = Duration::from_secs(5);
 const SHOWN_POLL_GAP: Duration = Duration::from_millis(10);
 
@@ -30,7 +30,7 @@ impl ApiService {
         let (wanted, offer) = match self.wanted(caller, request, image, headers, &body).await {
             Ok(both) => both,
             Err(answer) => {
-                // Who waits for a word before it sends is not told to send.
+                // A client that waits for "100 Continue" is not asked to send.
                 if !headers.contains_key("expect") {
                     http::drain_in_background(body);
                 }
@@ -39,7 +39,8 @@ impl ApiService {
         };
         let cache = self.cache.clone();
         let key = wanted.key();
-        // It comes to its end in order even if nobody waits for the answer any more.
+        // The upload continues to its end even if the client no longer waits for the
+        // response.
         let waits = headers.contains_key("expect");
         let taking = tokio::spawn(async move {
             let mut body = body;
@@ -52,7 +53,7 @@ impl ApiService {
                 http::drain_in_background(body);
             }
             if went.is_ok() && wanted.format.is_packed() {
-                // The disk in it is taken out before anybody waits for that.
+                // Unpack the disk in it now, before a node needs it.
                 let _ = cache.fill(&wanted);
             }
             went
@@ -72,12 +73,12 @@ impl ApiService {
                 };
                 trivet_api::refuse(request, status, sentence)
             }
-            Err(_) => trivet_api::refuse(request, 500, "The upload was given up."),
+            Err(_) => trivet_api::refuse(request, 500, "The upload was aborted."),
         }
     }
 
-    /// What the catalogue says of the image, and which of its bytes come; otherwise the
-    /// answer.
+    /// The image in the catalogue and the range of bytes in the body; otherwise the
+    /// response.
     async fn wanted(
         &self,
         caller: &Arc<ApiCaller>,
@@ -103,7 +104,7 @@ impl ApiService {
         Ok((wanted, ImageUploadRange { from, bytes, size }))
     }
 
-    /// Who uploaded an image and looks at it at once finds it there.
+    /// A client that reads the image after its upload must find it.
     async fn wait_until_shown(&self, key: ImageKey, whole: bool) {
         let key = key.to_string();
         let shown = async {

@@ -1,4 +1,4 @@
-//! What was found for a path: a file, or an image that may still be on its way.
+//! The content for a path: a file, or an image that may still be being fetched.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -18,13 +18,13 @@ pub(super) enum BootContent {
 pub(super) struct CachedBootImage {
     pub(super) reader: ImageReader,
     size: u64,
-    /// The key of what is read.
+    /// The key of the file that is read.
     tag: String,
 }
 
 impl BootContent {
-    /// Opens an image of the cache, which is found as soon as its size is known. An
-    /// error is a sentence.
+    /// Opens an image of the cache; waits until its size is known. An error is a
+    /// sentence.
     pub(super) async fn image(cache: &ImageCache, wanted: &ImageSpec) -> Result<Self, String> {
         let mut reader = cache.reader(wanted)?;
         let size = reader.size().await?;
@@ -33,8 +33,8 @@ impl BootContent {
         Ok(Self::Image(Box::new(CachedBootImage { reader, size, tag })))
     }
 
-    /// Whether later requests for parts of it may use it as well: it is a file, and nothing
-    /// of it is still to come or known to be wrong. What is in memory is made for one request.
+    /// Whether later range requests may use it as well: it is a complete, verified
+    /// file. Content in memory is made for one request.
     pub(super) fn is_whole_file(&self) -> bool {
         match self {
             Self::File(opened) => matches!(opened.content, OpenedFileContent::File(_)),
@@ -42,9 +42,9 @@ impl BootContent {
         }
     }
 
-    /// What the head of the answer says of it. An image is known by its digest, and a
-    /// file has another tag as soon as anything of it was changed: the kernel does not
-    /// let its change time be set.
+    /// The metadata for the head of the response. The tag of an image is its digest.
+    /// The tag of a file changes with every modification: the kernel does not allow
+    /// setting its change time.
     pub(super) fn thing(&self, path: &str) -> io::Result<BootFileMetadata> {
         let opened = match self {
             Self::File(opened) => opened,

@@ -1,7 +1,7 @@
-//! What a client was granted, and for how long that holds for further parts of the file.
+//! Remembers the content that a client may read, for further ranges of the same file.
 //!
-//! A BMC that shows an ISO image to its machine reads it in thousands of small parts. To ask
-//! the rack for each of them would cost more than the bytes.
+//! A BMC that presents an ISO image to its machine reads it in thousands of small
+//! ranges. A request to the rack for each of them would cost more than the bytes.
 
 use std::time::Duration;
 
@@ -10,19 +10,20 @@ use trivet_bootfiles::BootHttpRequest;
 
 use super::content::BootContent;
 
-/// How long a grant holds for later parts. Ours: so long may a client go on with a file that
-/// it would be refused now. A transfer that has begun is not ended by that either.
+/// How long a grant is valid for further ranges. Ours: for this time a client may
+/// continue with a file that the rack would now refuse. A running transfer is not ended
+/// by that either.
 pub(super) const GRANT_DURATION: Duration = Duration::from_secs(1);
 
 pub(super) struct GrantedBootFile {
     path: String,
     content: BootContent,
-    /// When the rack has to be asked again.
+    /// When the rack must be consulted again.
     until: Instant,
 }
 
 impl GrantedBootFile {
-    /// What was granted now.
+    /// A grant that starts now.
     pub(super) fn now(path: String, found: BootContent) -> Self {
         Self {
             path,
@@ -31,7 +32,7 @@ impl GrantedBootFile {
         }
     }
 
-    /// Whether this request is for a further part of it.
+    /// Whether this request is for a further range of the same file.
     pub(super) fn covers(&self, request: &BootHttpRequest) -> bool {
         request.has_range()
             && request.path == self.path

@@ -1,4 +1,4 @@
-//! The socket of one client: what it took, and how long it may take nothing.
+//! The socket of one client: the bytes it acknowledged, and its stall timeout.
 
 use std::io;
 use std::net::Shutdown;
@@ -10,14 +10,14 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use trivet_board_linux as board;
 
-/// Room for what comes next.
+/// Size of the receive buffer in bytes.
 pub(super) const RECEIVE_BYTES: usize = 4096;
 
 pub(super) struct BootSocket {
     pub(super) stream: Arc<TcpStream>,
-    /// How long the client may take nothing at all.
+    /// How long the client may acknowledge nothing.
     stall: Duration,
-    /// Bytes that the kernel took for this client.
+    /// Bytes that the kernel accepted for this client.
     pub(super) taken: u64,
     ended: bool,
 }
@@ -32,20 +32,20 @@ impl BootSocket {
         }
     }
 
-    /// Bytes of those taken that the client's side has not acknowledged.
+    /// Accepted bytes that the client has not acknowledged.
     pub(super) fn unacknowledged(&self) -> u64 {
         let left = board::unacknowledged(&*self.stream).unwrap_or(self.taken);
-        // The end of the connection counts as a byte.
+        // The end of the connection (FIN) counts as a byte.
         left.saturating_sub(u64::from(self.ended)).min(self.taken)
     }
 
-    /// The client has gone away.
+    /// Whether the connection is broken.
     pub(super) fn is_broken(&self) -> bool {
         !matches!(self.stream.take_error(), Ok(None))
     }
 
-    /// Waits until the client has taken some more. Room in the buffer is told late,
-    /// so that a slow client is one whose acknowledgements still come.
+    /// Waits until more can be written. The kernel reports free buffer space late, so a
+    /// client counts as slow, not stalled, while its acknowledgements arrive.
     pub(super) async fn writable(&self) -> io::Result<()> {
         let mut left = self.unacknowledged();
         loop {
@@ -60,7 +60,7 @@ impl BootSocket {
         }
     }
 
-    /// Tells the client that nothing more comes.
+    /// Closes the sending side.
     pub(super) fn end(&mut self) {
         if !self.ended {
             self.ended = SockRef::from(&*self.stream)
@@ -73,7 +73,7 @@ impl BootSocket {
         self.ended
     }
 
-    /// Ends the connection at once, and so that the client notices.
+    /// Resets the connection, so that the client notices the failure.
     pub(super) fn reset(&self) {
         let _ = SockRef::from(&*self.stream).set_linger(Some(Duration::ZERO));
     }

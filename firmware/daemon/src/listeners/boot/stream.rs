@@ -1,4 +1,4 @@
-//! How bytes get to one client: as they are, or over TLS.
+//! Sends bytes to one client: plain or over TLS.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use trivet_board_linux as board;
 use super::socket::{BootSocket, RECEIVE_BYTES};
 use super::tls_stream::BootTlsStream;
 
-/// Bytes of a file that leave in one call, at most.
+/// The most bytes of a file per system call.
 const CHUNK_BYTES: u64 = 1024 * 1024;
 
 pub(super) enum BootStream {
@@ -32,8 +32,7 @@ impl BootStream {
         }
     }
 
-    /// Bytes that the kernel took for this client, as the client sees them: without
-    /// what TLS adds.
+    /// Bytes that the kernel accepted for this client, without the overhead of TLS.
     pub(super) fn taken(&self) -> u64 {
         match self {
             Self::Plain(plain) => plain.0.taken,
@@ -41,7 +40,7 @@ impl BootStream {
         }
     }
 
-    /// Bytes of these that the client's side has acknowledged.
+    /// How many of these the client has acknowledged.
     pub(super) fn acknowledged(&self) -> u64 {
         match self {
             Self::Plain(plain) => plain.0.taken - plain.0.unacknowledged(),
@@ -49,18 +48,18 @@ impl BootStream {
         }
     }
 
-    /// Bytes on the line that the client's side has not acknowledged.
+    /// Bytes on the wire that the client has not acknowledged.
     pub(super) fn unacknowledged(&self) -> u64 {
         self.socket().unacknowledged()
     }
 
-    /// The client has gone away.
+    /// Whether the connection is broken.
     pub(super) fn is_broken(&self) -> bool {
         self.socket().is_broken()
     }
 
-    /// Appends what comes next; nothing at the client's end. May be given up at any
-    /// time without losing a byte.
+    /// Appends received bytes; none at the client's end. May be cancelled at any time
+    /// without losing a byte.
     pub(super) async fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Self::Plain(plain) => plain.read(into).await,
@@ -75,7 +74,7 @@ impl BootStream {
         }
     }
 
-    /// Writes the beginning of what [`Self::send_file`] goes on with.
+    /// Writes bytes that [`Self::send_file`] continues.
     pub(super) async fn write_more(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Plain(plain) => {
@@ -91,8 +90,8 @@ impl BootStream {
         }
     }
 
-    /// Sends some bytes of a file, at most `count`; none at its end. Where they have
-    /// to come from a disk first, a thread for that waits for it and not this one.
+    /// Sends some bytes of a file, at most `count`; 0 at its end. If they must be read
+    /// from a disk, a blocking thread waits for it instead of this one.
     pub(super) async fn send_file(
         &mut self,
         file: &Arc<File>,
@@ -105,7 +104,7 @@ impl BootStream {
         }
     }
 
-    /// Tells the client that nothing more comes.
+    /// Closes the sending side.
     pub(super) async fn end(&mut self) {
         match self {
             Self::Plain(plain) => plain.0.end(),
@@ -113,21 +112,21 @@ impl BootStream {
         }
     }
 
-    /// Ends the connection at once, and so that the client notices: over TLS there is
-    /// no word of an end either.
+    /// Resets the connection, so that the client notices the failure: over TLS no
+    /// close_notify is sent either.
     pub(super) fn reset(&self) {
         self.socket().reset();
     }
 }
 
-/// Whether these bytes of a file can be read without waiting for a disk, as far as
-/// its first and last one tell.
+/// Whether these bytes of a file can be read without waiting for a disk, judged by the
+/// first and the last one.
 fn in_memory(file: &File, at: u64, count: u64) -> bool {
     let last = at + count.saturating_sub(1);
     board::in_memory(file, at) && board::in_memory(file, last)
 }
 
-/// Plain TCP: a file never passes through our memory.
+/// Plain TCP: a file is never copied to user space.
 pub(super) struct BootPlainStream(BootSocket);
 
 impl BootPlainStream {

@@ -1,4 +1,4 @@
-//! Boot files over loopback, from a real engine and real files.
+//! Tests of boot files over loopback, with a real engine and real files.
 
 mod parts;
 mod secure;
@@ -19,13 +19,13 @@ use crate::cache::ImageCacheOptions;
 use crate::clock::DaemonEntropy;
 use crate::testbed::{self, TestbedDirectory, http_request, raw};
 
-/// A box with `files/` and `loaders/` of a scratch directory, and a node whose
-/// address is that of this machine.
+/// A box with `files/` and `loaders/` of a scratch directory, and a node whose address
+/// is that of this machine.
 struct ServedBootFiles {
     scratch: TestbedDirectory,
     engine: Engine,
     address: SocketAddr,
-    /// Where the same is served over TLS, and who vouches for it.
+    /// The address of the same service over TLS, and the CA certificate.
     tls_address: SocketAddr,
     authority: Authority,
     connections: ConnectionLimit,
@@ -118,7 +118,7 @@ fn enrol(scratch: &TestbedDirectory) {
 }
 
 impl ServedBootFiles {
-    /// The next transfer that ended: its path, what was sent and what was asked.
+    /// The next transfer that ended: its path, bytes sent and bytes requested.
     async fn sent(&mut self) -> (String, u64, u64) {
         loop {
             if let Some(NoteKind::FileSent {
@@ -139,7 +139,7 @@ impl ServedBootFiles {
     }
 }
 
-/// A client that asks again on the same connection.
+/// A client that sends several requests on one connection.
 struct BootTestClient<S = TcpStream> {
     stream: S,
 }
@@ -149,7 +149,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> BootTestClient<S> {
         self.stream.write_all(text.as_bytes()).await.unwrap();
     }
 
-    /// The head of an answer, in lower case, and a body as long as it says.
+    /// The head of a response, in lower case, and a body of the announced length.
     async fn answer(&mut self) -> (String, Vec<u8>) {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -288,7 +288,7 @@ async fn one_connection_serves_request_after_request_and_several_at_once() {
     client.send(&all).await;
     assert!(client.answer().await.0.starts_with("http/1.1 404"));
     assert!(client.answer().await.0.starts_with("http/1.1 405"));
-    // The body that a head announces does not follow it.
+    // The body that a HEAD response announces does not follow.
     let mut announced = vec![0; 4096];
     let (mut length, end) = (0, b"0123456789");
     while !announced[..length].ends_with(end) {
@@ -382,7 +382,7 @@ async fn firmware_finds_loaders_and_scripts() {
     one.engine.stop().await;
 }
 
-/// A small answer leaves in one piece: firmware reads it in one go.
+/// A small response is sent in one segment: firmware reads it in one call.
 #[tokio::test]
 async fn head_and_body_of_a_small_file_leave_together() {
     let one = served_boot_files().await;
@@ -408,7 +408,7 @@ async fn nonsense_is_answered_and_the_connection_closed() {
         ("GET /files/hello HTTP/3.0\r\n\r\n", "505"),
         (&"x".repeat(32 << 10), "431"),
     ] {
-        // Returns at all, because the box closes.
+        // Returns because the box closes the connection.
         let mut client = one.connect().await;
         client.send(text).await;
         client.stream.shutdown().await.unwrap();
@@ -450,7 +450,7 @@ async fn a_head_that_never_ends_and_a_silent_client_lose_their_connections() {
     let begun = "GET /files/hello HTTP/1.1\r\nhost: x\r\n";
     let body = "GET /files/hello HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n1234";
     for request in [begun, body, ""] {
-        // Returns at all, because the box closes.
+        // Returns because the box closes the connection.
         assert_eq!(raw(one.address, request).await, "");
     }
     let answer = raw(one.address, &get("/files/hello")).await;
@@ -475,8 +475,8 @@ async fn a_client_that_never_reads_loses_its_connection_and_its_file_is_short() 
     one.engine.stop().await;
 }
 
-/// All of it fits into the kernel's buffers, and none of it was read: what counts is
-/// what the client's side took.
+/// The whole file fits into the kernel's buffers, and no byte was read: only bytes that
+/// the client acknowledged count.
 #[tokio::test]
 async fn a_client_that_goes_away_has_a_short_file() {
     let mut one = served_boot_files().await;
@@ -494,8 +494,8 @@ async fn a_client_that_goes_away_has_a_short_file() {
     one.engine.stop().await;
 }
 
-/// Slow clients take no threads: more of them than there are threads for reading,
-/// and the next one is still served.
+/// Slow clients block no threads: there are more of them than threads for reading, and
+/// the next client is still served.
 #[test]
 fn clients_that_do_not_read_leave_threads_for_others() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -521,8 +521,8 @@ fn clients_that_do_not_read_leave_threads_for_others() {
     });
 }
 
-/// A node that is being written with a file of the box itself, which comes through
-/// the cache as from anywhere else; the path of its image.
+/// A node whose image is being written. Its source is a local file, which passes
+/// through the cache like any other. Returns the path of its image.
 async fn deploying(one: &ServedBootFiles, image: &[u8], digest: &str) -> String {
     one.scratch.file("files/origin.raw", image);
     let mut node = testbed::node();

@@ -1,7 +1,7 @@
-//! Which bytes of an answer the acknowledged bytes of a TLS connection are.
+//! Converts acknowledged bytes of a TLS connection to bytes of the response.
 //!
-//! TLS adds some bytes to each record, and of a record that came in part a client has
-//! nothing. What was written at a time is remembered until all of it was acknowledged.
+//! TLS adds some bytes to each record, and a client cannot use a record that arrived
+//! only in part. Each write is remembered until all of it was acknowledged.
 
 use std::collections::VecDeque;
 
@@ -9,20 +9,21 @@ use std::collections::VecDeque;
 pub(super) const RECORD_BYTES: u64 = 16 * 1024;
 
 pub(super) struct TlsRecordTracker {
-    /// What each record has on the line beside its bytes.
+    /// Overhead of each record in bytes.
     added_bytes: u64,
-    /// Bytes that were encrypted so far.
+    /// Plaintext bytes that were encrypted so far.
     written: u64,
-    /// As much as the kernel buffers, a piece each.
+    /// The writes that are not fully acknowledged; the kernel's send buffer bounds
+    /// them.
     writes: VecDeque<TlsWrite>,
 }
 
-/// What was encrypted at a time: full records, and the last one as long as it is.
+/// One write: full records, and a last one that may be shorter.
 #[derive(Clone, Copy)]
 struct TlsWrite {
-    /// Bytes on the line before it.
+    /// Bytes on the wire before it.
     wire_from: u64,
-    /// Bytes for the client before it.
+    /// Plaintext bytes before it.
     from: u64,
     bytes: u64,
 }
@@ -36,12 +37,13 @@ impl TlsRecordTracker {
         }
     }
 
-    /// Bytes that were encrypted so far.
+    /// Plaintext bytes that were encrypted so far.
     pub(super) fn written(&self) -> u64 {
         self.written
     }
 
-    /// So many bytes are encrypted, and begin on the line after `line_from` others.
+    /// Adds a write of this many plaintext bytes, which starts on the wire after
+    /// `line_from` others.
     pub(super) fn add(&mut self, line_from: u64, bytes: u64) {
         self.writes.push_back(TlsWrite {
             wire_from: line_from,
@@ -51,7 +53,7 @@ impl TlsRecordTracker {
         self.written += bytes;
     }
 
-    /// Forgets what was acknowledged whole.
+    /// Removes writes that were fully acknowledged.
     pub(super) fn discard_acknowledged(&mut self, line_acknowledged: u64) {
         while let Some(piece) = self.writes.front()
             && self.wire_end(piece) <= line_acknowledged
@@ -60,7 +62,7 @@ impl TlsRecordTracker {
         }
     }
 
-    /// Bytes for the client in records that were acknowledged whole.
+    /// Plaintext bytes in fully acknowledged records.
     pub(super) fn acknowledged(&self, line_acknowledged: u64) -> u64 {
         let begun = |piece: &&TlsWrite| piece.wire_from <= line_acknowledged;
         let Some(piece) = self.writes.iter().rev().find(begun) else {

@@ -1,5 +1,5 @@
-//! TLS to one client. What leaves is encrypted in pieces of a few records and written
-//! with one call each; a file passes through one buffer on its way.
+//! TLS to one client. Data is encrypted in pieces of a few records, each written with
+//! one system call; a file passes through one buffer.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read as _, Write as _};
@@ -15,29 +15,29 @@ use trivet_board_linux::read_cached;
 use super::socket::{BootSocket, RECEIVE_BYTES};
 use super::tls_records::{RECORD_BYTES, TlsRecordTracker};
 
-/// Bytes that are encrypted and written at a time: whole records, few enough to stay
-/// in the core's own cache between the two.
+/// Bytes that are encrypted and written at a time: whole records, few enough to stay in
+/// the core's cache between the two steps.
 const PIECE_BYTES: usize = 8 * RECORD_BYTES as usize;
 
 pub(super) struct BootTlsStream {
     socket: BootSocket,
     tls: ServerConnection,
     records: TlsRecordTracker,
-    /// Where bytes of files pass through.
+    /// The buffer for bytes of files.
     piece: Vec<u8>,
-    /// The head of an answer, which leaves in the first record of its body.
+    /// The head of a response, which is sent in the first record of its body.
     pending_head: Vec<u8>,
 }
 
 impl BootTlsStream {
-    /// Shakes hands.
+    /// Performs the TLS handshake.
     pub(super) async fn accept(
         stream: TcpStream,
         stall: Duration,
         acceptor: &TlsAcceptor,
     ) -> io::Result<Self> {
         let (stream, mut tls) = acceptor.accept(stream).await?.into_inner();
-        // Pieces are our bound.
+        // The size of a piece is the bound.
         tls.set_buffer_limit(None);
         Ok(Self {
             socket: BootSocket::new(stream, stall),
@@ -75,14 +75,14 @@ impl BootTlsStream {
                 went => went?,
             };
             if let Err(error) = self.tls.process_new_packets() {
-                // The client is told what is wrong, if there is room for it.
+                // Send the TLS alert, if the socket has space for it.
                 let _ = self.tls.write_tls(&mut NonBlockingTcp(&self.socket.stream));
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }
         }
     }
 
-    /// Appends what has been decrypted; none where nothing more is there yet.
+    /// Appends decrypted bytes; none if no more have arrived yet.
     fn take_decrypted(&mut self, into: &mut Vec<u8>) -> io::Result<Option<usize>> {
         let before = into.len();
         into.resize(before + RECEIVE_BYTES, 0);
@@ -90,7 +90,8 @@ impl BootTlsStream {
         into.truncate(before + went.as_ref().map_or(0, |length| *length));
         match went {
             Ok(length) => Ok(Some(length)),
-            // A request says itself how long it is: an end without a word is one.
+            // A request declares its own length, so a missing close_notify is a normal
+            // end.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Some(0)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
@@ -105,7 +106,7 @@ impl BootTlsStream {
     }
 
     async fn write_piece(&mut self, piece: &[u8]) -> io::Result<()> {
-        // What TLS has to say by itself is not counted among the records.
+        // Messages of TLS itself are not counted among the records.
         self.flush().await?;
         self.records.discard_acknowledged(self.wire_acknowledged());
         self.records.add(self.socket.taken, piece.len() as u64);
@@ -127,7 +128,7 @@ impl BootTlsStream {
         Ok(())
     }
 
-    /// Keeps the beginning of what [`Self::send_file`] goes on with.
+    /// Stores bytes that [`Self::send_file`] continues.
     pub(super) fn set_pending_head(&mut self, bytes: &[u8]) {
         self.pending_head.extend_from_slice(bytes);
     }
@@ -165,7 +166,7 @@ impl BootTlsStream {
         went.map(|()| got as u64)
     }
 
-    /// Tells the client that this is the end and not a cut.
+    /// Sends close_notify, so that the client knows the data is complete.
     pub(super) async fn end(&mut self) {
         if self.socket.has_ended() {
             return;
@@ -177,8 +178,8 @@ impl BootTlsStream {
     }
 }
 
-/// What each record has beside its bytes: five of a head and sixteen of a tag. RFC 8446,
-/// section 5.2 adds the kind within, and RFC 5288, section 3 a nonce for AES in TLS 1.2.
+/// Overhead of each record: five bytes of header and sixteen of tag. RFC 8446, section
+/// 5.2 adds the inner content type, and RFC 5288, section 3 a nonce for AES in TLS 1.2.
 fn added_bytes(tls: &ServerConnection) -> u64 {
     let suite = tls.negotiated_cipher_suite().map(|suite| suite.suite());
     match (tls.protocol_version(), suite) {
@@ -194,7 +195,7 @@ fn added_bytes(tls: &ServerConnection) -> u64 {
     }
 }
 
-/// The socket as rustls wants it.
+/// Non-blocking I/O on the socket, for rustls.
 struct NonBlockingTcp<'a>(&'a TcpStream);
 
 impl io::Read for NonBlockingTcp<'_> {

@@ -1,4 +1,4 @@
-//! What the rack hears of one transfer.
+//! Reports one transfer to the rack.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,29 +8,29 @@ use trivet_rack::{FileServerProtocol, RackInput};
 
 use crate::engine::Engine;
 
-/// A file's progress is told after this many bytes.
+/// Progress of a file is reported each time this many bytes were sent.
 const REPORT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The engine has too much to do: how long until the end is told again.
+/// The delay before the final report is retried when the engine's queue is full.
 const REPORT_RETRY_GAP: Duration = Duration::from_millis(20);
 
-/// One request, or several for parts of one file.
+/// One request, or several for ranges of one file.
 pub(super) struct BootTransfer {
     engine: Engine,
     peer: IpAddr,
     path: String,
-    /// Bytes that were asked for, by all requests so far.
+    /// Bytes requested by all requests so far.
     requested: u64,
-    /// Those that were asked for before the present request.
+    /// Bytes requested before the current request.
     requested_before: u64,
-    /// Where the body of the present request ends, among the bytes of the connection.
+    /// Where the body of the current request ends, counted in bytes of the connection.
     body_end: u64,
     reported: u64,
     began: Instant,
 }
 
 impl BootTransfer {
-    /// A transfer that begins now.
+    /// A transfer that starts now.
     pub(super) fn new(engine: Engine, peer: IpAddr, path: String) -> Self {
         Self {
             engine,
@@ -44,7 +44,8 @@ impl BootTransfer {
         }
     }
 
-    /// So many bytes were asked for, and begin after `body_from` others of the connection.
+    /// Adds a request for this many bytes, whose body starts after `body_from` bytes of
+    /// the connection.
     pub(super) fn add(&mut self, body_from: u64, bytes: u64) {
         self.requested_before = self.requested;
         self.requested = self.requested.saturating_add(bytes);
@@ -58,8 +59,8 @@ impl BootTransfer {
         &self.path
     }
 
-    /// Bytes that the client took, if its side acknowledged so many of the connection's.
-    /// Where some are missing, the heads between them count as bytes of bodies.
+    /// Bytes that the client received, if it acknowledged this many of the connection.
+    /// If some are missing, the heads between them count as bytes of bodies.
     pub(super) fn sent(&self, acknowledged: u64) -> u64 {
         let missing = self.body_end.saturating_sub(acknowledged);
         self.requested.saturating_sub(missing)
@@ -69,7 +70,7 @@ impl BootTransfer {
         self.requested
     }
 
-    /// So much of the present request has left; whether that was worth telling.
+    /// Records how much of the current request was sent; true if progress was reported.
     pub(super) fn progress(&mut self, sent: u64) -> bool {
         let sent = self.requested_before + sent;
         let worth = sent - self.reported >= REPORT_BYTES && sent < self.requested;
@@ -79,13 +80,14 @@ impl BootTransfer {
         worth
     }
 
-    /// So much is on its way. Nobody waits for this: a busy engine hears the next one.
+    /// Reports progress. If the engine is busy, this report is lost and the next one
+    /// replaces it.
     fn report(&mut self, sent: u64) {
         self.reported = sent;
         self.engine.try_send(self.input(sent, false));
     }
 
-    /// No more will follow.
+    /// Reports the end of the transfer.
     pub(super) async fn end(self, sent: u64) {
         let mut input = self.input(sent, true);
         while let Err(back) = self.engine.offer(input) {

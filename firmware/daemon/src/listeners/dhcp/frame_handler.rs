@@ -1,5 +1,5 @@
-//! What the frames of one interface come to: something for the rack, something to say
-//! at once, or nothing. No socket, no clock.
+//! Decides what the frames of one interface cause: an input for the rack, a reply
+//! frame, or nothing. It uses neither sockets nor a clock.
 
 use std::net::Ipv4Addr;
 
@@ -8,18 +8,18 @@ use trivet_model::{LinkId, MacAddr, Tick};
 use trivet_rack::RackInput;
 use trivet_rack::dhcp::DhcpArrival;
 
-/// What a frame means to us.
+/// What to do with a received frame.
 #[derive(Debug)]
 pub(super) enum DhcpFrameAction {
-    /// It is for the rack to decide.
+    /// The rack decides.
     Input(RackInput),
-    /// It is answered with this frame, at once.
+    /// Reply with this frame at once.
     Answer(Vec<u8>),
-    /// It is none of our business.
+    /// Ignore it.
     Nothing,
 }
 
-/// One interface.
+/// The state of one interface.
 #[derive(Debug)]
 pub(super) struct DhcpFrameHandler {
     pub(super) own: MacAddr,
@@ -30,8 +30,8 @@ pub(super) struct DhcpFrameHandler {
 }
 
 impl DhcpFrameHandler {
-    /// `range` is what is given there. `advertises` says when router advertisements
-    /// begin, if there are any.
+    /// `range` is the address pool there. `advertises` is when router advertisements
+    /// start, if there are any.
     pub(super) fn new(
         own: MacAddr,
         local: Ipv4Addr,
@@ -89,17 +89,17 @@ impl DhcpFrameHandler {
         }
     }
 
-    /// Somebody is asked who has an address.
+    /// An ARP request was sent for this address, so a claim for it goes to the rack.
     pub(super) fn expect_claim(&mut self, address: Ipv4Addr) {
         self.claims.record_probe(address);
     }
 
-    /// When [`Line::due`] has something to say.
+    /// When [`DhcpFrameHandler::due`] has a frame to send.
     pub(super) fn deadline(&self) -> Option<Tick> {
         self.advertiser.as_ref().map(RouterAdvertiser::deadline)
     }
 
-    /// What is to be said now without a question.
+    /// The next frame that is sent without a request.
     pub(super) fn due(&mut self, now: Tick) -> Option<Vec<u8>> {
         self.advertiser.as_mut()?.due(now)
     }

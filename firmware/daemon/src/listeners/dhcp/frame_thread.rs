@@ -1,6 +1,6 @@
-//! The thread that hears frames of all interfaces, and says what is due without a
-//! question. An interface that is gone, or has become another one, is opened again as
-//! soon as it can be.
+//! The thread that receives frames of all interfaces, and sends router advertisements
+//! when they are due. An interface that disappears or is replaced is opened again as
+//! soon as possible.
 
 use std::io;
 use std::time::Duration;
@@ -15,18 +15,18 @@ use crate::clock::DaemonClock;
 use crate::engine::Engine;
 use crate::log;
 
-/// Between two looks whether the interfaces are still the same. Ours.
+/// The interval of checks whether the interfaces are still the same. Ours.
 const INTERFACE_CHECK_MS: u64 = 2_000;
 
-/// No interface has this number.
+/// Poll key of the stop signal: no interface has this number.
 const STOP_KEY: u64 = u64::MAX;
 
 /// One interface.
 struct DhcpInterfaceSlot {
-    /// Its number among the doors.
+    /// The index of its listener.
     number: usize,
     receiver: Option<DhcpInterfaceReceiver>,
-    /// It was said that it is gone.
+    /// The log already says that it disappeared.
     gone_logged: bool,
 }
 
@@ -47,7 +47,7 @@ impl Drop for DhcpFrameThreadGuard {
     }
 }
 
-/// Hears until it is dropped.
+/// Receives until it is dropped.
 pub(super) async fn run(
     doors: DhcpListeners,
     hearings: Vec<(usize, DhcpInterfaceReceiver)>,
@@ -80,7 +80,7 @@ pub(super) async fn run(
         .name("dhcp".to_owned())
         .spawn(move || ended.send(thread.run()))?;
     end.await
-        .unwrap_or_else(|_| Err(io::Error::other("the DHCP thread broke")))
+        .unwrap_or_else(|_| Err(io::Error::other("the DHCP thread panicked")))
 }
 
 impl DhcpFrameThread {
@@ -113,7 +113,7 @@ impl DhcpFrameThread {
         }
     }
 
-    /// Says what is due; milliseconds until the next is.
+    /// Sends what is due; returns the milliseconds until the next deadline.
     fn send_due(&self, now: Tick) -> u64 {
         let wires = self
             .slots
@@ -142,12 +142,12 @@ impl DhcpFrameThread {
         if let Err(error) = took
             && error.kind() != io::ErrorKind::WouldBlock
         {
-            // It went down or is gone. The next look opens it again.
+            // The interface went down or was removed. The next check opens it again.
             place.receiver = None;
         }
     }
 
-    /// Opens again what is no longer what it was.
+    /// Opens interfaces again that have changed.
     fn reopen_changed(&mut self) -> io::Result<()> {
         let now = interfaces()?;
         for (key, place) in (0..).zip(&mut self.slots) {

@@ -1,10 +1,10 @@
-//! An interface: frames in, frames and datagrams out.
+//! An interface: receives frames, sends frames and datagrams.
 //!
-//! All that is heard comes as frames, so that a machine without an address, another
-//! server's answer and an ARP claim are heard alike. Machines without an address are
-//! answered by frames. Those that have one, and relays, are answered through sockets at
-//! the ports of DHCP; these also keep the kernel from refusing what is sent there. Where
-//! the box only listens there is nothing that it could speak with.
+//! Everything is received as frames, so that requests of machines without an address,
+//! replies of other servers and ARP claims are handled alike. Machines without an
+//! address get replies as frames. Machines with an address, and relays, get them
+//! through sockets on the DHCP ports; these also keep the kernel from rejecting what is
+//! sent there. A listen-only interface holds no socket that can send.
 
 use std::fmt;
 use std::io;
@@ -26,13 +26,13 @@ use crate::sockets;
 
 pub(super) use trivet_link::CLIENT_PORT;
 
-/// What is wanted of an interface.
+/// How an interface is used.
 #[derive(Clone, Debug)]
 pub(crate) struct DhcpInterfaceConfig {
     pub(crate) name: String,
     /// Our address there; without one the box only listens.
     pub(crate) local_address: Option<Ipv4Addr>,
-    /// First and last address that is given there.
+    /// First and last address of the pool there.
     pub(crate) range: Option<(Ipv4Addr, Ipv4Addr)>,
     pub(crate) advertises: bool,
 }
@@ -42,7 +42,10 @@ pub(crate) struct DhcpInterfaceConfig {
 pub(crate) enum DhcpInterfaceError {
     #[error("DHCP: there is no Ethernet interface {name}; `ip link` lists them")]
     Absent { name: String },
-    #[error("DHCP: frames of interface {name} cannot be heard{}", advice(source))]
+    #[error(
+        "DHCP: frames of interface {name} cannot be received{}",
+        advice(source)
+    )]
     Frames { name: String, source: io::Error },
     #[error(transparent)]
     Socket(#[from] sockets::SocketError),
@@ -55,20 +58,20 @@ fn advice(source: &io::Error) -> &'static str {
     }
 }
 
-/// One interface for who sends, with what hears there.
+/// One interface: its sending half and its receiver.
 pub(crate) struct OpenedDhcpInterface {
     pub(super) interface: DhcpInterface,
     pub(super) receiver: DhcpInterfaceReceiver,
 }
 
-/// What hears, and the interface as it was when it was opened.
+/// The receiver, and the state of the interface when it was opened.
 pub(super) struct DhcpInterfaceReceiver {
     pub(super) frames: PacketSocketReceiver,
     facts: EthernetInterface,
 }
 
 impl DhcpInterfaceReceiver {
-    /// Is it still the same interface, and as much up or down as it was?
+    /// Whether it is still the same interface, with the same up or down state.
     pub(super) fn is_current(&self, interfaces: &[EthernetInterface]) -> bool {
         let seen = |one: &EthernetInterface| (one.index, one.mac, one.is_up);
         let mut same = interfaces.iter().filter(|one| one.name == self.facts.name);
@@ -85,29 +88,29 @@ impl fmt::Display for OpenedDhcpInterface {
         } = &self.interface.config;
         match speaks_as {
             Some(local) => write!(out, "on {name} as {local}"),
-            None => write!(out, "on {name}, only heard"),
+            None => write!(out, "on {name}, listen only"),
         }
     }
 }
 
-/// One interface.
+/// The sending half of one interface.
 pub(super) struct DhcpInterface {
     config: DhcpInterfaceConfig,
     handler: Mutex<DhcpFrameHandler>,
     sender: Mutex<Option<DhcpInterfaceSender>>,
 }
 
-/// What the box speaks with.
+/// The sockets that send.
 struct DhcpInterfaceSender {
     frames: PacketSocketSender,
-    /// At the port of servers.
+    /// On the port of DHCP servers.
     server: UdpSocket,
-    /// At the port of PXE's boot service.
+    /// On the port of the PXE boot service.
     boot: UdpSocket,
 }
 
 impl OpenedDhcpInterface {
-    /// Opens an interface for good.
+    /// Opens an interface.
     pub(crate) fn new(
         wants: DhcpInterfaceConfig,
         clock: DaemonClock,
@@ -163,8 +166,8 @@ fn open_sender(
     facts: &EthernetInterface,
     local: Ipv4Addr,
 ) -> Result<DhcpInterfaceSender, DhcpInterfaceError> {
-    // At our own address, so that answers come from there and nothing that is sent to
-    // everybody waits in them unread.
+    // Bound to our own address, so that replies have it as their source and broadcasts
+    // do not fill the unread receive buffer.
     let socket = |port| {
         let address = SocketAddr::from((local, port));
         sockets::udp_on("DHCP", address, &facts.name)
@@ -224,12 +227,12 @@ impl DhcpInterface {
         }
     }
 
-    /// Opens the interface again: it was gone, or has become another one.
+    /// Opens the interface again after it disappeared or was replaced.
     pub(super) fn reopen(
         &self,
         clock: DaemonClock,
     ) -> Result<DhcpInterfaceReceiver, DhcpInterfaceError> {
-        // The ports are free again only when what held them is gone.
+        // Close the old sockets first, as they hold the ports.
         *lock(&self.sender) = None;
         let parts = open(&self.config, clock)?;
         *lock(&self.handler) = parts.handler;
@@ -259,7 +262,7 @@ impl DhcpInterface {
         }
     }
 
-    /// Says what is due, and when the next is.
+    /// Sends what is due; returns the next deadline.
     pub(super) fn send_due(&self, now: Tick) -> Option<Tick> {
         let mut line = lock(&self.handler);
         let frame = line.due(now);
@@ -272,7 +275,8 @@ impl DhcpInterface {
     }
 }
 
-/// Whoever panicked while holding it left it whole: nothing in here is half done.
+/// A panic while the lock was held leaves the value consistent: every change in it is
+/// one step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Requests that relays pass on, by plain UDP.
+//! Requests that relays forward, over plain UDP.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -16,10 +16,10 @@ use super::interface::CLIENT_PORT;
 /// Longest datagram: an Ethernet frame.
 const DATAGRAM_BYTES_MAX: usize = 1500;
 
-/// Pause after the system refuses us a datagram.
+/// Pause after the system returns a receive error.
 const ERROR_PAUSE: Duration = Duration::from_millis(10);
 
-/// One socket and the address of ours that it stands for.
+/// One socket and the local address that it serves.
 pub(crate) struct DhcpRelaySocket {
     pub(crate) socket: UdpSocket,
     pub(crate) local: Ipv4Addr,
@@ -49,13 +49,14 @@ impl DhcpRelaySocket {
                     engine.try_send(RackInput::Dhcp { arrival, bytes });
                 }
                 Ok(_) => {}
-                // An interface that went down, most likely: look again, but not at once.
+                // Probably an interface that went down: retry after a pause.
                 Err(_) => tokio::time::sleep(ERROR_PAUSE).await,
             }
         }
     }
 
-    /// Who sends here without a relay has an address, or will not be reached.
+    /// A client that sends here without a relay must have an address, or the reply does
+    /// not reach it.
     pub(super) fn send(&self, to: &DhcpDestination, bytes: &[u8]) {
         let address = match to {
             DhcpDestination::Relay(peer) | DhcpDestination::BootServiceClient(peer) => *peer,

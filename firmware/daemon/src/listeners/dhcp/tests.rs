@@ -29,13 +29,13 @@ fn subnet() -> Subnet {
     }
 }
 
-/// A discover as a relay passes it on (RFC 2131, sections 2 and 4.1).
+/// A DISCOVER as a relay forwards it (RFC 2131, sections 2 and 4.1).
 fn discover() -> Vec<u8> {
     let mut bytes = vec![0; 236];
     bytes[..4].copy_from_slice(&[1, 1, 6, 1]);
     bytes[24..28].copy_from_slice(&RELAY.octets());
     bytes[28..34].copy_from_slice(&[0x52, 0x54, 0, 0, 0, 1]);
-    // The relay wants its answer at the port it sends from (RFC 8357, section 5.2).
+    // The relay requests the reply on its source port (RFC 8357, section 5.2).
     bytes.extend([99, 130, 83, 99, 53, 1, 1, 82, 2, 19, 0, 255]);
     bytes
 }
@@ -69,7 +69,7 @@ async fn a_request_through_a_relay_is_answered_to_the_relay() {
         {
             seen.lock().unwrap().push(to);
             out.send(link, local, &to, &bytes);
-            // A door that is not there takes nothing and breaks nothing.
+            // Sending on a listener that does not exist does nothing.
             out.send(LinkId(7), local, &to, &bytes);
             out.probe(link, local);
         }
@@ -95,7 +95,7 @@ fn frame_handler(advertises: Option<Tick>) -> DhcpFrameHandler {
     DhcpFrameHandler::new(OWN, Ipv4Addr::new(10, 0, 0, 1), Some(range), advertises)
 }
 
-/// What another server would say to everybody.
+/// A broadcast of another DHCP server.
 fn frame_of(from: MacAddr) -> Vec<u8> {
     let everybody = DhcpReplyTarget {
         mac: from,
@@ -119,11 +119,11 @@ fn a_dhcp_frame_goes_to_the_rack_with_where_it_came_in() {
 }
 
 #[test]
-fn our_own_frames_damaged_ones_and_nonsense_come_to_nothing() {
+fn our_own_frames_damaged_ones_and_nonsense_are_ignored() {
     let mut line = frame_handler(Some(Tick(0)));
     let mut damaged = frame_of(OTHER);
     *damaged.last_mut().unwrap() ^= 1;
-    // The frame is padded, so its last byte that counts is further to the front.
+    // The frame is padded, so its last significant byte is further to the front.
     damaged[14 + 20 + 8] ^= 1;
     for frame in [&frame_of(OWN)[..], &damaged, b"", &[0xff; 60]] {
         let means = line.handle_frame(Tick(0), LINK, frame, false);
@@ -136,7 +136,7 @@ fn our_own_frames_damaged_ones_and_nonsense_come_to_nothing() {
     );
 }
 
-/// An ARP answer of a machine, made of our own question.
+/// An ARP reply of a machine, made from our own request.
 fn claim(address: Ipv4Addr, mac: MacAddr) -> Vec<u8> {
     let mut frame = arp_probe_frame(mac, address);
     frame[14 + 7] = 2;

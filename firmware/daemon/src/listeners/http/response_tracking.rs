@@ -1,7 +1,8 @@
-//! Keeps a connection marked as being served until its whole answer is written.
+//! Keeps a connection marked as being served until its whole response is written.
 //!
-//! hyper drops the body of an answer when it has taken the last bytes, which may still be in
-//! its own buffer then. Only a flush after that shows that they are written to the socket.
+//! hyper drops the body of a response when it has read the last bytes, which may still
+//! be in its own buffer then. Only a flush after that shows that they are written to
+//! the socket.
 
 use std::io;
 use std::pin::Pin;
@@ -17,8 +18,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::HttpResponseBody;
 use crate::listeners::accept::RequestProgress;
 
-/// The answer, marked as being sent for as long as its body exists. An event stream has no
-/// end, and its reader connects again: it may be closed for another connection.
+/// The response, marked as being sent for as long as its body exists. An event stream
+/// has no end, and its reader reconnects: it may be closed in favour of another
+/// connection.
 pub(super) fn tracked(
     answer: Response<HttpResponseBody>,
     progress: &RequestProgress,
@@ -38,7 +40,7 @@ pub(super) fn tracked(
     })
 }
 
-/// A body whose end is told to the connection.
+/// A body that reports its end to the connection.
 struct TrackedBody {
     body: HttpResponseBody,
     progress: RequestProgress,
@@ -70,7 +72,7 @@ impl hyper::body::Body for TrackedBody {
     }
 }
 
-/// A stream that tells the connection when everything is written.
+/// A stream that reports to the connection when everything is written.
 pub(super) struct TrackedStream<S> {
     stream: S,
     progress: RequestProgress,

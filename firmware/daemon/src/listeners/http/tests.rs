@@ -1,4 +1,4 @@
-//! Connections over loopback, with short waits.
+//! Tests of connections over loopback, with short timeouts.
 
 use super::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -12,7 +12,7 @@ const SHORT: ClientTimeouts = ClientTimeouts {
     stall: Duration::from_millis(50),
 };
 
-/// Answers with the length of the body, or with very many bytes.
+/// Responds with the length of the body, or with very many bytes.
 fn echo() -> HttpHandler {
     Arc::new(|_, _, request| {
         Box::pin(async move {
@@ -84,7 +84,7 @@ async fn a_body_is_taken_up_to_its_bound() {
     assert!(body.contains("longer than 10 bytes"), "{body}");
 }
 
-/// Without a length, a body is too long only when it has come so far.
+/// A body without a declared length is too long only once it exceeds the limit.
 #[tokio::test]
 async fn a_body_in_chunks_has_the_same_bound() {
     let service = service(64, ClientTimeouts::default()).await;
@@ -98,7 +98,7 @@ async fn a_body_in_chunks_has_the_same_bound() {
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
 }
 
-/// The answer comes before a single byte of the body does.
+/// The response is sent before any byte of the body arrives.
 #[tokio::test]
 async fn a_body_that_says_it_is_too_long_is_not_waited_for() {
     let service = service(64, ClientTimeouts::default()).await;
@@ -122,11 +122,11 @@ async fn a_body_that_never_ends_is_not_waited_for() {
 async fn a_head_that_never_ends_and_a_silent_client_lose_their_connections() {
     let service = service(64, SHORT).await;
     for request in ["GET / HTTP/1.1\r\nhost: x\r\n", ""] {
-        // Returns at all, because the box closes.
+        // Returns because the box closes the connection.
         let answer = raw(service.address, request).await;
         assert!(!answer.contains("200 OK"), "{answer}");
     }
-    // The same after a request that was answered: nobody waits for ever.
+    // The same timeout applies after a request that was served.
     let answer = raw(service.address, "GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
     assert!(answer.contains("0 bytes"), "{answer}");
 }
@@ -177,7 +177,7 @@ fn no_service_gets_the_last_connections() {
     }
 }
 
-/// Opens a connection from an address of its own and sends this.
+/// Opens a connection from this source address and sends this.
 async fn from(address: [u8; 4], to: SocketAddr, text: &[u8]) -> TcpStream {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::from((address, 0))).unwrap();
@@ -189,8 +189,8 @@ async fn from(address: [u8; 4], to: SocketAddr, text: &[u8]) -> TcpStream {
 #[tokio::test]
 async fn half_sent_requests_from_many_addresses_do_not_block_a_service() {
     let service = service(16, ClientTimeouts::default()).await;
-    // 12 shared places and 4 of its own, a quarter of 16 for each address: all are taken
-    // by requests that never end, of which some have a whole head.
+    // 12 shared and 4 reserved connections, a quarter of 16 for each address: all are
+    // taken by requests that never end, of which some have a complete head.
     let half: [&[u8]; 2] = [
         b"GET / HTTP/1.1\r\nhost: x\r\n",
         b"POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n012",
@@ -209,7 +209,7 @@ async fn half_sent_requests_from_many_addresses_do_not_block_a_service() {
     }
 }
 
-/// Whole requests from eight addresses, each of which is answered.
+/// Complete requests from eight addresses, each of which gets a response.
 async fn eight_more(service: &TestHttpService) {
     for number in 0..8 {
         let whole = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
@@ -222,7 +222,7 @@ async fn eight_more(service: &TestHttpService) {
 
 async fn is_closed(stream: &mut TcpStream) -> bool {
     let mut rest = Vec::new();
-    // A reset is an end too.
+    // A reset counts as an end too.
     let read = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut rest));
     read.await.is_ok()
 }
@@ -230,7 +230,7 @@ async fn is_closed(stream: &mut TcpStream) -> bool {
 #[tokio::test]
 async fn under_pressure_a_slow_reader_stays_and_a_half_sent_request_is_closed() {
     let service = service(16, ClientTimeouts::default()).await;
-    // The oldest connection: its answer does not fit into the buffers of its socket.
+    // The oldest connection: its response does not fit into the buffers of its socket.
     let much = b"GET /much HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
     let mut slow = from([127, 77, 95, 1], service.address, much).await;
     let mut start = [0; 16];
@@ -248,7 +248,7 @@ async fn under_pressure_a_slow_reader_stays_and_a_half_sent_request_is_closed() 
     assert!(rest.len() >= 64 << 20, "{} bytes", rest.len());
 }
 
-/// The page opens its stream of events again by itself.
+/// The page reconnects to its event stream by itself.
 #[tokio::test]
 async fn under_pressure_a_stream_of_events_is_closed() {
     let service = service(16, ClientTimeouts::default()).await;

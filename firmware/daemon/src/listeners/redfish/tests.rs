@@ -1,4 +1,4 @@
-//! Requests to BMCs on loopback, plain and over TLS.
+//! Tests of requests to BMCs on loopback, plain and over TLS.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ const PASSWORD: &str = "hunter2";
 const FINE: &str = "HTTP/1.1 201 Created\r\nX-Auth-Token: t0ken\r\nLocation: /s/1\r\n\
                     ETag: \"7\"\r\nRetry-After: 9\r\nContent-Length: 2\r\n\r\n{}";
 
-/// A BMC that gives one answer; what it was asked comes back.
+/// A BMC that sends one response; the request that it received is returned.
 async fn bmc(
     answer: impl Into<String>,
     tls: Option<TlsAcceptor>,
@@ -79,7 +79,8 @@ async fn send(target: &RedfishTarget) -> Result<RedfishResponse, RedfishTranspor
         .await
 }
 
-/// A certificate for 127.0.0.1, what signed it, and a listener with it.
+/// The certificate of a CA, and a listener with a certificate for 127.0.0.1 that it
+/// signed.
 fn signed() -> (String, TlsAcceptor) {
     let now_unix_s = 1_795_000_000;
     let authority = Authority::create(now_unix_s, "site").unwrap();
@@ -130,7 +131,7 @@ async fn a_bmc_with_an_untrusted_certificate_receives_nothing_and_its_fingerprin
 }
 
 #[tokio::test]
-async fn the_fingerprint_that_was_told_is_the_one_to_pin() {
+async fn the_reported_fingerprint_is_the_one_to_pin() {
     let (_, acceptor) = signed();
     let (address, _) = bmc(FINE, Some(acceptor.clone())).await;
     let Err(RedfishTransportError::Untrusted { fingerprint, .. }) =
@@ -181,7 +182,7 @@ async fn authorities_are_the_sites_or_the_nodes_own() {
             .status,
         201
     );
-    // One that is not there is said.
+    // A missing file is reported.
     let (address, _) = bmc(FINE, None).await;
     let gone = json!({"redfish_verify_ca": "/nowhere/ca.pem"});
     let trouble = send(&target("https", address, gone)).await.unwrap_err();
@@ -247,7 +248,7 @@ async fn a_body_without_end_is_not_read_to_it() {
 }
 
 #[tokio::test]
-async fn a_bmc_that_says_nothing_is_given_up() {
+async fn a_request_to_a_silent_bmc_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let door = RedfishHttpClient {

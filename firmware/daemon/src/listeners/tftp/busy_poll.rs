@@ -1,22 +1,23 @@
-//! Whether to look again at once, or to sleep until something comes.
+//! Decides whether to poll busily, or to sleep until a datagram arrives.
 //!
-//! To sleep and be woken costs some microseconds, more on a virtual machine, and a transfer
-//! of one block at a time pays that for each block. Where the next datagram comes sooner,
-//! looking for it costs no more than sleeping would, and saves that time; where it does
-//! not, looking is a waste. So it is tried now and then, and kept up while it pays.
+//! Sleeping and waking costs some microseconds, more on a virtual machine, and a
+//! transfer of one block at a time pays that for each block. If the next datagram
+//! arrives sooner, busy polling costs no more than sleeping and saves that time;
+//! otherwise it wastes processor time. So it is tried now and then, and continued while
+//! it succeeds.
 
-/// Longest time that is spent looking. Ours: about what sleeping costs.
+/// Longest time of one busy poll. Ours: about the cost of sleeping.
 pub(super) const BUSY_POLL_US_MAX: u64 = 20;
 
-/// How many times we sleep before we try again whether looking pays.
+/// How often we sleep before busy polling is tried again.
 const SLEEPS_MAX: u8 = 64;
 
-/// How much of past luck counts. A miss takes away more than a hit brings, so that looking
-/// must pay nearly always.
+/// Upper bound of the success score. A miss subtracts more than a hit adds, so that
+/// busy polling continues only while it succeeds nearly always.
 const SCORE_MAX: u8 = 16;
 const MISS_PENALTY: u8 = 4;
 
-/// How well it went lately.
+/// The recent success of busy polling.
 #[derive(Debug, Default)]
 pub(super) struct BusyPollPolicy {
     score: u8,
@@ -24,7 +25,7 @@ pub(super) struct BusyPollPolicy {
 }
 
 impl BusyPollPolicy {
-    /// Whether to look for a while before sleeping.
+    /// Whether to poll busily before sleeping.
     pub(super) fn should_poll(&mut self) -> bool {
         if self.score > 0 || self.sleeps >= SLEEPS_MAX {
             self.sleeps = 0;
@@ -34,7 +35,7 @@ impl BusyPollPolicy {
         false
     }
 
-    /// Something came while we looked, or nothing did.
+    /// Records whether a datagram arrived during a busy poll.
     pub(super) fn record_poll(&mut self, found: bool) {
         self.score = if found {
             (self.score + 1).min(SCORE_MAX)
@@ -48,8 +49,8 @@ impl BusyPollPolicy {
 mod tests {
     use super::*;
 
-    /// Waits `count` times, with so many hits in a hundred, scattered, and tells how many in
-    /// a hundred were looks.
+    /// Waits `count` times with this percentage of hits, scattered; returns the
+    /// percentage of busy polls.
     fn share(count: u32, hits: u32) -> u32 {
         let mut pace = BusyPollPolicy::default();
         let mut looks = 0;
@@ -63,19 +64,19 @@ mod tests {
     }
 
     #[test]
-    fn looking_goes_on_while_it_pays() {
+    fn busy_polling_continues_while_it_succeeds() {
         assert!(share(10_000, 100) >= 99);
         assert!(share(10_000, 95) >= 80);
     }
 
     #[test]
-    fn what_does_not_pay_is_only_tried_now_and_then() {
+    fn busy_polling_without_success_is_tried_rarely() {
         assert!(share(10_000, 0) <= 2);
         assert!(share(10_000, 20) <= 30);
     }
 
     #[test]
-    fn misses_end_it_soon() {
+    fn misses_end_busy_polling_soon() {
         let mut pace = BusyPollPolicy::default();
         for _ in 0..100 {
             pace.record_poll(true);

@@ -1,8 +1,8 @@
-//! What a transfer sends: bytes of memory, or a file that is read ahead.
+//! The content of a transfer: bytes in memory, or a file that is read ahead.
 //!
-//! The thread that serves all transfers never waits for a disk. It takes what the
-//! page cache has; for the rest it says which bytes are missing, somebody else
-//! fetches them, and the transfer goes on when they are there.
+//! The thread that serves all transfers never waits for a disk. It reads what is in the
+//! page cache; for the rest it returns the missing range, a blocking thread fetches it,
+//! and the transfer continues after that.
 
 use std::fs::File;
 use std::io;
@@ -14,18 +14,18 @@ use trivet_board_linux::read_cached;
 
 use crate::files::{self, OpenedFile};
 
-/// Bytes fetched from a disk at once, and kept until they are sent. Ours: as many as one
-/// burst can have.
+/// Bytes fetched from a disk at once, and kept until they are sent. Ours: as many as
+/// one burst can have.
 pub(super) const AHEAD_BYTES: usize = 64 * 1024;
 
 /// Bytes read from memory at once, and kept until they are sent. Ours: small enough for
 /// the blocks of many transfers to stay in the processor's cache.
 const CACHED_BYTES: usize = DIRECT_BYTES_MIN;
 
-/// From so many bytes on, a read goes where it is wanted, not by way of `ahead`.
+/// A read of at least this many bytes goes directly to its target, not through `ahead`.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
 
-/// Bytes that have to be fetched from a disk.
+/// A range that must be fetched from a disk.
 #[derive(Clone, Debug)]
 pub(super) struct MissingFileRange {
     file: Arc<File>,
@@ -34,7 +34,7 @@ pub(super) struct MissingFileRange {
 }
 
 impl MissingFileRange {
-    /// Waits for them.
+    /// Reads the range; blocks until the disk has delivered it.
     pub(super) fn fetch(&self) -> io::Result<FetchedFileRange> {
         let mut bytes = vec![0; self.length];
         self.file.read_exact_at(&mut bytes, self.offset)?;
@@ -45,7 +45,7 @@ impl MissingFileRange {
     }
 }
 
-/// Bytes that were missing.
+/// The bytes of a range that was missing.
 #[derive(Debug)]
 pub(super) struct FetchedFileRange {
     offset: u64,
@@ -57,7 +57,7 @@ enum TftpContentSource {
     File(Arc<File>),
 }
 
-/// What one transfer sends.
+/// The content of one transfer.
 pub(super) struct TftpContent {
     source: TftpContentSource,
     size: u64,
@@ -66,13 +66,13 @@ pub(super) struct TftpContent {
     disk: TftpDiskRead,
 }
 
-/// How it stands with the disk.
+/// The state of reading from the disk.
 enum TftpDiskRead {
     Idle,
-    /// Bytes are missing that nobody fetches yet.
+    /// A range is missing and not being fetched yet.
     Wanted(MissingFileRange),
     Fetching,
-    /// They are not to be had.
+    /// The range cannot be read.
     Broken,
 }
 
@@ -94,7 +94,8 @@ impl TftpContent {
         self.size
     }
 
-    /// What the last read lacked. Whoever takes it must say how that went.
+    /// The range that the last read lacked. The caller must fetch it and call
+    /// [`Self::fetched`].
     pub(super) fn missing(&mut self) -> Option<MissingFileRange> {
         match std::mem::replace(&mut self.disk, TftpDiskRead::Fetching) {
             TftpDiskRead::Wanted(missing) => Some(missing),
@@ -105,7 +106,7 @@ impl TftpContent {
         }
     }
 
-    /// It is there now, or never will be.
+    /// Records the fetched range, or that it cannot be read.
     pub(super) fn fetched(&mut self, fetched: io::Result<FetchedFileRange>) {
         match fetched {
             Ok(fetched) => {
@@ -117,13 +118,13 @@ impl TftpContent {
         }
     }
 
-    /// Those bytes of `ahead`, if it has them all.
+    /// These bytes of `ahead`, if it has them all.
     fn read_ahead(&self, offset: u64, length: usize) -> Option<&[u8]> {
         let from = usize::try_from(offset.checked_sub(self.ahead_at)?).ok()?;
         self.ahead.get(from..from.checked_add(length)?)
     }
 
-    /// Reads into `out` what is in memory, or else says what is missing.
+    /// Reads into `out` what is in memory, or else records the missing range.
     fn read_file(&mut self, offset: u64, out: &mut [u8]) -> Result<(), ReadError> {
         let TftpContentSource::File(file) = &self.source else {
             return Err(ReadError::Failed);
@@ -145,7 +146,7 @@ impl TftpContent {
             }
         }
         if read < out.len() {
-            // Not in memory, or no longer in the file: fetching tells which.
+            // Not in memory, or no longer in the file: fetching shows which.
             self.disk = TftpDiskRead::Wanted(MissingFileRange {
                 file: Arc::clone(file),
                 offset,
@@ -157,7 +158,7 @@ impl TftpContent {
     }
 }
 
-/// As much as is in memory.
+/// Reads as much as is in memory.
 fn cached(file: &File, offset: u64, out: &mut [u8]) -> Result<usize, ReadError> {
     match read_cached(file, offset, out) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),

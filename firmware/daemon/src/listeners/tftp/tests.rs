@@ -1,4 +1,4 @@
-//! TFTP over loopback, asked by our own receiver.
+//! Tests of TFTP over loopback, with our own receiver.
 
 use super::*;
 use std::net::SocketAddr;
@@ -29,8 +29,8 @@ impl ServedTftp {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Until so many places are taken. The thread frees them a moment after the last
-    /// datagram.
+    /// Waits until this many permits are in use. The thread releases them a moment
+    /// after the last datagram.
     async fn until_taken(&self, count: usize) {
         let wait = async {
             while self.taken() != count {
@@ -67,7 +67,7 @@ fn served_tftp_at(listen: &str, room: TftpTransferLimit, ways: TftpServerOptions
     }
 }
 
-/// Asks for a file and takes it as far as it comes.
+/// Requests a file and receives it as far as it is sent.
 async fn fetch(from: SocketAddr, file: &str, asked: TransferOptions) -> (TransferState, Vec<u8>) {
     let clock = DaemonClock::start();
     let now_us = || clock.us();
@@ -108,7 +108,7 @@ fn asked(block_bytes: u16, window_blocks: u16) -> TransferOptions {
 }
 
 #[tokio::test]
-async fn a_loader_comes_whole_with_and_without_options_and_offload() {
+async fn a_loader_is_received_with_and_without_options_and_offload() {
     for offload in [true, false] {
         let ways = TftpServerOptions {
             offload,
@@ -134,7 +134,7 @@ async fn a_loader_comes_whole_with_and_without_options_and_offload() {
 }
 
 #[tokio::test]
-async fn many_come_at_once_and_each_has_its_file() {
+async fn many_clients_at_once_each_receive_their_file() {
     let one = served_tftp(TftpTransferLimit::new(1024));
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..40_u32 {
@@ -153,10 +153,10 @@ async fn many_come_at_once_and_each_has_its_file() {
     one.engine.stop().await;
 }
 
-/// A box with several addresses answers from the one that was asked: clients, and
-/// firewalls between them, take no other.
+/// A box with several addresses replies from the one that received the request:
+/// clients, and firewalls between them, accept no other.
 #[tokio::test]
-async fn the_answer_comes_from_the_address_that_was_asked() {
+async fn the_reply_comes_from_the_address_that_received_the_request() {
     let one = served_tftp_at(
         "0.0.0.0:0",
         TftpTransferLimit::new(16),
@@ -199,10 +199,10 @@ async fn a_request_that_comes_twice_is_one_transfer() {
     one.engine.stop().await;
 }
 
-/// UEFI asks for the size, refuses our offer, and asks for the file from the same
-/// port, perhaps before we have read its refusal.
+/// UEFI requests the size, refuses our offer, and requests the file from the same port,
+/// perhaps before we have read its refusal.
 #[tokio::test]
-async fn a_client_begins_anew_from_the_same_port() {
+async fn a_client_starts_again_from_the_same_port() {
     let one = served_tftp(TftpTransferLimit::new(16));
     one.scratch.file("loaders/x", &[7; 5000]);
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -248,9 +248,10 @@ async fn a_write_is_refused_and_nonsense_is_not_answered() {
         socket.send_to(nonsense, one.address).await.unwrap();
     }
     let mut buffer = [0; 600];
-    // What nobody answered came before these, so theirs is the first answer.
+    // The packets that got no reply were sent before these, so the first reply is to
+    // these.
     for (request, want, word) in [
-        (&b"\x00\x02file\x00octet\x00"[..], 2, "no files"),
+        (&b"\x00\x02file\x00octet\x00"[..], 2, "not accept files"),
         (b"\x00\x01", 4, "cut short"),
         (b"\x00\x01file\x00mail\x00", 4, "mode"),
     ] {
@@ -262,7 +263,7 @@ async fn a_write_is_refused_and_nonsense_is_not_answered() {
         };
         assert_eq!(code, want);
         assert!(String::from_utf8_lossy(message).contains(word));
-        // An error is never answered, least of all by an error.
+        // An error packet is never answered, least of all by an error.
         socket
             .send_to(&buffer[..length], one.address)
             .await
@@ -272,8 +273,7 @@ async fn a_write_is_refused_and_nonsense_is_not_answered() {
     one.engine.stop().await;
 }
 
-/// A client that confirms so slowly that it never gives up would hold its place
-/// for days.
+/// A client that acknowledges just before each timeout would hold its permit for days.
 #[tokio::test]
 async fn a_transfer_that_takes_too_long_ends() {
     let ways = TftpServerOptions {
@@ -314,12 +314,12 @@ async fn one_peer_takes_its_share_of_transfers_and_no_more() {
     assert_eq!(one.taken(), 2);
     let third = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     third.send_to(request, one.address).await.unwrap();
-    // Another peer's request comes after it on the same socket and is answered.
+    // Another peer's request arrives after it on the same socket and is answered.
     let other = UdpSocket::bind("127.77.99.2:0").await.unwrap();
     other.send_to(request, one.address).await.unwrap();
     let _ = other.recv_from(&mut buffer).await.unwrap();
     assert_eq!(one.taken(), 3);
-    // A place that becomes free is taken by the one that was not answered: it repeats.
+    // The client that got no reply repeats its request and takes the released permit.
     clients.pop();
     loop {
         third.send_to(request, one.address).await.unwrap();
@@ -331,7 +331,7 @@ async fn one_peer_takes_its_share_of_transfers_and_no_more() {
     one.engine.stop().await;
 }
 
-/// The thread goes with its task, and its sockets with it.
+/// The thread and its sockets end with its task.
 #[tokio::test]
 async fn the_thread_ends_with_the_listener() {
     let one = served_tftp(TftpTransferLimit::new(8));
@@ -348,7 +348,7 @@ async fn the_thread_ends_with_the_listener() {
     one.engine.stop().await;
 }
 
-/// How far it is and how it ended reaches the node's timeline.
+/// Progress and result of a transfer reach the node's timeline.
 #[tokio::test]
 async fn a_long_transfer_tells_how_far_it_is() {
     let scratch = TestbedDirectory::new();
@@ -384,11 +384,13 @@ async fn a_long_transfer_tells_how_far_it_is() {
     transfer.sender.datagram(5, b"\0\x04\0\x01");
     assert_eq!(transfer.pump(&poll, &mut out), TftpTransferStatus::Running);
     assert_eq!(transfer.delivered_bytes(), 512);
-    // The same request is the wire's doing at first, and later a client that begins anew.
+    // At first a repeated request is a duplicate of the network, and later a client
+    // that starts again.
     assert!(transfer.is_repeated_by(b"\0\x01x\0octet\0", 4000));
     assert!(!transfer.is_repeated_by(b"\0\x01y\0octet\0", 4000));
     assert!(!transfer.is_repeated_by(b"\0\x01x\0octet\0", 1_000_000));
-    // It has everything, closes its port, and only its last word is lost.
+    // The client has all bytes and closes its port; only its last acknowledgement is
+    // lost.
     drop(client);
     transfer.sender.tick(10_000_000);
     assert_eq!(transfer.pump(&poll, &mut out), TftpTransferStatus::Running);

@@ -1,4 +1,4 @@
-//! One transfer: its socket, its sender, and what has not left yet.
+//! One transfer: its socket, its sender, and the datagrams that are not sent yet.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
@@ -12,22 +12,22 @@ use trivet_board_linux::{
 use super::content::TftpContent;
 use super::transfer_limit::TftpTransferPermit;
 
-/// Acknowledgements that wait unread, in bytes. A client sends one per window.
+/// Limit of unread acknowledgements, in bytes. A client sends one per window.
 pub(super) const UNREAD_BYTES_MAX: usize = 16 * 1024;
 
 /// Longest datagram that is read. A request has at most 512 bytes (RFC 2347).
 pub(super) const DATAGRAM_BYTES_MAX: usize = 2048;
 
-/// The same request from the same port, so soon after a word of the client, is one that the
-/// wire has doubled or brought late. Ours: longer than any wire delays. A client that has
-/// begun anew says nothing else meanwhile, and repeats its request.
+/// The same request from the same port, this soon after a packet of the client, is one
+/// that the network has duplicated or delayed. Ours: longer than any network delays. A
+/// client that has started again sends only its request meanwhile, and repeats it.
 const LATE_US: u64 = 1_000_000;
 
-/// What a packet has beside a block: 4 bytes of TFTP, 8 of UDP, and those of IP.
+/// Overhead of a packet: 4 bytes of TFTP, 8 of UDP, and those of IP.
 const HEADS_V4_BYTES: usize = 4 + 8 + 20;
 const HEADS_V6_BYTES: usize = 4 + 8 + 40;
 
-/// Who asked, and at which of our addresses.
+/// The client, and our address that received its request.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct TftpClientEndpoint {
     pub(super) peer: SocketAddr,
@@ -38,7 +38,8 @@ pub(super) struct TftpClientEndpoint {
 impl TftpClientEndpoint {
     pub(super) fn new(peer: SocketAddr, to: DatagramDestination) -> Self {
         Self {
-            // One machine, whether it came to an IPv4 or an IPv6 socket.
+            // One machine has one address, whether it sends to an IPv4 or an IPv6
+            // socket.
             peer: match peer {
                 SocketAddr::V6(v6) if v6.ip().to_ipv4_mapped().is_some() => {
                     SocketAddr::new(peer.ip().to_canonical(), peer.port())
@@ -50,7 +51,8 @@ impl TftpClientEndpoint {
         }
     }
 
-    /// A port of its own at the address that was asked (RFC 1350, section 4).
+    /// Opens a socket on a new port of the address that received the request (RFC 1350,
+    /// section 4).
     pub(super) fn socket(&self) -> io::Result<UdpSocket> {
         let local = match self.local {
             IpAddr::V6(ip) if ip.is_unicast_link_local() => {
@@ -64,7 +66,7 @@ impl TftpClientEndpoint {
         Ok(socket)
     }
 
-    /// Says no. A client that does not hear it asks again.
+    /// Sends an error packet. A client that does not receive it repeats its request.
     pub(super) fn refuse(&self, code: tftp::ErrorCode, message: &str) {
         let mut answer = Vec::new();
         tftp::write_error(code, message, &mut answer);
@@ -72,7 +74,7 @@ impl TftpClientEndpoint {
     }
 }
 
-/// What we agree to on this path: blocks that leave without fragments.
+/// The limits for this path: blocks that fit into one packet without fragmentation.
 fn limits(socket: &UdpSocket) -> tftp::TransferLimits {
     let default = tftp::TransferLimits::default();
     let heads = match socket.peer_addr() {
@@ -90,16 +92,16 @@ fn limits(socket: &UdpSocket) -> tftp::TransferLimits {
     }
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum TftpTransferStatus {
-    /// It goes on, or waits.
+    /// It continues, or waits.
     Running,
-    /// It is over.
+    /// It has ended.
     Ended,
 }
 
-/// One file on its way.
+/// One file that is being sent.
 pub(super) struct TftpServerTransfer {
     pub(super) client: TftpClientEndpoint,
     pub(super) path: String,
@@ -107,16 +109,16 @@ pub(super) struct TftpServerTransfer {
     pub(super) sender: tftp::Sender,
     pub(super) content: TftpContent,
     pub(super) began_us: u64,
-    /// When the client last said something.
+    /// When the client's last packet was received.
     received_us: u64,
-    /// Bytes that the rack was told of.
+    /// Bytes that were reported to the rack.
     pub(super) reported_bytes: u64,
-    /// When the thread looks at it next without a datagram.
+    /// When the thread handles it next if no datagram arrives.
     pub(super) deadline_us: u64,
     key: u64,
     socket: UdpSocket,
     segments: SegmentSender,
-    /// What the socket had no room for, and the length of each datagram.
+    /// Datagrams that did not fit into the socket's buffer, and the length of each.
     unsent: Vec<u8>,
     datagram_bytes: usize,
     port_closed: bool,
@@ -124,7 +126,7 @@ pub(super) struct TftpServerTransfer {
 }
 
 impl TftpServerTransfer {
-    /// Begins to answer, with a port of its own. The socket is added to the poll.
+    /// Starts the reply on a new port. The socket is added to the poll.
     pub(super) fn begin(
         (key, asker): (u64, TftpClientEndpoint),
         request: Vec<u8>,
@@ -158,7 +160,7 @@ impl TftpServerTransfer {
         })
     }
 
-    /// The socket has something, or room. What follows from it is for [`Self::pump`].
+    /// The socket is readable or writable. [`Self::pump`] sends what follows from that.
     pub(super) fn receive(
         &mut self,
         poll: &Epoll,
@@ -179,7 +181,7 @@ impl TftpServerTransfer {
                 self.received_us = now_us;
                 self.sender.datagram(now_us, &buffer[..length]);
             }
-            // The client closed its port: done with us, whatever it has.
+            // The client closed its port, so the transfer has ended.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 self.port_closed = true;
                 return TftpTransferStatus::Ended;
@@ -189,7 +191,7 @@ impl TftpServerTransfer {
         TftpTransferStatus::Running
     }
 
-    /// Sends all that is to be sent now.
+    /// Sends all datagrams that are due now.
     pub(super) fn pump(&mut self, poll: &Epoll, out: &mut Vec<u8>) -> TftpTransferStatus {
         while self.unsent.is_empty() {
             let burst = self
@@ -205,8 +207,8 @@ impl TftpServerTransfer {
         }
     }
 
-    /// What cannot be sent now waits for room; what fails is lost like on a wire,
-    /// and the sender repeats it.
+    /// Datagrams that do not fit into the socket's buffer wait; those that fail are
+    /// lost as on a network, and the sender repeats them.
     fn send(&mut self, poll: &Epoll, bytes: &[u8], each: usize) {
         let mut at = 0;
         while at < bytes.len() {
@@ -223,15 +225,16 @@ impl TftpServerTransfer {
         }
     }
 
-    /// Ends it with a word to the client.
+    /// Ends it with an error packet to the client.
     pub(super) fn abort(&self, message: &str) {
         let mut answer = Vec::new();
         tftp::write_error(tftp::ErrorCode::Other, message, &mut answer);
         let _ = self.socket.send(&answer);
     }
 
-    /// Bytes that the client has, as far as we know. One that closes its port when
-    /// everything has left has what it wanted: only its last word was lost.
+    /// Bytes that the client has, as far as we know. A client that closes its port
+    /// after everything was sent has the whole file: only its last acknowledgement was
+    /// lost.
     pub(super) fn delivered_bytes(&self) -> u64 {
         if self.port_closed && self.sender.is_all_sent() {
             return self.content.size();
@@ -239,8 +242,8 @@ impl TftpServerTransfer {
         self.sender.bytes()
     }
 
-    /// Whether nothing but the size was wanted: UEFI refuses our offer once it has read
-    /// it, and asks again for the file.
+    /// Whether the client wanted only the size: UEFI refuses our offer once it has read
+    /// it, and then requests the file.
     pub(super) fn is_size_query(&self) -> bool {
         let refused = tftp::TransferFailure::Peer {
             code: tftp::ErrorCode::OptionsRefused as u16,
@@ -252,8 +255,8 @@ impl TftpServerTransfer {
             }
     }
 
-    /// Whether this is the request that it answers: before anything has come of it, or so
-    /// soon that it is the wire's repetition and not the client's.
+    /// Whether this is a duplicate of the transfer's own request: before the client has
+    /// sent anything else, or so soon that the network and not the client repeated it.
     pub(super) fn is_repeated_by(&self, request: &[u8], now_us: u64) -> bool {
         let soon = now_us.saturating_sub(self.received_us) < LATE_US;
         (soon || self.sender.bytes() == 0) && self.request == request

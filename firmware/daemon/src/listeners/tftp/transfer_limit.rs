@@ -1,9 +1,9 @@
-//! How many transfers there is room for.
+//! Limits the number of concurrent transfers.
 //!
-//! There is no number in the protocol and none here: a transfer has a cost in memory
-//! and in open files, and there may be as many as a share of both can hold. Who comes
-//! then is not answered. TFTP clients repeat a request that nobody answers, and boot
-//! ROMs give up at an ERROR, so silence is the polite word for "later".
+//! The protocol has no limit, and there is no fixed one here: a transfer costs memory
+//! and open files, and there may be as many as fit into a share of both. Further
+//! requests get no reply. TFTP clients repeat a request without a reply, but boot ROMs
+//! give up at an ERROR, so no reply is the way to say "later".
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,28 +14,28 @@ use super::transfer::UNREAD_BYTES_MAX;
 use crate::listeners::peer_limit::{PeerLimit, PeerPermit};
 use crate::log;
 
-/// What one transfer costs at most: what is read ahead and what is being fetched,
-/// a burst that waits, what is unread (the kernel counts it double), and its records
-/// here and in the kernel.
+/// The most memory that one transfer needs: the bytes read ahead and being fetched, a
+/// waiting burst, unread bytes (the kernel counts them twice), and its records here and
+/// in the kernel.
 const TRANSFER_BYTES_MAX: u64 = 3 * AHEAD_BYTES as u64 + 2 * UNREAD_BYTES_MAX as u64 + 8 * 1024;
 
-/// Transfers have one byte in this many of the memory that is free at the start.
+/// Transfers may use one byte in this many of the memory that is free at the start.
 const MEMORY_SHARE: u64 = 4;
 
-/// Each has a socket and a file open.
+/// Each transfer has a socket and a file open.
 const FILES_EACH: u64 = 2;
 
-/// Open files that are not for transfers or connections: the store, listening
-/// sockets, calls to BMCs and agents.
+/// Open files that are not for transfers or connections: the store, listening sockets,
+/// calls to BMCs and agents.
 const OTHER_FILES: u64 = 256;
 
-/// Without a word from the system we take it to be a small box.
+/// Assumed free memory where the system reports none: that of a small box.
 const FREE_BYTES_DEFAULT: u64 = 256 << 20;
 
-/// At most one line about requests that went unanswered in this time.
+/// At most one line about unanswered requests is logged in this time.
 const LOG_GAP_US: u64 = 10_000_000;
 
-/// How many transfers fit, or fewer if the operator says so.
+/// How many transfers fit, or fewer if the settings say so.
 pub(crate) fn transfers_max(wished: Option<u32>, connections_max: usize) -> usize {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let free = free_bytes(&text).unwrap_or(FREE_BYTES_DEFAULT);
@@ -62,7 +62,7 @@ fn free_bytes(text: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Room for transfers.
+/// The limit of concurrent transfers, and a share for each peer.
 #[derive(Clone)]
 pub(crate) struct TftpTransferLimit {
     transfers_max: usize,
@@ -72,7 +72,7 @@ pub(crate) struct TftpTransferLimit {
     logged_at_us: Option<u64>,
 }
 
-/// A place that is taken; it is free again when this is dropped.
+/// A permit for one transfer; dropping it releases it.
 pub(super) struct TftpTransferPermit {
     taken: Arc<AtomicUsize>,
     _peer_permit: PeerPermit,
@@ -95,7 +95,8 @@ impl TftpTransferLimit {
         }
     }
 
-    /// A place for this peer. Without one it is told nothing, and we say so.
+    /// A permit for this peer. Without one the peer gets no reply, and a line is
+    /// logged.
     pub(super) fn acquire(&mut self, peer: IpAddr, now_us: u64) -> Option<TftpTransferPermit> {
         let place = self.try_acquire(peer);
         if place.is_none() {
@@ -115,7 +116,7 @@ impl TftpTransferLimit {
 
     fn rejection_message(&self, peer: IpAddr) -> String {
         format!(
-            "TFTP: no place for {peer}: {} transfers of at most {} are under way, or it has its \
+            "TFTP: no reply to {peer}: {} transfers of at most {} are under way, or it has its \
              share of them; {} requests were left unanswered, and clients repeat them. If that \
              goes on, give the box more memory or raise limits.transfers_max",
             self.taken.load(Ordering::Relaxed),

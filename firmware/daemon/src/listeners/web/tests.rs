@@ -1,4 +1,4 @@
-//! The page over loopback.
+//! Tests of the web page over loopback.
 
 use super::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -117,7 +117,7 @@ async fn pages_have_a_bound_and_a_closed_one_frees_its_permit() {
 }
 
 #[tokio::test]
-async fn the_page_is_not_shown_under_a_name_of_somebody_else() {
+async fn the_page_is_refused_under_a_foreign_host_name() {
     let one = served_page().await;
     let request = "GET /panel/nodes.json HTTP/1.1\r\nhost: attacker.example\r\n\
                    connection: close\r\n\r\n";

@@ -1,5 +1,6 @@
-//! Power cuts in every step of a repair and of an import. After each of them the name `store`
-//! leads to the old store or to the new one, and the next run finishes the work.
+//! Tests of power cuts in every step of a repair and of an import. After each of them
+//! the name `store` refers to the old store or to the new one, and the next run
+//! finishes the work.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -17,16 +18,17 @@ use crate::testbed::{self, TestbedDirectory};
 /// More steps than any run takes.
 const STEPS_MAX: usize = 30;
 
-/// A data directory whose machine loses its power in one of the steps.
+/// A data directory with a power cut in one of the steps.
 struct PowerCutDisk<'a> {
     data: &'a Path,
-    /// The durable names: second names of the files in a directory of its own.
+    /// The durable names: second names of the files in a separate directory.
     durable: TestbedDirectory,
     /// Files whose bytes are not durable.
     unsynced: BTreeSet<PathBuf>,
-    /// How many steps pass before the one in which the power goes.
+    /// How many steps pass before the power cut.
     left: usize,
-    /// Whether what is not durable is there after the cut, and the step was carried out.
+    /// Whether changes that were not durable survive the cut, and the step was
+    /// executed.
     keeps: bool,
     off: bool,
 }
@@ -58,7 +60,7 @@ impl<'a> PowerCutDisk<'a> {
     }
 }
 
-/// Makes the names in the second directory those in the first one.
+/// Makes the names in the second directory equal to those in the first one.
 fn link_all(from: &Path, to: &Path) {
     for entry in fs::read_dir(to).unwrap() {
         fs::remove_file(entry.unwrap().path()).unwrap();
@@ -88,7 +90,7 @@ impl SwapDisk for PowerCutDisk<'_> {
                     fs::write(path, b"half").unwrap();
                     return self.cut();
                 }
-                // Making a file makes its name durable.
+                // Creating a file makes its name durable.
                 names_durable = true;
             }
             SwapStep::SyncFile(path) => {
@@ -113,8 +115,8 @@ impl SwapDisk for PowerCutDisk<'_> {
     }
 }
 
-/// Cuts the power in every step of what `run` does to a directory that `make` makes; `look`
-/// sees each of them afterwards, with the bytes that the store had before.
+/// Cuts the power in every step of what `run` does to a directory that `make` creates;
+/// `look` checks each result, with the bytes that the store had before.
 fn at_every_cut(
     make: impl Fn() -> TestbedDirectory,
     run: impl Fn(&mut dyn SwapDisk, &Path) -> anyhow::Result<()>,
@@ -141,7 +143,7 @@ fn at_every_cut(
     }
 }
 
-/// What is left over is explained by `check` and removed by the next start.
+/// `check` explains the leftovers, and the next start removes them.
 #[track_caller]
 fn nothing_is_left_over_after_a_start(data: &Path) {
     let found = leftovers(data);
@@ -235,7 +237,7 @@ fn a_start_removes_what_interrupted_runs_left_and_leaves_former_stores_alone() {
         scratch.file(name, b"half");
     }
     fs::hard_link(path("store"), path("store.replaced-3")).unwrap();
-    // Another process is at work on this one.
+    // Another process is writing this one.
     drop(FileFlash::open(&path("store.imported"), 4096).unwrap());
     let held = FileFlash::open_read_only(&path("store.imported")).unwrap();
     let text = check(&scratch.0).unwrap().text;

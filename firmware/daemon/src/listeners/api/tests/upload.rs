@@ -1,4 +1,4 @@
-//! Uploads over loopback: what curl sends, and what goes wrong.
+//! Tests of uploads over loopback: as curl sends them, and with failures.
 
 use super::*;
 
@@ -20,7 +20,7 @@ impl ServedApi {
         assert!(head.starts_with("http/1.1 201"), "{head} {body}");
     }
 
-    /// The status and the body of the answer.
+    /// The status and the body of the response.
     async fn put(&self, name: &str, fields: &str, bytes: &[u8]) -> (u16, Value) {
         let mut stream = tokio::net::TcpStream::connect(self.address).await.unwrap();
         let head = format!(
@@ -28,7 +28,7 @@ impl ServedApi {
              {fields}\r\n"
         );
         stream.write_all(head.as_bytes()).await.unwrap();
-        // Who is refused may be cut off while he sends.
+        // A refused client may be disconnected while it sends.
         let _ = stream.write_all(bytes).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
@@ -50,7 +50,7 @@ fn length(bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn an_upload_is_there_with_its_answer() {
+async fn an_upload_is_visible_with_its_response() {
     let one = served_api(|_| Authenticator::Open).await;
     let image = image();
     one.catalogue("up.raw", &sha256(&image)).await;
@@ -66,7 +66,7 @@ async fn an_upload_is_there_with_its_answer() {
 }
 
 #[tokio::test]
-async fn a_cut_upload_goes_on_where_it_was() {
+async fn an_interrupted_upload_continues_at_the_same_offset() {
     let one = served_api(|_| Authenticator::Open).await;
     let image = image();
     one.catalogue("up.raw", &sha256(&image)).await;
@@ -104,7 +104,7 @@ async fn a_cut_upload_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn other_bytes_are_dropped_and_both_digests_told() {
+async fn other_bytes_are_dropped_and_both_digests_reported() {
     let one = served_api(|_| Authenticator::Open).await;
     let (image, sum) = (image(), sha256(b"another"));
     one.catalogue("up.raw", &sum).await;
@@ -121,7 +121,7 @@ async fn other_bytes_are_dropped_and_both_digests_told() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_uploaded_is_refused_before_it_comes() {
+async fn an_invalid_upload_is_refused_before_its_body() {
     let one = served_api(file_auth).await;
     let (status, _) = one.put("up.raw", "content-length: 3\r\n", b"abc").await;
     assert_eq!(status, 401);

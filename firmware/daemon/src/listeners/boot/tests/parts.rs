@@ -1,4 +1,4 @@
-//! Files that are read in parts on one connection.
+//! Tests of files that are read in ranges on one connection.
 
 use super::*;
 
@@ -17,7 +17,7 @@ async fn parts_of_a_file_on_one_connection_are_one_transfer() {
     one.scratch.file("files/disk.iso", &all);
     let mut client = one.connect().await;
     let mut asked = 0;
-    // Some fit behind the head of their answer, and some do not.
+    // Some fit behind the head of their response, and some do not.
     for (from, to) in [(0, 0), (5, 4100), (100_000, 165_535), (7, 200_006), (9, 9)] {
         client.send(&part("/files/disk.iso", from, to)).await;
         let (head, body) = client.answer().await;
@@ -39,7 +39,7 @@ async fn a_part_and_the_whole_file_after_it_are_two_transfers() {
     let mut client = one.connect().await;
     client.send(&part("/files/hello", 0, 3)).await;
     assert_eq!(client.answer().await.1, b"0123");
-    // The version that it wants to go on with is not the present one: it gets all of it.
+    // The If-Range version is not the current one: the client gets the whole file.
     let request = "GET /files/hello HTTP/1.1\r\nhost: box\r\nrange: bytes=4-\r\n";
     client
         .send(&format!("{request}if-range: \"old\"\r\n\r\n"))
@@ -51,14 +51,14 @@ async fn a_part_and_the_whole_file_after_it_are_two_transfers() {
 }
 
 #[tokio::test]
-async fn parts_are_told_when_no_other_follows_and_when_the_client_goes() {
+async fn ranges_are_reported_when_no_other_follows_and_at_a_disconnect() {
     let mut one = served_boot_files().await;
     let mut client = one.connect().await;
     for (from, to) in [(0, 3), (2, 3)] {
         client.send(&part("/files/hello", from, to)).await;
         client.answer().await;
     }
-    // The connection stays open and silent.
+    // The connection stays open and idle.
     assert_eq!(one.sent().await, ("/files/hello".to_owned(), 6, 6));
     client.send(&part("/files/hello", 1, 1)).await;
     assert_eq!(client.answer().await.1, b"1");
@@ -68,12 +68,12 @@ async fn parts_are_told_when_no_other_follows_and_when_the_client_goes() {
 }
 
 #[tokio::test]
-async fn the_rack_is_asked_again_for_parts_after_a_moment() {
+async fn the_rack_is_consulted_again_for_ranges_when_the_grant_expires() {
     let one = served_boot_files().await;
     let mut client = one.connect().await;
     client.send(&part("/files/hello", 0, 0)).await;
     assert_eq!(client.answer().await.1, b"0");
-    // Whoever reads on may do so for a moment, and not for ever.
+    // A client may read further ranges while its grant is valid, and not longer.
     std::fs::remove_file(one.scratch.0.join("files/hello")).unwrap();
     let began = Instant::now();
     loop {
@@ -116,7 +116,7 @@ async fn a_client_that_goes_away_between_parts_has_what_it_took() {
     let mut client = one.connect().await;
     client.send(&part("/files/large", 0, 999)).await;
     assert_eq!(client.answer().await.1.len(), 1000);
-    // It never reads the second part, and is given up.
+    // It never reads the second range, and the connection times out.
     client.send(&part("/files/large", 0, (64 << 20) - 1)).await;
     let (_, sent, asked) = one.sent().await;
     assert_eq!(asked, 1000 + (64 << 20));
@@ -137,7 +137,7 @@ async fn a_client_that_resets_the_connection_after_a_part_is_let_go_at_once() {
     client.stream.read_exact(&mut first).await.unwrap();
     client.stream.set_zero_linger().unwrap();
     drop(client);
-    // The client's side may take nothing for a minute; a broken one is not waited for.
+    // The stall timeout is a minute; a broken connection is not waited for.
     let told = tokio::time::timeout(Duration::from_secs(20), one.sent()).await;
     let (_, sent, asked) = told.unwrap();
     assert!(sent <= asked && asked == 60_001, "{sent} of {asked}");

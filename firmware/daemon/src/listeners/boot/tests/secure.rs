@@ -1,4 +1,4 @@
-//! The same over TLS, with a client that trusts the box's own authority.
+//! Tests of boot files over TLS, with a client that trusts the box's own CA.
 
 use rustls_pki_types::ServerName;
 use tokio_rustls::TlsConnector;
@@ -42,7 +42,7 @@ async fn whole_files_ranges_and_heads_come_over_one_connection() {
     assert!(body == content);
     let whole = ("/files/large".to_owned(), 3_000_017, 3_000_017);
     assert_eq!(one.sent().await, whole);
-    // Neither end is that of a record.
+    // Neither end of the range is the end of a record.
     let fields = "range: bytes=20000-1048580\r\n\r\n";
     let request = get("/files/large").replace("\r\n\r\n", &format!("\r\n{fields}"));
     client.send(&request).await;
@@ -64,12 +64,12 @@ async fn whole_files_ranges_and_heads_come_over_one_connection() {
 }
 
 #[tokio::test]
-async fn an_end_is_told_as_one() {
+async fn an_end_is_signalled_with_close_notify() {
     let one = served_boot_files().await;
     let mut client = one.connect_secure().await;
     client.send("GET /files/hello HTTP/1.0\r\n\r\n").await;
     let mut all = String::new();
-    // An end without a word would be an error here.
+    // An end without close_notify would be an error here.
     client.stream.read_to_string(&mut all).await.unwrap();
     assert!(all.ends_with("\r\n\r\n0123456789"), "{all}");
     one.engine.stop().await;
@@ -132,10 +132,10 @@ async fn a_file_that_shrinks_is_cut_short_over_tls_too() {
     one.engine.stop().await;
 }
 
-/// What counts is what the client's side took, and of a record that came in part it
-/// has nothing.
+/// Only bytes that the client acknowledged count, and a partial record counts as
+/// nothing.
 #[tokio::test]
-async fn who_goes_away_has_whole_records_of_a_short_file() {
+async fn a_disconnected_client_has_whole_records_of_a_short_file() {
     let mut one = served_boot_files().await;
     one.scratch.file("files/medium", &vec![b'x'; 1 << 20]);
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -146,7 +146,7 @@ async fn who_goes_away_has_whole_records_of_a_short_file() {
     let mut first = [0; 1000];
     client.stream.read_exact(&mut first).await.unwrap();
     drop(client);
-    // The head of the answer is in the first record, before the file.
+    // The head of the response is in the first record, before the file.
     let end = first.windows(4).position(|four| four == b"\r\n\r\n");
     let head = end.unwrap() as u64 + 4;
     let (_, sent, asked) = one.sent().await;
@@ -156,7 +156,7 @@ async fn who_goes_away_has_whole_records_of_a_short_file() {
 }
 
 #[tokio::test]
-async fn who_does_not_speak_tls_is_let_go() {
+async fn a_client_without_tls_is_disconnected() {
     let one = served_with_timeouts(SHORT).await;
     let answer = |text: &'static str| {
         let address = one.tls_address;
@@ -164,7 +164,7 @@ async fn who_does_not_speak_tls_is_let_go() {
             let mut stream = TcpStream::connect(address).await.unwrap();
             stream.write_all(text.as_bytes()).await.unwrap();
             let mut all = Vec::new();
-            // Returns at all, because the box closes.
+            // Returns because the box closes the connection.
             let _ = stream.read_to_end(&mut all).await;
             all
         }
