@@ -307,7 +307,7 @@ fn an_instance_that_boots_from_the_network_says_what() {
 }
 
 #[test]
-fn an_agent_that_cannot_be_booted_is_told_by_the_boot_interface() {
+fn an_agent_that_cannot_be_booted_is_reported_by_the_boot_interface() {
     let info = json!({"deploy_kernel": "http://h/k"});
     lacks(
         &with_info("ipmi", info),

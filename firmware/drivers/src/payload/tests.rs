@@ -43,7 +43,7 @@ fn an_image_stands_alone() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn a_missing_field_is_named() {
     refuses(json!({}), "give kernel and ramdisk, or boot_iso");
     refuses(json!({"kernel": "", "ramdisk": null}), "lacks what to boot");
     refuses(json!({"kernel": "k"}), "no ramdisk");
