@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(listed["progress"].as_array().unwrap().len(), 1);
         assert_eq!(listed["progress"][0]["name"], "node-1");
         let rests = bench.reply(&get("/trivet/nodes/node-2/progress")).value();
-        assert_eq!(rests["doing"], "Known, not yet checked");
+        assert_eq!(rests["doing"], "Enrolled, BMC not yet verified");
         assert_eq!(
             (&rests["try"], &rests["since"]),
             (&Value::Null, &Value::Null)
