@@ -24,7 +24,7 @@ const EJECT: RedfishOperation = RedfishOperation::EjectMedia {
     devices: Vec::new(),
 };
 
-/// What is in the drive for CDs.
+/// The image in the CD drive.
 #[track_caller]
 fn inside(rig: &mut RedfishTestRig) -> Option<String> {
     let Ok(RedfishReply::Media(drives)) = rig.operation(RedfishOperation::Media) else {
@@ -44,7 +44,7 @@ fn media(deeds: Vec<RedfishSimulatorAction>) -> Vec<Option<String>> {
     deeds.into_iter().map(image).collect()
 }
 
-/// A BMC that is one system and what it links to; everything else is not there.
+/// A BMC that consists of one system and its linked resources; every other path is 404.
 fn fixed(resources: Value) -> RedfishTestRig {
     RedfishTestRig::against(
         move |request| match (request.method, request.path.as_str()) {
@@ -123,7 +123,7 @@ fn a_drive_that_stays_empty_is_a_lie() {
     );
 }
 
-/// Older services have no actions and no `Inserted`.
+/// Older services have no actions and no `Inserted` property.
 #[test]
 fn a_drive_without_actions_is_changed_itself() {
     let mut rig = fixed(json!({

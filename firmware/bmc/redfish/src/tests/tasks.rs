@@ -16,7 +16,7 @@ fn slow(task_ms: u64) -> RedfishTestRig {
     })
 }
 
-/// A BMC whose reset becomes a task that these answers tell of, the last one forever.
+/// A BMC whose reset becomes a task with these responses; the last one repeats forever.
 fn with_task(accepted: RedfishResponse, looks: Vec<RedfishResponse>) -> RedfishTestRig {
     let mut looks = looks.into_iter().peekable();
     RedfishTestRig::against(move |request| match request.path.as_str() {
@@ -73,7 +73,7 @@ fn a_task_that_fails_is_a_refusal_with_its_words() {
     let mut rig = slow(1_000);
     let said = rig.order(PowerOrder::Nmi).unwrap_err().to_string();
     assert!(said.contains("Not in this state"), "{said}");
-    // And one that is needless is done.
+    // A request for the present state succeeds.
     assert_eq!(rig.order(PowerOrder::Off), ACCEPTED);
 }
 
@@ -140,7 +140,7 @@ fn a_monitor_that_is_gone_or_answers_itself_has_ended() {
 fn a_task_without_a_monitor_is_accepted() {
     let mut rig = with_task(json_answer(202, &Value::Null), Vec::new());
     assert_eq!(rig.order(PowerOrder::Nmi), ACCEPTED);
-    // The task itself may be named in the body.
+    // The body can name the task itself.
     let body = json!({"@odata.id": "/monitor/1"});
     let mut rig = with_task(
         json_answer(202, &body),
@@ -151,7 +151,7 @@ fn a_task_without_a_monitor_is_accepted() {
 }
 
 #[test]
-fn a_monitor_on_another_host_is_not_asked() {
+fn a_monitor_on_another_host_is_not_polled() {
     let accepted = RedfishResponse {
         location: Some("https://evil.example/monitor/1".to_owned()),
         ..monitor()
