@@ -64,7 +64,7 @@ fn lookup_bounds_the_addresses() {
 }
 
 #[test]
-fn the_agent_is_told_its_node_and_its_token() {
+fn a_lookup_returns_the_node_and_its_token() {
     let bench = ApiBench::new();
     let request = get("/v1/lookup?addresses=52:54:00:00:00:01").at("1.62");
     let found = LookupResult {
@@ -163,7 +163,7 @@ fn a_heartbeat_becomes_an_order_and_202() {
 }
 
 #[test]
-fn a_heartbeat_speaks_only_the_words_of_its_version() {
+fn a_heartbeat_has_only_the_keys_of_its_version() {
     let bench = ApiBench::with(ProvisionState::DeployWait);
     for (fields, since) in [
         (json!({"agent_verify_ca": "PEM"}), 68),

@@ -50,7 +50,7 @@ fn wants(verb: Verb) -> RackOrder {
 }
 
 #[test]
-fn versions_are_told_in_documents_and_headers() {
+fn versions_are_in_documents_and_headers() {
     let bench = ApiBench::new();
     let root = answer(&bench, &get("/"));
     assert_eq!(root.value()["versions"][0]["id"], "1.18");
@@ -265,7 +265,7 @@ fn data_of_the_ramdisk_become_an_order() {
 }
 
 #[test]
-fn what_is_not_there_is_said_in_json() {
+fn unknown_resources_are_json_errors() {
     let bench = ApiBench::new();
     for (method, path, status) in [
         ("GET", "/v1/continue", 405),

@@ -1,4 +1,4 @@
-//! What a machine without hardware can do: consoles, modes, lights, disks, drives.
+//! Functions of fake hardware: consoles, modes, indicators, disks, drives.
 
 use crate::testing::{ApiBench, LATEST, get, send};
 use serde_json::{Value, json};
@@ -185,7 +185,7 @@ fn images_are_inserted_and_ejected() {
 }
 
 #[test]
-fn settings_and_firmware_are_shown_as_the_hardware_said_them() {
+fn settings_and_firmware_are_shown_as_the_hardware_reported_them() {
     let mut bench = fake();
     bench.change(|node| {
         let info = &mut node.driver_internal_info;

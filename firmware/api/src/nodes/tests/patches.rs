@@ -152,7 +152,7 @@ fn a_mask_written_back_keeps_the_secret() {
 }
 
 #[test]
-fn secrets_nobody_touched_stay_in_clear() {
+fn secrets_that_a_patch_does_not_touch_stay_in_clear() {
     let mut bench = ApiBench::with(ProvisionState::Manageable);
     bench.change(|node| {
         node.instance_info

@@ -133,7 +133,7 @@ fn validation_says_what_is_missing() {
     assert_eq!(*deploy, json!({"result": true}));
 }
 
-/// What is answered when the rack says this of a deployment.
+/// The response when the deployment check returns this error.
 fn validated(bench: &ApiBench, lacks: Option<&str>) -> Value {
     let request = get("/v1/nodes/node-1/validate").at(LATEST);
     let (order, then) = bench.order(&request);
@@ -145,10 +145,10 @@ fn validated(bench: &ApiBench, lacks: Option<&str>) -> Value {
 }
 
 #[test]
-fn what_a_deployment_would_be_refused_for_is_told_beforehand() {
+fn validation_shows_why_a_deployment_would_be_refused() {
     let mut bench = bench();
     bench.change(|node| node.driver = "fake-hardware".into());
-    let lacks = "instance_info has an unfit image_type";
+    let lacks = "instance_info has an invalid image_type";
     let results = validated(&bench, Some(lacks));
     let want = json!({"result": false, "reason": lacks});
     assert_eq!(results["deploy"], want);
@@ -319,7 +319,7 @@ fn history_tells_the_failures() {
     let uuid = record["uuid"].as_str().unwrap();
     let one = value(&bench, &format!("history/{uuid}"));
     assert_eq!(one["conductor"], "box");
-    assert_eq!(one["user"], "ann", "whose order was carried out last");
+    assert_eq!(one["user"], "ann", "the user of the last order");
     assert_eq!(one["uuid"], uuid);
     refuses(&bench, "GET", "history/other", "", 404);
 }

@@ -345,7 +345,7 @@ fn power_is_refused_for_nonsense_versions_and_states() {
 const WITH_INSTANCE_INFO: &str = "/trivet/nodes/node-1/provision";
 
 #[test]
-fn a_verb_carries_its_change_of_instance_info_in_the_same_order() {
+fn a_verb_has_its_change_of_instance_info_in_the_same_order() {
     let mut bench = ready();
     bench.change(|node| node.provision_state = ProvisionState::Active);
     let body = json!({"target": "rebuild", "instance_info": {
@@ -362,7 +362,7 @@ fn a_verb_carries_its_change_of_instance_info_in_the_same_order() {
     assert_eq!(info["image_source"], "http://box/new.img");
     assert!(!info.contains_key("image_checksum"), "null removes a key");
     assert_eq!(bench.done(&request).status, 202);
-    // Ironic's own request has no such key, and other verbs need none.
+    // Ironic's own request does not have this key, and other verbs do not need it.
     refuses(&bench, &serde_json::from_str(&body).unwrap(), LATEST, 400);
     let body = r#"{"target": "undeploy", "instance_info": {"image_source": "x"}}"#;
     let said = bench.refuses(&send("PUT", WITH_INSTANCE_INFO, body).at(LATEST), 400);
