@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_show_who_else_serves_them_and_faults_what_is_wrong() {
+    fn networks_show_other_servers_and_faults() {
         let model = model(&sample(), NOW);
         let link = &model.links[0];
         assert_eq!((link.name.as_str(), link.mode), ("eth1", "server"));

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_is_whole_and_brings_everything_with_it() {
+    fn the_page_is_complete_and_self_contained() {
         let page = page();
         assert!(page.starts_with("<!doctype html>"));
         assert!(page.ends_with("</html>\n"));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_asks_where_the_box_answers() {
+    fn the_page_requests_paths_that_the_box_serves() {
         assert!(script().contains("\"/panel/events\""));
         assert!(script().contains("\"/panel/nodes.json\""));
     }

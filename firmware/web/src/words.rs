@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_and_phase_has_words() {
+    fn every_state_and_phase_has_a_text() {
         for &state in ProvisionState::ALL {
             assert!(!doing(&NodeViewCase::new(state).view()).is_empty());
             for &phase in JobPhase::ALL {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_timed_from_the_state_of_rest_that_it_left() {
+    fn a_job_is_timed_from_the_stable_state_that_it_left() {
         use ProvisionState as S;
         let changed = |from, to| NoteKind::StateChanged { from, to };
         let node = deploying(JobPhase::AwaitAgent)
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn every_failure_says_what_to_do() {
+    fn every_failure_has_advice() {
         for &state in ProvisionState::ALL {
             let said = advice(&NodeViewCase::new(state).view());
             assert_eq!(said.is_some(), state.is_failure(), "{state}");
