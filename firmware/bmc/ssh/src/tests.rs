@@ -170,7 +170,7 @@ fn no_printed_word_reaches_a_command_line() {
 }
 
 #[test]
-fn what_a_host_says_is_cut_and_plain() {
+fn messages_of_a_host_are_truncated_and_plain() {
     let long = format!("first\n{}\u{7}", "x".repeat(1000));
     let mut talk = SshPowerScript::new(PowerOrder::Status, vec![MAC], None);
     let (said, _) = error(talk.handle_output(ran(1, "", &long)));
@@ -188,7 +188,7 @@ fn target(info: &Value) -> Result<SshTarget, PowerError> {
 }
 
 #[test]
-fn driver_info_says_where_to_log_in() {
+fn driver_info_has_the_host_to_log_in_to() {
     let read = target(&info()).unwrap();
     assert_eq!((read.address.as_str(), read.port), ("192.0.2.7", 22));
     assert_eq!(read.key, SshPrivateKey::File("/k/id %h".into()));
