@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bmcs_own_words_are_quoted_clean_and_short() {
+    fn messages_of_a_bmc_are_quoted_clean_and_short() {
         let body = json!({"error": {"message": "general", "@Message.ExtendedInfo": [
             7, {"MessageId": "Base.1.8.PropertyUnknown"},
             {"Message": format!("no\u{1b}[31m\nsuch {}", "x".repeat(9999))},

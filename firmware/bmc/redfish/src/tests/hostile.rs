@@ -82,7 +82,7 @@ fn a_body_that_is_too_long_is_not_read() {
 }
 
 #[test]
-fn many_long_bodies_are_not_kept() {
+fn many_long_bodies_are_not_stored() {
     let padding = "x".repeat(BODY_BYTES_MAX - 200);
     let mut rig = RedfishTestRig::against(move |request| {
         if request.path == "/redfish/v1/Systems" {

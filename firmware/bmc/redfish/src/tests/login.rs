@@ -44,7 +44,7 @@ fn ends_the_session_when_it_is_closed() {
 }
 
 #[test]
-fn who_forgets_a_session_can_end_it() {
+fn a_dropped_session_can_be_ended() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     assert!(rig.session.logout_request().is_none());
     rig.order(PowerOrder::Status).unwrap();
@@ -74,7 +74,7 @@ fn a_session_that_is_gone_is_replaced_once() {
 }
 
 #[test]
-fn the_password_goes_along_where_there_are_no_sessions() {
+fn the_password_is_in_each_request_without_sessions() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup {
         sessions: false,
         ..RedfishSimulatorSetup::default()

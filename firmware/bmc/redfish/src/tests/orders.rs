@@ -63,7 +63,7 @@ fn switches_on_and_off_with_a_lag() {
 }
 
 #[test]
-fn each_order_has_its_word() {
+fn each_order_has_its_reset_type() {
     for (order, word) in [
         (PowerOrder::SoftOff, "GracefulShutdown"),
         (PowerOrder::Cycle, "PowerCycle"),
@@ -351,7 +351,7 @@ fn once_need_not_read_back_as_once() {
 }
 
 #[test]
-fn words_are_chosen_among_those_the_bmc_takes() {
+fn reset_types_are_chosen_among_those_the_bmc_accepts() {
     let system = |words: Value| {
         json!({"PowerState": "On", "Actions": {"#ComputerSystem.Reset": {
             "target": "/reset", "ResetType@Redfish.AllowableValues": words,

@@ -69,7 +69,7 @@ fn a_task_is_followed_to_its_end() {
 }
 
 #[test]
-fn a_task_that_fails_is_a_refusal_with_its_words() {
+fn a_task_that_fails_is_a_refusal_with_its_message() {
     let mut rig = slow(1_000);
     let said = rig.order(PowerOrder::Nmi).unwrap_err().to_string();
     assert!(said.contains("Not in this state"), "{said}");
@@ -87,7 +87,7 @@ fn a_task_without_end_is_given_up_within_bounds() {
 }
 
 #[test]
-fn the_bmc_says_when_to_look_again_but_not_never() {
+fn the_bmc_sets_the_poll_interval_within_bounds() {
     for (seconds, most_ms) in [(7, 7_100), (1_000_000, 30_100), (u64::MAX, 30_100)] {
         let accepted = RedfishResponse {
             retry_after_s: Some(seconds),
@@ -164,7 +164,7 @@ fn a_monitor_on_another_host_is_not_polled() {
 }
 
 #[test]
-fn looking_at_a_task_survives_lost_connections() {
+fn polling_a_task_survives_lost_connections() {
     let mut rig = slow(5_000);
     let mut number = 0;
     rig.wire(move |now, request, service, entropy| {
