@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_goes_on_past_the_largest_number() {
+    fn the_window_continues_past_the_largest_number() {
         let mut window = IpmiSequenceWindow {
             newest: u32::MAX - 1,
             seen: 1,

@@ -292,7 +292,7 @@ pub(crate) mod tests {
         mut bmc: impl FnMut(&IpmiRequest) -> Vec<u8>,
     ) -> (Vec<IpmiRequest>, IpmiOperationResult) {
         let (mut dialogue, mut request) =
-            IpmiOperationScript::start(errand).expect("it can be asked");
+            IpmiOperationScript::start(errand).expect("its arguments are valid");
         let mut asked = Vec::new();
         loop {
             assert!(asked.len() < 100_000, "no end");

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_writes_pieces_it_can_take() {
+    fn reads_and_writes_chunks_up_to_its_limit() {
         let mut fru = SimulatedFru::default();
         assert_eq!(fru.answer(storage::FRU_INFO, &[0]), [0, 0, 1, 0]);
         let write = [0, 2, 0, 7, 8];

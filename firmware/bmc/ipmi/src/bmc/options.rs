@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_insists_takes_parameters_only_inside_a_frame() {
+    fn a_strict_bmc_accepts_parameters_only_in_set_in_progress() {
         let mut options = BootOptions {
             set_in_progress_required: true,
             ..BootOptions::default()

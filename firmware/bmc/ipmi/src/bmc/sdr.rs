@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_records_in_pieces_to_the_newest_reservation() {
+    fn returns_records_in_chunks_for_the_newest_reservation() {
         let mut sensors = two();
         let reserve = sensors.handle_repository_command(storage::RESERVE_SDR, &[]);
         let (low, high) = (reserve[1], reserve[2]);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_say_which_thresholds_are_passed() {
+    fn readings_have_the_crossed_thresholds() {
         let mut sensors = two();
         for (raw, bits) in [(69, 0), (70, 0b1000), (80, 0b1_1000)] {
             sensors.set(full(), Some(raw));

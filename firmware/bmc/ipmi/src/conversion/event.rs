@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_not_set_tells_no_time() {
+    fn a_clock_that_was_not_set_gives_no_time() {
         let mut record = SelRecord::parse(&[9; 16]).unwrap();
         for (time_s, told_at) in [
             (None, false),

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_light_does_is_read_where_the_bmc_says() {
+    fn the_identify_state_is_read_if_the_bmc_reports_it() {
         for light in [
             IpmiIdentifyState::Off,
             IpmiIdentifyState::Timed,

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_left_open_is_closed_and_an_unknown_one_done_without() {
+    fn set_in_progress_left_set_is_completed_and_not_required() {
         for (frames, good) in [
             (&[0x81, 0, 0][..], true),
             (&[0x80], true),

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sensor_that_refuses_is_not_available_and_the_rest_goes_on() {
+    fn a_sensor_that_refuses_is_unavailable_and_the_rest_is_read() {
         let record = sensor(5, 0x20);
         for answer in [&[0xcb][..], &[0xc1], &[0], &[0, 1]] {
             let (_, outcome) = play(IpmiOperation::Sensors, |request| match request.command {

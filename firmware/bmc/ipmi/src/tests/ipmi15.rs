@@ -67,7 +67,7 @@ fn fails(target: IpmiTarget, want: PowerError) {
 }
 
 #[test]
-fn a_wrong_password_is_met_with_silence_and_named() {
+fn a_wrong_password_gets_no_response_and_is_reported() {
     let said = "it did not reply to the password, which is probably wrong";
     let password = b"wrong".to_vec();
     fails(
@@ -103,7 +103,7 @@ fn a_level_above_the_users_is_named() {
 }
 
 #[test]
-fn a_bmc_that_does_not_speak_it_is_named() {
+fn a_bmc_that_does_not_support_it_is_reported() {
     let mut rig = IpmiTestRig::new(ipmi15_target(), setup());
     match rig.run(PowerOrder::On) {
         Err(PowerError::InvalidResponse { said }) => assert!(said.contains("no login with MD5")),

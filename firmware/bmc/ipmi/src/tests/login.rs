@@ -152,7 +152,7 @@ fn play_short(rig: &mut IpmiTestRig, short: bool) -> Vec<(u64, super::rig::IpmiP
 }
 
 #[test]
-fn a_refusal_of_two_bytes_counts_when_nothing_better_comes() {
+fn a_refusal_of_two_bytes_counts_without_another_response() {
     let mut rig = IpmiTestRig::new(target(), setup());
     let before = rig.now;
     rig.order(1, PowerOrder::On).unwrap();
@@ -346,7 +346,7 @@ fn the_session_table_is_bounded_and_half_open_sessions_go_first() {
 }
 
 #[test]
-fn outside_a_session_the_bmc_tells_only_how_to_log_in() {
+fn outside_a_session_the_bmc_returns_only_login_data() {
     let mut hand = IpmiManualConsole::new();
     let mut ask = |netfn, command, data: &[u8]| {
         let message = IpmiMessage::request(netfn, 1, command, data).emit();

@@ -146,7 +146,7 @@ fn inventory() -> FruInventory {
 }
 
 #[test]
-fn the_fru_is_read_and_written_in_pieces_that_the_bmc_takes() {
+fn the_fru_is_read_and_written_in_chunks_that_the_bmc_accepts() {
     for piece in [255, 32, 16, 5, 1] {
         let mut rig = IpmiTestRig::new(target(), setup());
         rig.bmc.set_fru(&inventory());
@@ -325,7 +325,7 @@ fn sensors_survive_a_bad_wire_and_a_bmc_that_restarts() {
 }
 
 #[test]
-fn the_light_marks_the_machine_for_operators() {
+fn the_identify_led_is_for_operators() {
     let mut rig = IpmiTestRig::new(target(), setup());
     let lights = [
         IpmiIdentify::For { seconds: 30 },
@@ -349,7 +349,7 @@ fn the_light_marks_the_machine_for_operators() {
 }
 
 #[test]
-fn a_bmc_says_who_and_where_it_is() {
+fn a_bmc_returns_its_identity_and_network() {
     let mut rig = IpmiTestRig::new(target(), setup());
     let guid = Ok(IpmiReply::Guid(*b"0123456789abcdef"));
     assert_eq!(rig.run_operation(IpmiOperation::SystemGuid), guid);

@@ -198,7 +198,7 @@ fn closing_frees_the_bmc_and_a_later_order_logs_in_again() {
 }
 
 #[test]
-fn closing_waits_for_the_orders_at_hand() {
+fn closing_waits_for_queued_orders() {
     let mut rig = IpmiTestRig::new(target(), setup());
     rig.order(1, PowerOrder::On).unwrap();
     rig.order(2, PowerOrder::Off).unwrap();
@@ -219,7 +219,7 @@ fn a_session_that_rested_too_long_is_replaced_without_waiting() {
 }
 
 #[test]
-fn a_session_the_bmc_forgot_is_replaced_once_per_order() {
+fn a_session_the_bmc_dropped_is_replaced_once_per_order() {
     let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     rig.bmc.restart();
@@ -228,7 +228,7 @@ fn a_session_the_bmc_forgot_is_replaced_once_per_order() {
 }
 
 #[test]
-fn a_dead_bmc_is_reported_silent_and_a_live_one_found_again() {
+fn a_dead_bmc_is_reported_and_a_live_one_found_again() {
     let mut rig = IpmiTestRig::new(target(), setup());
     rig.faults.lost = 1000;
     let got = rig.run(PowerOrder::On);
