@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_name_shows_what_it_stands_for() {
+    fn an_older_name_shows_the_present_hardware_type() {
         let bench = ApiBench::new();
         let shown = bench.reply(&get("/v1/drivers/agent_ipmitool").at("1.110"));
         assert_eq!(shown.value()["name"], "ipmi");

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_http_layer_speaks_of_code_title_and_description() {
+    fn errors_of_the_http_layer_have_code_title_and_description() {
         let response = Response::from(ApiFault::no_method("HEAD\n"));
         assert_eq!(response.fault()["code"], 405);
         assert_eq!(response.fault()["title"], "Method Not Allowed");

@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn images_from_elsewhere_say_how_far_they_have_come() {
+    fn images_from_elsewhere_show_their_progress() {
         let mut bench = ApiBench::new();
         let news = ImageStatus {
             key: "sha256-ab".into(),
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_of_an_upload_says_which_bytes_it_has() {
+    fn the_headers_of_an_upload_have_its_range() {
         assert_eq!(upload_range(None, Some(7)), Ok([0, 7, 7]));
         assert_eq!(upload_range(Some("bytes 3-6/7"), Some(4)), Ok([3, 4, 7]));
         assert_eq!(upload_range(None, None).unwrap_err().0, 411);

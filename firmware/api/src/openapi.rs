@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_handler_takes_is_what_the_description_says() {
+    fn the_description_has_the_arguments_of_every_handler() {
         let document = document();
         let power = &document["paths"]["/v1/nodes/{node}/states/power"]["put"];
         let schema = &power["requestBody"]["content"]["application/json"]["schema"];

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_says_something_and_is_of_a_known_version() {
+    fn every_row_has_a_summary_and_a_known_version() {
         for row in rows() {
             assert!(!row.summary.is_empty(), "{} {:?}", row.method, row.path);
             assert!((1..=crate::VERSION_MAX.0).contains(&row.since));

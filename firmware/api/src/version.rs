@@ -73,7 +73,7 @@ mod tests {
     use crate::testing::{ApiBench, get};
 
     #[test]
-    fn a_request_without_a_version_speaks_the_oldest() {
+    fn a_request_without_a_version_has_the_oldest() {
         let response = ApiBench::new().reply(&get("/v1/nodes"));
         assert_eq!(
             response.header("X-OpenStack-Ironic-API-Version"),

@@ -79,7 +79,7 @@ fn the_reply_of_a_bmc_is_the_response() {
 }
 
 #[test]
-fn the_light_goes_on_off_and_out_by_itself() {
+fn the_identify_led_is_set_on_off_and_timed() {
     let path = "/trivet/nodes/node-1/bmc/light";
     for (text, light) in [
         (r#"{"state": "on"}"#, BmcIndicatorCommand::On),
@@ -106,7 +106,7 @@ fn the_light_goes_on_off_and_out_by_itself() {
 }
 
 #[test]
-fn what_is_written_comes_in_base64_and_has_bounds() {
+fn written_data_is_base64_and_has_bounds() {
     let mailbox = "/trivet/nodes/node-1/bmc/mailbox";
     let write = BmcRequest::WriteMailbox(HiddenBytes::new("hi"));
     let request = send("PUT", mailbox, r#"{"data": "aGk="}"#);
@@ -157,7 +157,7 @@ fn readers_read_operators_switch_and_admins_write_bytes() {
 }
 
 #[test]
-fn a_bmcs_light_is_an_indicator_of_ironics() {
+fn the_identify_led_is_an_indicator_in_ironic() {
     let path = "/v1/nodes/node-1/management/indicators/led@system";
     let request = get(path).at(LATEST);
     becomes(

@@ -130,7 +130,7 @@ fn only_what_waits_is_aborted() {
 }
 
 #[test]
-fn a_status_says_how_far_it_is() {
+fn a_status_shows_the_progress() {
     let mut bench = ApiBench::with(ProvisionState::Manageable);
     refuses(&bench, &get(&path("")), 404);
     for (state, word, finished) in [
@@ -279,7 +279,7 @@ fn unknown_resources_are_json_errors() {
 }
 
 #[test]
-fn the_ironic_api_says_where_the_inspectors_is() {
+fn the_ironic_api_refers_to_the_inspector_api() {
     let mut bench = ApiBench::new();
     for path in [
         "/v1/introspection",

@@ -214,7 +214,7 @@ mod tests {
     use super::masked;
 
     #[test]
-    fn a_password_in_an_address_is_not_kept() {
+    fn a_password_in_a_url_is_not_stored() {
         for (url, shown) in [
             ("http://u:pw@box/x.iso", "http://u:******@box/x.iso"),
             ("http://u:p@w@box:80?a=b@c", "http://u:******@box:80?a=b@c"),

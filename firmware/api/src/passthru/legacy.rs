@@ -17,8 +17,8 @@ use crate::field::ValueShape;
 use crate::route::{ApiRoute, BodySchema, ResponseSchema, required};
 use crate::{ApiOutcome, Response, ResponsePlan, body, drivers};
 
-pub(super) const LOOKUP_DESCRIPTION: &str = "Lookup of an agent without token support. Required arguments: \
-                                      'version' (2) and 'inventory'.";
+pub(super) const LOOKUP_DESCRIPTION: &str = "Lookup of an agent without token support. \
+     Required arguments: 'version' (2) and 'inventory'.";
 
 pub(super) const DRIVER_LOOKUP: ApiRoute = ApiRoute::new(
     "POST",

@@ -63,7 +63,7 @@ fn methods_are_described_as_ironic_does() {
 }
 
 #[test]
-fn no_vendor_takes_the_methods_of_the_bmc_away() {
+fn every_vendor_has_the_methods_of_the_bmc() {
     let mut bench = bench();
     bench.change(|node| {
         node.kept
@@ -74,7 +74,7 @@ fn no_vendor_takes_the_methods_of_the_bmc_away() {
 }
 
 #[test]
-fn what_is_no_method_or_not_called_by_post_is_refused_in_ironics_words() {
+fn unknown_methods_and_methods_without_post_are_refused_like_ironic() {
     let bench = bench();
     let said = bench.refuses(&get("/v1/nodes/node-1/vendor_passthru?method=dance"), 400);
     assert_eq!(said, "No handler for method dance");
@@ -236,7 +236,7 @@ const INVENTORY: &str =
     "\"inventory\": {\"interfaces\": [{\"mac_address\": \"52:54:00:00:00:01\"}]}";
 
 #[test]
-fn a_lookup_from_before_tokens_becomes_an_order_whatever_its_path() {
+fn a_lookup_without_token_support_becomes_an_order_on_every_path() {
     let mac = "52:54:00:00:00:01".parse().unwrap();
     for version in ["\"2\"", "2"] {
         let body = format!("{{\"version\": {version}, {INVENTORY}}}");

@@ -190,7 +190,7 @@ fn a_child_needs_another_node_as_parent() {
 }
 
 #[test]
-fn a_name_of_the_seed_era_is_shown_as_what_it_stands_for() {
+fn a_driver_name_of_the_first_releases_is_shown_as_the_present_one() {
     for (older, today, deploy) in [
         ("agent_ipmitool", "ipmi", "direct"),
         ("agent_ssh", "ssh", "direct"),

@@ -354,7 +354,7 @@ fn a_filtered_page_looks_at_the_nodes_of_the_smallest_index_only() {
 }
 
 #[test]
-fn a_list_of_one_state_sorted_by_state_goes_on_behind_a_marker_in_another_state() {
+fn a_list_of_one_state_sorted_by_state_continues_after_a_marker_in_another_state() {
     let mut bench = ApiBench::new();
     for (number, state) in [
         (1, ProvisionState::Active),

@@ -197,7 +197,7 @@ fn nothing_changes_while_a_transition_is_under_way() {
 }
 
 #[test]
-fn in_maintenance_an_instance_can_always_be_taken_off() {
+fn in_maintenance_an_instance_can_always_be_removed() {
     let mut bench = ApiBench::with(ProvisionState::DeployWait);
     bench.change(|node| {
         node.target_provision_state = Some(ProvisionState::Active);

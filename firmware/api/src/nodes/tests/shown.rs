@@ -101,7 +101,7 @@ fn what_is_absent_is_null_or_empty_as_go_clients_need_it() {
 }
 
 #[test]
-fn old_versions_read_old_words() {
+fn old_versions_have_old_state_names() {
     let mut bench = ApiBench::with(ProvisionState::Available);
     bench.add(node_in(2, ProvisionState::InspectWait));
     let state = |ident: &str, version: &str| {

@@ -76,7 +76,7 @@ fn deletion_depends_on_state_maintenance_and_instance() {
 }
 
 #[test]
-fn maintenance_goes_on_and_off_with_and_without_a_reason() {
+fn maintenance_is_set_and_cleared_with_and_without_a_reason() {
     let bench = bench();
     let path = "/v1/nodes/node-1/maintenance";
     let node = node_id(1);
@@ -100,7 +100,7 @@ fn maintenance_goes_on_and_off_with_and_without_a_reason() {
 }
 
 #[test]
-fn validation_says_what_is_missing() {
+fn validation_names_what_is_missing() {
     let before = value(&bench(), "validate");
     let why = before["boot"]["reason"].as_str().unwrap();
     assert!(why.contains("does not have any port"), "{why}");
@@ -288,7 +288,7 @@ fn request_note(user: &str, refused: Option<String>) -> NoteKind {
 }
 
 #[test]
-fn history_tells_the_failures() {
+fn history_lists_the_failures() {
     let mut bench = bench();
     assert_eq!(value(&bench, "history"), json!({"history": []}));
     let mut view = NodeView::clone(&bench.view.nodes[&node_id(1)]);
@@ -325,7 +325,7 @@ fn history_tells_the_failures() {
 }
 
 #[test]
-fn virtual_interfaces_are_taken_and_forgotten() {
+fn virtual_interfaces_are_accepted_and_not_stored() {
     let bench = bench();
     assert_eq!(value(&bench, "vifs"), json!({"vifs": []}));
     let path = "/v1/nodes/node-1/vifs";

@@ -139,7 +139,7 @@ fn clean_takes_steps_of_known_interfaces() {
 }
 
 #[test]
-fn deploy_steps_say_all_four_words() {
+fn deploy_steps_need_all_four_keys() {
     let bench = ready();
     let step = json!({"interface": "deploy", "step": "write_image", "args": {}, "priority": 80});
     let body = json!({"target": "active", "deploy_steps": [step]});
@@ -262,7 +262,7 @@ fn power_targets_become_wishes() {
 }
 
 #[test]
-fn a_rescue_brings_its_password_hidden() {
+fn a_rescue_password_is_hidden() {
     let mut bench = ApiBench::with(ProvisionState::Active);
     let body = json!({"target": "rescue", "rescue_password": "hunter2"}).to_string();
     let request = send("PUT", PROVISION, &body).at(LATEST);
