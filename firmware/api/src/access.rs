@@ -1,9 +1,8 @@
-//! What a caller has to be for a request.
+//! The role that a request needs.
 //!
-//! Reads need a reader, changes an operator. Raw commands to service processors
-//! and agents, and what runs steps on many nodes later on (templates, runbooks,
-//! rules), need an admin. What agents call needs no credentials at all: the
-//! agent's token and the state of its node protect it.
+//! Reads need a reader, changes an operator. Raw commands to BMCs and agents, and resources that
+//! run steps on many nodes later (templates, runbooks, rules), need an admin. Requests of agents
+//! need no credentials: the agent's token and the state of its node protect them.
 
 use core::fmt;
 
@@ -15,12 +14,12 @@ use trivet_model::{RackOrder, RackView};
 
 use crate::{percent, route};
 
-/// What a request needs, least first.
+/// The role that a request needs, lowest first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Access {
-    /// Nothing: the documents that clients discover the API by.
+    /// None: the documents by which clients discover the API.
     Public,
-    /// Nothing here: what agents call.
+    /// None: requests of agents.
     Agent,
     /// The role of a reader.
     Reader,
@@ -42,8 +41,8 @@ impl fmt::Display for Access {
     }
 }
 
-/// What a request needs, as its row of the route table says. What does not exist
-/// needs what any other path does, so that strangers do not learn what does.
+/// The role that a request needs, from its row of the route table. A path that does not exist needs
+/// the same role as other paths, so that unauthenticated clients cannot find out which paths exist.
 pub fn access(method: &str, path: &str) -> Access {
     let segments = percent::segments(path).ok();
     let row = segments.and_then(|segments| route::find(method, &segments));
@@ -54,8 +53,8 @@ pub fn access(method: &str, path: &str) -> Access {
     }
 }
 
-/// What a change needs beyond what its path does. Command lines that this box runs on
-/// another host, and files of this box that it logs in with, are an admin's to choose.
+/// The role that a change needs in addition to that of its path. Only an admin can set command
+/// lines that this box runs on another host, and files of this box that it logs in with.
 pub fn access_of(order: &RackOrder, view: &RackView) -> Access {
     let (RackOrder::CreateNode(node) | RackOrder::ReplaceNode { node, .. }) = order else {
         return Access::Operator;
@@ -97,7 +96,7 @@ mod tests {
         assert_eq!(access_of(&create(commands.clone()), &view), Access::Admin);
         assert_eq!(access_of(&create(file.clone()), &view), Access::Admin);
         assert_eq!(access_of(&create(harmless), &view), Access::Operator);
-        // What an admin chose stays while others change the rest of the node.
+        // Values that an admin set can stay while others change the rest of the node.
         for info in [commands, file] {
             let stored = trivet_model::view::NodeView {
                 node: std::sync::Arc::new(node(info.clone())),

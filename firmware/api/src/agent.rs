@@ -1,8 +1,8 @@
-//! What agents call: lookup, heartbeat, inspection data.
+//! Requests of agents: lookup, heartbeat, inspection data.
 //!
-//! Nobody is authenticated here. The machine compares tokens; this room checks
-//! the form of what came, per version, and never tells a stranger whether a
-//! node exists.
+//! These requests have no credentials. The node's state machine compares tokens; this module
+//! validates the form of a request, per version, and never reveals to an unauthenticated client
+//! whether a node exists.
 
 use serde_json::{Value, json};
 use trivet_model::node::JsonObject;
@@ -17,17 +17,17 @@ use crate::query::Query;
 use crate::route::{ApiArg, ApiRoute, BodySchema, ResponseSchema, arg, required};
 use crate::{ApiOutcome, Request, Response, ResponsePlan, body, percent};
 
-/// Most hardware addresses an agent may name. Ours.
+/// Most hardware addresses in a lookup. Ours.
 pub(crate) const ADDRESSES_MAX: usize = 64;
 
-/// Longest text in a heartbeat; the agent's certificate is the longest. Ours.
+/// Longest text in a heartbeat, in bytes; the agent's certificate is the longest. Ours.
 pub(crate) const HEARTBEAT_TEXT_BYTES_MAX: usize = 16 * 1024;
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(
         &["v1", "lookup"],
         22,
-        "An agent asks which node it is",
+        "Look up the node of an agent",
         lookup,
     )
     .query_args(&[&[
@@ -39,7 +39,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "POST",
         &["v1", "heartbeat", "{node}"],
         22,
-        "An agent is alive",
+        "Heartbeat of an agent",
         heartbeat,
     )
     .body(BodySchema::Args(&HEARTBEAT_ARGS))
@@ -49,7 +49,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "POST",
         &["v1", "continue_inspection"],
         1,
-        "An agent sends what it found",
+        "Receive inspection data from an agent",
         continue_inspection,
     )
     .query_args(&[&[arg("node_uuid", 1, ValueShape::Uuid)]])
@@ -58,7 +58,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     .for_(Access::Agent),
 ];
 
-/// A heartbeat, and since when it holds what.
+/// The keys of a heartbeat, and the version of each.
 const HEARTBEAT_ARGS: [ApiArg; 6] = [
     required("callback_url", 22, ValueShape::Text),
     arg("agent_version", 36, ValueShape::Text),
@@ -72,8 +72,8 @@ const HEARTBEAT_ARGS: [ApiArg; 6] = [
     arg("agent_status_message", 72, ValueShape::Text),
 ];
 
-/// What an agent asks for with this request, and which node it names by UUID, name or hardware
-/// address, whether or not the request is right; none where agents do not call.
+/// The agent request that this is, and the node that it names by UUID, name or hardware address,
+/// whether or not the request is valid; `None` if the path is not for agents.
 pub fn agent_call(
     request: &Request<'_>,
     view: &RackView,
@@ -95,7 +95,7 @@ pub fn agent_call(
     }
 }
 
-/// The one node that the query of a lookup names.
+/// The only node that the query of a lookup names.
 fn lookup_node(query: &str, view: &RackView) -> Option<NodeId> {
     let query = Query::parse(query).ok()?;
     if let Some(node) = query.last("node_uuid").and_then(|text| view.node(text)) {
@@ -121,8 +121,8 @@ pub(crate) fn lookup(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
             ))
         })?),
     };
-    // Agents send whatever their machine calls an address; what is none of
-    // ours (InfiniBand) does not spoil the others.
+    // Agents send every address of their machine; other kinds of addresses (InfiniBand) are
+    // skipped.
     let mut addresses: Vec<MacAddr> = call
         .query
         .all("addresses")
@@ -142,15 +142,15 @@ pub(crate) fn lookup(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     order(RackOrder::Lookup { addresses, node }, ResponsePlan::Lookup)
 }
 
-/// The answer to a lookup. This is the one place where the token is shown.
+/// The response to a lookup. No other response contains the token.
 pub(crate) fn found(call: &ApiCall<'_>, found: &LookupResult) -> Response {
     let mut config = json!({
         "heartbeat_timeout": found.heartbeat_timeout_s,
         "agent_token": found.agent_token,
         "agent_token_required": true,
     });
-    // A file system has no loader on the disk yet. Agents from 13 on take none out of it,
-    // UEFI or not, unless they are told to.
+    // A file system image has no boot loader on the disk yet. Agents from version 13 on install
+    // none from it, UEFI or not, unless this setting requests it.
     if found
         .instance_info
         .get("image_type")
@@ -211,7 +211,7 @@ pub(crate) fn heartbeat(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
             "agent_version is required: use a newer agent.",
         ));
     }
-    // What is answered to a wrong token, so that nobody learns which nodes there are.
+    // The same response as for a wrong token, so that it does not reveal which nodes exist.
     let node = node.map_err(|_| ApiFault::bad(OrderRefusal::of_heartbeat().sentence))?;
     order(
         RackOrder::Heartbeat {
@@ -232,8 +232,7 @@ fn bounded(object: &JsonObject, key: &str) -> Result<Option<String>, ApiFault> {
     }
 }
 
-/// Whether an agent may be called back there, over plain HTTP only where that is
-/// allowed.
+/// Whether this is a valid URL of an agent; plain HTTP only if that is allowed.
 pub(crate) fn check_callback(url: &str, http_allowed: bool) -> Result<(), ApiFault> {
     let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
         (Some(rest), _) => (true, rest),
@@ -254,20 +253,20 @@ pub(crate) fn check_callback(url: &str, http_allowed: bool) -> Result<(), ApiFau
         .is_some_and(|(_, port)| port.parse() == Ok(0_u16))
     {
         return Err(ApiFault::bad(
-            "callback_url names port 0, where nobody listens.",
+            "callback_url has port 0, which is not valid.",
         ));
     }
     if !tls && !http_allowed {
         return Err(ApiFault::bad(
-            "callback_url must be https: agents have to use TLS, unless the box's settings say \
+            "callback_url must be https: agents have to use TLS, unless the box's settings have \
              agent.plain_http = true.",
         ));
     }
     Ok(())
 }
 
-/// `POST /v1/continue_inspection`. Agents send no version header here, which
-/// means the oldest version; versions between that and 1.84 never had it.
+/// `POST /v1/continue_inspection`. Agents send no version header here, which means the oldest
+/// version; versions between that and 1.84 did not have it.
 pub(crate) fn continue_inspection(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     if call.version != crate::VERSION_MIN && !call.has(84) {
         return Err(ApiFault::no_path());
@@ -285,7 +284,7 @@ fn check_inventory(document: &JsonObject) -> Result<(), ApiFault> {
     let inventory = document.get("inventory").and_then(Value::as_object);
     let inventory = inventory.ok_or_else(|| ApiFault::bad("inventory must be an object."))?;
     let interfaces = inventory.get("interfaces").and_then(Value::as_array);
-    // Some interfaces have no address; a machine without any could not have sent this.
+    // Some interfaces have no address, but at least one must have one.
     let named = |interface: &Value| {
         let address = interface.get("mac_address");
         address.is_some_and(Value::is_string)
@@ -300,7 +299,7 @@ fn check_inventory(document: &JsonObject) -> Result<(), ApiFault> {
     Ok(())
 }
 
-/// The answer to inspection data.
+/// The response to inspection data.
 pub(crate) fn inspected(node: NodeId) -> Response {
     Response::json(202, &json!({ "uuid": node.to_string() }))
 }

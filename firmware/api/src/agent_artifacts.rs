@@ -1,6 +1,5 @@
-//! What agents leave behind at the box: which steps they offered, and their logs.
-//! Ironic shows the one among internals and the other to nobody, so this stands outside
-//! `/v1`.
+//! Data from agents that the box stores: the steps that they reported, and their logs. In Ironic
+//! the steps are internal data and the logs are not in the API, so these paths are outside `/v1`.
 
 use serde_json::{Value, json};
 use trivet_model::{RackOrder, StepKind};
@@ -15,13 +14,13 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(
         &["trivet", "nodes", "{node}", "steps"],
         1,
-        "List the steps that its agents offered last, with their arguments",
+        "List the steps that its agent last reported, with their arguments",
         steps,
     ),
     ApiRoute::get(
         &["trivet", "nodes", "{node}", "logs"],
         1,
-        "List what is kept of its agents' logs, oldest first",
+        "List its stored agent logs, oldest first",
         logs,
     ),
     ApiRoute::new(
@@ -69,7 +68,7 @@ fn logs(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     reply(&json!({ "logs": shown.collect::<Vec<_>>() }))
 }
 
-/// Only what is listed can be had: the name is that of a file.
+/// Only listed logs can be downloaded, because the name is that of a file.
 fn download(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let (view, name) = (call.this()?, call.last());
     let node = view.node.id;

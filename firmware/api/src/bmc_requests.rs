@@ -1,8 +1,8 @@
-//! What is asked of a node's BMC beside power, for what Ironic has no path: outside `/v1`.
+//! BMC requests other than power for which Ironic has no path: outside `/v1`.
 //!
-//! The box asks the BMC while the caller waits, so an answer may take minutes; one thing
-//! is asked of a BMC at a time, and another caller gets 409 meanwhile. The keys are those
-//! of [`trivet_model::bmc_request`], whatever protocol the BMC speaks.
+//! They run synchronously, so a response can take minutes; a BMC processes one request at a time,
+//! and other callers get 409 meanwhile. The keys are those of [`trivet_model::bmc_request`], for
+//! every BMC protocol.
 
 #[cfg(test)]
 mod tests;
@@ -27,14 +27,14 @@ use crate::{ApiOutcome, ResponsePlan, body};
 
 use ValueShape::{Any, Flag, List, Number, Text, Word};
 
-/// The path of one question.
+/// The path of one BMC request.
 macro_rules! path {
     ($word:literal) => {
         &["trivet", "nodes", "{node}", "bmc", $word]
     };
 }
 
-/// A row that asks and shows what came.
+/// A row that sends a BMC request and returns the reply.
 macro_rules! read_route {
     ($word:literal, $summary:literal, $request:expr) => {
         ApiRoute::get(path!($word), 1, $summary, |call| {
@@ -47,14 +47,14 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(
         &["trivet", "bmcs"],
         1,
-        "How well BMCs answer, the worst first",
+        "List BMC response statistics, worst first",
         all_health,
     )
     .response(ResponseSchema::List("bmcs", health_columns)),
     ApiRoute::get(
         &["trivet", "nodes", "{node}", "bmc"],
         1,
-        "How well its BMC answers",
+        "Show the response statistics of its BMC",
         |call| reply(&health(call.this()?)),
     )
     .response(ResponseSchema::Record(200, health_columns)),
@@ -73,36 +73,38 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Clear its event log",
         |call| bmc_request(call.this()?, BmcRequest::ClearEvents, empty(204, None)),
     ),
-    read_route!(
-        "inventory",
-        "Read what its makers wrote into it",
-        BmcRequest::Inventory
-    )
-    .response(ResponseSchema::Record(200, inventory)),
+    read_route!("inventory", "Read its FRU inventory", BmcRequest::Inventory)
+        .response(ResponseSchema::Record(200, inventory)),
     ApiRoute::new(
         "PUT",
         path!("inventory"),
         1,
-        "Write into its inventory, byte by byte",
+        "Write bytes to its FRU inventory",
         write_inventory,
     )
     .body(BodySchema::Args(INVENTORY))
     .for_(Access::Admin),
-    read_route!("identity", "Who the BMC is", BmcRequest::Identity)
+    read_route!("identity", "Read the BMC's identity", BmcRequest::Identity)
         .response(ResponseSchema::Record(200, identity)),
-    read_route!("network", "Where the BMC is", BmcRequest::Network)
-        .response(ResponseSchema::List("interfaces", interfaces)),
+    read_route!(
+        "network",
+        "Read the BMC's network configuration",
+        BmcRequest::Network
+    )
+    .response(ResponseSchema::List("interfaces", interfaces)),
     read_route!("users", "List the BMC's users", BmcRequest::Users)
         .response(ResponseSchema::List("users", users))
         .for_(Access::Operator),
-    read_route!(
-        "light",
-        "What the light that marks it does",
-        BmcRequest::Indicator
+    read_route!("light", "Read its identify LED", BmcRequest::Indicator)
+        .response(ResponseSchema::Record(200, light)),
+    ApiRoute::new(
+        "PUT",
+        path!("light"),
+        1,
+        "Switch its identify LED",
+        set_light,
     )
-    .response(ResponseSchema::Record(200, light)),
-    ApiRoute::new("PUT", path!("light"), 1, "Switch that light", set_light)
-        .body(BodySchema::Args(LIGHT)),
+    .body(BodySchema::Args(LIGHT)),
     read_route!("mailbox", "Read its boot mailbox", BmcRequest::Mailbox)
         .response(ResponseSchema::Record(200, mailbox))
         .for_(Access::Admin),
@@ -125,7 +127,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     .response(ResponseSchema::Record(200, secure_boot)),
     read_route!("media", "List its virtual drives", BmcRequest::Media)
         .response(ResponseSchema::List("media", media)),
-    read_route!("system", "Read what it is made of", BmcRequest::System)
+    read_route!("system", "Read its system inventory", BmcRequest::System)
         .response(ResponseSchema::Record(200, system)),
 ];
 
@@ -142,7 +144,7 @@ const LIGHT: &[ApiArg] = &[
 
 const MAILBOX: &[ApiArg] = &[required("data", 1, ValueShape::LongText)];
 
-/// What the box has seen of a node's BMC lately; nulls where it was not asked.
+/// The recent response statistics of a node's BMC; nulls if no request was sent to it.
 fn health(view: &NodeView) -> Value {
     let health = view.live.bmc;
     json!({
@@ -176,7 +178,7 @@ fn health_columns() -> Vec<Column> {
     ])
 }
 
-/// Asks the node's BMC.
+/// Sends a request to the node's BMC.
 pub(crate) fn bmc_request(
     view: &NodeView,
     asked: BmcRequest,
@@ -205,7 +207,7 @@ fn set_light(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     bmc_request(view, BmcRequest::SetIndicator(light), empty(204, None))
 }
 
-/// The bytes of `data`, which is base64.
+/// Decodes `data`, which is base64.
 fn bytes(object: &JsonObject, bytes_max: usize) -> Result<Vec<u8>, ApiFault> {
     let text = body::text(object, "data")?.unwrap_or_default();
     let bytes = STANDARD.decode(text).ok();

@@ -1,4 +1,4 @@
-//! Bodies: parsed once, bounded in size and depth.
+//! Request bodies: parsed once, bounded in size and depth.
 
 use serde_json::Value;
 use trivet_model::node::JsonObject;
@@ -8,11 +8,11 @@ use crate::error::ApiFault;
 use crate::field;
 use crate::route::ApiArg;
 
-/// Deepest nesting in a record. Ours, below the 128 levels at which the JSON
-/// parser stops, so that what we keep can always be read again.
+/// Deepest nesting in a record. Ours, below the 128 levels at which the JSON parser stops, so that
+/// a stored record can always be read again.
 pub(crate) const DEPTH_MAX: usize = 64;
 
-/// The body as any JSON; none when it is empty.
+/// The body as any JSON; `None` if it is empty.
 pub(crate) fn value(call: &ApiCall<'_>) -> Result<Option<Value>, ApiFault> {
     if call.body.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
@@ -22,7 +22,7 @@ pub(crate) fn value(call: &ApiCall<'_>) -> Result<Option<Value>, ApiFault> {
         .map_err(|error| ApiFault::bad(format!("Malformed JSON in the body: {error}")))
 }
 
-/// The body as an object, which must be there.
+/// The body as an object, which is required.
 pub(crate) fn object(call: &ApiCall<'_>) -> Result<JsonObject, ApiFault> {
     match value(call)? {
         Some(Value::Object(object)) => Ok(object),
@@ -30,7 +30,7 @@ pub(crate) fn object(call: &ApiCall<'_>) -> Result<JsonObject, ApiFault> {
     }
 }
 
-/// The body as an object; empty when there is none.
+/// The body as an object; empty if there is no body.
 pub(crate) fn object_or_empty(call: &ApiCall<'_>) -> Result<JsonObject, ApiFault> {
     match value(call)? {
         None | Some(Value::Null) => Ok(JsonObject::new()),
@@ -55,8 +55,7 @@ pub(crate) fn only(object: &JsonObject, known: &[&str]) -> Result<(), ApiFault> 
     )))
 }
 
-/// The body as an object with these keys and no others, each of its shape. Null
-/// counts as absent.
+/// The body as an object with only these keys, each of its shape. Null counts as absent.
 pub(crate) fn args(call: &ApiCall<'_>, args: &[ApiArg]) -> Result<JsonObject, ApiFault> {
     let mut object = object_or_empty(call)?;
     let names: Vec<&str> = args.iter().map(|arg| arg.name).collect();

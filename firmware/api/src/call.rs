@@ -1,5 +1,5 @@
-//! One request with all it needs: the decoded path and query, the version it
-//! speaks, the snapshot, and the base of links.
+//! One request with its context: the decoded path and query, its version, the snapshot, and the
+//! base of links.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::error::ApiFault;
 use crate::query::Query;
 use crate::{ApiFacts, ApiOutcome, Request, Response, ResponsePlan, Version, percent};
 
-/// A request being answered.
+/// A request in progress.
 pub(crate) struct ApiCall<'a> {
     pub(crate) method: &'a str,
     pub(crate) segments: Vec<String>,
@@ -23,7 +23,7 @@ pub(crate) struct ApiCall<'a> {
     pub(crate) view: &'a RackView,
     pub(crate) facts: &'a ApiFacts,
     pub(crate) now: UnixMs,
-    /// What links begin with, such as `http://box:6385`.
+    /// The beginning of links, such as `http://box:6385`.
     pub(crate) base: String,
     new_uuid: Uuid,
 }
@@ -51,27 +51,27 @@ impl<'a> ApiCall<'a> {
         })
     }
 
-    /// Whether the request's version has what came with `1.<since>`.
+    /// Whether the request's version has what `1.<since>` introduced.
     pub(crate) fn has(&self, since: u16) -> bool {
         self.version >= Version(since)
     }
 
-    /// The identity of the record this call makes.
+    /// The UUID of the record that this call creates.
     pub(crate) fn new_id(&self) -> Uuid {
         self.new_uuid
     }
 
-    /// The word of the path at this place.
+    /// The segment of the path at this index.
     pub(crate) fn word(&self, at: usize) -> &str {
         self.segments.get(at).map_or("", String::as_str)
     }
 
-    /// The last word of the path.
+    /// The last segment of the path.
     pub(crate) fn last(&self) -> &str {
         self.segments.last().map_or("", String::as_str)
     }
 
-    /// The node the path speaks of: `/v1/nodes/<ident>`.
+    /// The node in the path: `/v1/nodes/<ident>`.
     pub(crate) fn this(&self) -> Result<&'a Arc<NodeView>, ApiFault> {
         self.node(self.word(2))
     }
@@ -82,18 +82,18 @@ impl<'a> ApiCall<'a> {
             .ok_or_else(|| ApiFault::no_node(ident))
     }
 
-    /// The pair of links every record has.
+    /// The pair of links that every record has.
     pub(crate) fn links(&self, path: &str) -> Value {
         json!(self.record_links(path))
     }
 
-    /// The same, made when it is written.
+    /// The same, built during serialization.
     pub(crate) fn record_links<'p>(&'p self, path: &'p str) -> RecordLinks<'p> {
         let base = self.base.as_str();
         RecordLinks { base, path }
     }
 
-    /// Where a record is.
+    /// The URL of a record.
     pub(crate) fn location(&self, path: &str) -> String {
         format!("{}/v1/{path}", self.base)
     }
@@ -135,8 +135,8 @@ impl Serialize for RecordLink<'_> {
     }
 }
 
-/// Links follow the request's `Host`, since clients behind port forwards follow
-/// them; a `Host` that is no host name is not repeated.
+/// Links use the request's `Host`, because clients behind port forwards follow them; an invalid
+/// `Host` is not repeated.
 fn base(request: &Request<'_>, facts: &ApiFacts) -> String {
     if let Some(endpoint) = &facts.public_endpoint {
         return endpoint.trim_end_matches('/').to_owned();
@@ -155,18 +155,18 @@ fn base(request: &Request<'_>, facts: &ApiFacts) -> String {
     format!("{scheme}://{host}")
 }
 
-/// An order and the answer it leads to.
+/// An order and the plan of its response.
 #[expect(clippy::unnecessary_wraps, reason = "the last word of every handler")]
 pub(crate) fn order(order: RackOrder, then: ResponsePlan) -> Result<ApiOutcome, ApiFault> {
     Ok(ApiOutcome::Order { order, then })
 }
 
-/// An answer without a body, after the order.
+/// A response without a body, after the order.
 pub(crate) fn empty(status: u16, location: Option<String>) -> ResponsePlan {
     ResponsePlan::Empty { status, location }
 }
 
-/// An answer that is ready now.
+/// A response without an order.
 #[expect(clippy::unnecessary_wraps, reason = "the last word of every handler")]
 pub(crate) fn reply(value: &impl Serialize) -> Result<ApiOutcome, ApiFault> {
     Ok(ApiOutcome::Reply(Response::json(200, value)))
@@ -181,7 +181,7 @@ impl Response {
         }
     }
 
-    /// Without a content type: clients would try to parse nothing.
+    /// Without a content type: clients would try to parse the empty body.
     pub(crate) fn empty(status: u16) -> Self {
         Self {
             status,

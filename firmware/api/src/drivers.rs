@@ -13,7 +13,7 @@ use crate::nodes::raid;
 use crate::route::{ApiRoute, arg};
 use crate::{ApiOutcome, passthru};
 
-/// The enabled hardware type of this name, or that an older name stands for.
+/// The enabled hardware type with this name or this older name.
 pub(crate) fn enabled(call: &ApiCall<'_>, name: &str) -> Option<&'static HardwareTypeSpec> {
     let hardware = trivet_drivers::named(name)?;
     let enabled = call
@@ -62,7 +62,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(
         &["v1", "drivers", "{driver}", "properties"],
         1,
-        "What its driver_info may hold",
+        "List its driver_info keys",
         |call| {
             let properties = named(call, call.word(2))?.properties();
             let shown: JsonObject = properties
@@ -80,7 +80,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
             "logical_disk_properties",
         ],
         12,
-        "What a logical disk may say",
+        "List the properties of a logical disk",
         |call| {
             let hardware = named(call, call.word(2))?;
             if hardware.interfaces(InterfaceKind::Raid) == ["no-raid"] {
@@ -93,7 +93,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(
         &["v1", "drivers", "{driver}", "vendor_passthru", "methods"],
         1,
-        "List its vendor's methods",
+        "List vendor passthru methods",
         |call| {
             named(call, call.word(2))?;
             reply(&passthru::driver_methods())
@@ -116,7 +116,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(
         &["v1", "shards"],
         82,
-        "How many nodes each shard has",
+        "Count the nodes of each shard",
         shards,
     ),
 ];
@@ -152,7 +152,7 @@ fn list(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     reply(&json!({ "drivers": drivers }))
 }
 
-/// Only what `fields=` names, and the links.
+/// Only the fields in `fields=`, and the links.
 fn chosen(call: &ApiCall<'_>, mut shown: JsonObject) -> Result<JsonObject, ApiFault> {
     let Some(names) = requested_names(call) else {
         return Ok(shown);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_name_shows_what_it_stands_for() {
+    fn an_older_name_shows_the_present_hardware_type() {
         let bench = ApiBench::new();
         let shown = bench.reply(&get("/v1/drivers/agent_ipmitool").at("1.110"));
         assert_eq!(shown.value()["name"], "ipmi");

@@ -1,19 +1,19 @@
-//! Refusals, in the two forms Ironic's clients read.
+//! Error responses, in the two formats that Ironic's clients read.
 //!
-//! The body has one key whose value is JSON *inside a string*; the command-line
-//! client calls a JSON parser on it.
+//! The body has one key whose value is JSON *inside a string*; the command-line client calls a JSON
+//! parser on it.
 
 use serde_json::{Value, json};
 
 use crate::Response;
 use crate::version::Version;
 
-/// Why a request is not carried out, and its status.
+/// Why a request is refused, and the HTTP status.
 #[derive(Debug)]
 pub(crate) struct ApiFault {
     status: u16,
     sentence: String,
-    /// Set when the HTTP layer refuses: unknown path, method, version.
+    /// Set when the HTTP layer refuses: unknown path, method or version.
     title: Option<&'static str>,
 }
 
@@ -50,7 +50,7 @@ impl ApiFault {
         Self::new(500, sentence)
     }
 
-    /// Ironic has it, and this box does not yet.
+    /// A function of Ironic that this box does not have yet.
     pub(crate) fn not_implemented(sentence: impl Into<String>) -> Self {
         Self::new(501, sentence)
     }
@@ -67,7 +67,7 @@ impl ApiFault {
         }
     }
 
-    /// What the shell refuses before a request is handled.
+    /// A refusal by the daemon before a request is handled.
     pub(crate) fn of_shell(status: u16, sentence: &str) -> Self {
         let title = match status {
             400 => "Bad Request",
@@ -104,7 +104,7 @@ impl ApiFault {
         Self::not_found(format!("Port {} could not be found.", ident.escape_debug()))
     }
 
-    /// A field, argument or verb that came with a later version.
+    /// A field, argument or verb of a later version.
     pub(crate) fn too_new(what: &str, since: u16) -> Self {
         Self::not_acceptable(format!(
             "Request not acceptable: {what} needs API version {} or newer.",
@@ -121,7 +121,7 @@ impl ApiFault {
 }
 
 impl ApiFault {
-    /// The refusal as the inspector's clients read it.
+    /// The error in the format of the inspector's clients.
     pub(crate) fn for_inspector(self) -> Response {
         Response::json(
             self.status,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_http_layer_speaks_of_code_title_and_description() {
+    fn errors_of_the_http_layer_have_code_title_and_description() {
         let response = Response::from(ApiFault::no_method("HEAD\n"));
         assert_eq!(response.fault()["code"], 405);
         assert_eq!(response.fault()["title"], "Method Not Allowed");

@@ -1,4 +1,4 @@
-//! News of others: Neutron's. There is no Neutron, but telling is allowed.
+//! External events, which Neutron sends. There is no Neutron, but the request is accepted.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[ApiRoute::new(
     "POST",
     &["v1", "events"],
     54,
-    "Tell of something that happened elsewhere",
+    "Receive external events",
     events,
 )
 .body(BodySchema::Args(&[required(

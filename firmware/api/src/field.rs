@@ -1,5 +1,5 @@
-//! Field tables: what a record shows, since which version, and what may be
-//! written. One row per field drives answers, `fields=`, sorting and bodies.
+//! Field tables: the fields of a record, the version of each, and whether it can be written. One
+//! row per field defines responses, `fields=`, sorting and bodies.
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
@@ -10,13 +10,13 @@ use crate::call::ApiCall;
 use crate::error::ApiFault;
 use crate::query::truth;
 
-/// Longest short text of Ironic's, such as a name.
+/// Longest short text in Ironic, such as a name.
 pub(crate) const TEXT_BYTES_MAX: usize = 255;
 
 /// Longest description, as in Ironic.
 pub(crate) const DESCRIPTION_BYTES_MAX: usize = 4096;
 
-/// What a value looks like.
+/// The type of a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ValueShape {
     Text,
@@ -32,7 +32,7 @@ pub(crate) enum ValueShape {
     Any,
 }
 
-/// When a field may be written.
+/// When a field can be written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum FieldWrite {
     Never,
@@ -41,7 +41,7 @@ pub(crate) enum FieldWrite {
     Always,
 }
 
-/// What a table says of one field, whatever the record.
+/// The properties of one field that do not depend on the record type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     pub(crate) name: &'static str,
@@ -69,7 +69,7 @@ pub(crate) struct Field<R> {
     pub(crate) since: u16,
     pub(crate) shape: ValueShape,
     pub(crate) write: FieldWrite,
-    /// What it shows; of links only the path, which stands for the pair of them.
+    /// Returns the value; for links only the path, from which the pair is built.
     show: fn(&R, &ApiCall<'_>, &'static str) -> Value,
 }
 
@@ -114,7 +114,7 @@ impl<R> Field<R> {
     }
 }
 
-/// The row of this name, if the request's version has it.
+/// The row with this name, if the request's version has it.
 pub(crate) fn named<R>(
     table: &'static [Field<R>],
     name: &str,
@@ -131,8 +131,8 @@ pub(crate) fn named<R>(
     }
 }
 
-/// A record with these fields, for an answer. Each value is made when it is written,
-/// so that a long list costs its bytes and no tree of values beside them.
+/// A record with these fields, for a response. Each value is built during serialization, so that a
+/// long list needs memory for its bytes only, not for a tree of values.
 pub(crate) struct RenderedRecord<'s, 'c, R: 'static> {
     pub(crate) fields: &'s [&'static Field<R>],
     pub(crate) record: &'s R,
@@ -169,7 +169,7 @@ pub(crate) fn render<R>(
         .collect()
 }
 
-/// Every field the request's version has.
+/// Every field of the request's version.
 pub(crate) fn available_fields<R>(
     table: &'static [Field<R>],
     call: &ApiCall<'_>,
@@ -177,7 +177,7 @@ pub(crate) fn available_fields<R>(
     table.iter().filter(|field| call.has(field.since)).collect()
 }
 
-/// Takes a value that was written, in the form we keep; null passes.
+/// Converts a written value to its stored form; null passes.
 pub(crate) fn read(name: &str, shape: ValueShape, value: Value) -> Result<Value, ApiFault> {
     let bad = |want: &str| Err(ApiFault::bad(format!("{name} must be {want}.")));
     match (shape, value) {
@@ -225,7 +225,7 @@ pub(crate) fn read(name: &str, shape: ValueShape, value: Value) -> Result<Value,
     }
 }
 
-/// A moment, or null.
+/// A timestamp, or null.
 pub(crate) fn timestamp(at: Option<UnixMs>) -> Value {
     at.map_or(Value::Null, |at| Value::String(at.to_string()))
 }

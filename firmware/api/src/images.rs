@@ -1,4 +1,4 @@
-//! The box's own images. Ironic has no such thing, so this stands outside `/v1`.
+//! The box's own images. Ironic does not have them, so these paths are outside `/v1`.
 
 use serde_json::{Value, json};
 use trivet_model::image::{IMAGE_BYTES_MAX, ImageFormat, ImageStatus};
@@ -11,25 +11,25 @@ use crate::field::ValueShape;
 use crate::route::{ApiArg, ApiRoute, BodySchema, ResponseSchema, arg, required};
 use crate::{ApiOutcome, Response, ResponsePlan, body};
 
-/// The most sources of an image, and the longest of them. Ours.
+/// Most sources of an image, and the most bytes of one. Ours.
 const SOURCES_MAX: usize = 8;
 const SOURCE_BYTES_MAX: usize = 2048;
 
-/// What an image can be booted by, where not by both.
+/// The boot modes of an image that does not support both.
 const BOOT_MODES: [&str; 2] = ["bios", "uefi"];
 
 /// An image of the box.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LocalImage {
-    /// What `image_source` may call it.
+    /// The name for `image_source`.
     pub name: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// What it hashes to.
+    /// Digest of the image.
     pub digest: Digest,
 }
 
-/// What a new image of the catalogue may say.
+/// The keys of a new image of the catalogue.
 const NEW: &[ApiArg] = &[
     required("name", 1, ValueShape::Text),
     arg("sources", 1, ValueShape::List),
@@ -46,7 +46,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "POST",
         &["trivet", "images"],
         1,
-        "Put an image into the catalogue",
+        "Add an image to the catalogue",
         create,
     )
     .body(BodySchema::Args(NEW))
@@ -62,7 +62,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "POST",
         &["trivet", "images", "{image}", "fill"],
         1,
-        "Bring one into the cache",
+        "Fetch one into the cache",
         fill,
     )
     .response(ResponseSchema::Empty(202)),
@@ -70,7 +70,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "PUT",
         &["trivet", "images", "{image}", "data"],
         1,
-        "Upload one; Content-Range goes on where an upload broke off",
+        "Upload one; Content-Range resumes an interrupted upload",
         data,
     )
     .body(BodySchema::Bytes)
@@ -79,14 +79,14 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "PUT",
         &["trivet", "images", "{image}", "pin"],
         1,
-        "Keep one in the cache whatever comes",
+        "Pin one: it is never evicted from the cache",
         pin,
     ),
     ApiRoute::new(
         "DELETE",
         &["trivet", "images", "{image}", "pin"],
         1,
-        "Let one go when there is no room",
+        "Unpin one: it can be evicted from the cache",
         unpin,
     ),
 ];
@@ -124,7 +124,7 @@ fn missing(name: &str) -> ApiFault {
     ApiFault::not_found(ResourceKind::Image.missing(name))
 }
 
-/// The record that the path speaks of.
+/// The record in the path.
 fn this<'a>(call: &ApiCall<'a>) -> Result<&'a Resource, ApiFault> {
     let name = call.word(2);
     let resource = call.view.resource(ResourceKind::Image, name);
@@ -142,7 +142,7 @@ fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     }
     if name.ends_with(".chunks") {
         return Err(ApiFault::bad(
-            "name must not end in .chunks: so are the chunk lists of images called.",
+            "name must not end in .chunks: that is the name of a chunk list.",
         ));
     }
     let checksum = body::text(&fields, "checksum")?.unwrap_or_default();
@@ -185,7 +185,7 @@ fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     call::order(order, ResponsePlan::Image { name })
 }
 
-/// What its bytes are: as it is said, or else by the end of its source's name or its own.
+/// The format of the image: as given, else by the extension of its source or of its name.
 fn format(fields: &trivet_model::node::JsonObject, name: &str) -> Result<ImageFormat, ApiFault> {
     if let Some(said) = body::text(fields, "format")? {
         return ImageFormat::parse(said).ok_or_else(|| {
@@ -213,12 +213,12 @@ fn fill(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     call::order(order, call::empty(202, None))
 }
 
-/// The bytes never come here: the shell takes them in before and after it asks.
+/// The bytes are not handled here: the daemon stores them before and after this call.
 fn data(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     reply(&catalogued(call, this(call)?))
 }
 
-/// The image whose bytes a request brings, if it does.
+/// The image whose bytes a request uploads, if it is an upload.
 pub fn upload_target(method: &str, path: &str) -> Option<String> {
     let segments = crate::percent::segments(path).ok()?;
     match segments.as_slice() {
@@ -231,14 +231,14 @@ pub fn upload_target(method: &str, path: &str) -> Option<String> {
     }
 }
 
-/// Which bytes of an image the head of an upload offers: the first, how many, and of
-/// how many in all. Otherwise a status and a sentence.
+/// The range of an upload, from its headers: the first byte, the length, and the total size.
+/// Otherwise a status and an error message.
 pub fn upload_range(
     range: Option<&str>,
     length: Option<u64>,
 ) -> Result<[u64; 3], (u16, &'static str)> {
     let Some(length) = length else {
-        let sentence = "An upload must say how long it is: send it with Content-Length.";
+        let sentence = "An upload needs its length: send it with Content-Length.";
         return Err((411, sentence));
     };
     let Some(range) = range else {
@@ -286,7 +286,7 @@ fn pinned(call: &ApiCall<'_>, on: bool) -> Result<ApiOutcome, ApiFault> {
     call::order(order, call::empty(204, None))
 }
 
-/// The answer to a new image.
+/// The response to a new image.
 pub(crate) fn whole(call: &ApiCall<'_>, name: &str) -> Result<Response, ApiFault> {
     let resource = call.view.resource(ResourceKind::Image, name);
     let resource = resource.ok_or_else(|| missing(name))?;
@@ -298,11 +298,11 @@ fn key(resource: &Resource) -> Option<String> {
     Some(format!("{}-{digest}", digest.algorithm()))
 }
 
-/// An image of the catalogue, and how far it has come.
+/// An image of the catalogue, and its progress.
 fn catalogued(call: &ApiCall<'_>, resource: &Resource) -> Value {
     let digest: Option<Digest> = resource.text("checksum").and_then(|text| text.parse().ok());
     let news = key(resource).and_then(|key| call.view.images.get(&key));
-    // The bytes may be wanted by several entries; a failure belongs to one of them.
+    // Several entries can need the same bytes; a failure belongs to one of them.
     let own = |news: &&std::sync::Arc<ImageStatus>| {
         news.state.failure().is_none() || Some(news.name.as_str()) == resource.name.as_deref()
     };
@@ -327,15 +327,15 @@ fn catalogued(call: &ApiCall<'_>, resource: &Resource) -> Value {
         value["state"] = json!("failed");
         value["fault"] = json!(why);
     }
-    // Sources and their errors may hold credentials.
+    // Sources and their errors can contain credentials.
     match value {
         Value::Object(object) => Value::Object(secret::masked(&object)),
         other => other,
     }
 }
 
-/// The fault of this entry: its bytes could not be fetched, or are wrong, or its checksum
-/// file could not be read.
+/// The fault of this entry: its bytes could not be fetched, or are wrong, or its checksum file
+/// could not be read.
 fn fault_of(call: &ApiCall<'_>, resource: &Resource, digest: Option<Digest>) -> Option<String> {
     let name = resource.name.as_deref()?;
     let digest = digest.map(|digest| digest.to_string());
@@ -350,10 +350,10 @@ fn fault_of(call: &ApiCall<'_>, resource: &Resource, digest: Option<Digest>) -> 
     })
 }
 
-/// An image from elsewhere, and how far it has come.
+/// An image that is not in the catalogue, and its progress.
 fn cached(news: &ImageStatus) -> Value {
     let why = news.state.failure();
-    // Of a packed image: the disk in it, which nodes read.
+    // For a packed image: the unpacked disk, which nodes read.
     let raw = news
         .raw
         .map(|raw| json!({"size": raw.size, raw.digest.algorithm(): raw.digest.to_string()}));
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn images_from_elsewhere_say_how_far_they_have_come() {
+    fn images_from_elsewhere_show_their_progress() {
         let mut bench = ApiBench::new();
         let news = ImageStatus {
             key: "sha256-ab".into(),
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_said_or_known_by_the_name() {
+    fn the_format_is_given_or_known_by_the_name() {
         let mut bench = ApiBench::new();
         let sum = "ab".repeat(32);
         let stored = |body: &Value| {
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_of_an_upload_says_which_bytes_it_has() {
+    fn the_headers_of_an_upload_have_its_range() {
         assert_eq!(upload_range(None, Some(7)), Ok([0, 7, 7]));
         assert_eq!(upload_range(Some("bytes 3-6/7"), Some(4)), Ok([3, 4, 7]));
         assert_eq!(upload_range(None, None).unwrap_err().0, 411);

@@ -1,5 +1,5 @@
-//! The box's networks: who else serves them, who is unknown there, and what is wrong.
-//! Ironic has no such thing, so this stands outside `/v1`.
+//! The box's networks: other DHCP servers, unknown machines, and faults. Ironic does not have
+//! these, so the paths are outside `/v1`.
 
 use core::cmp::Reverse;
 
@@ -25,7 +25,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(
         &["trivet", "faults"],
         1,
-        "List what is wrong, newest first",
+        "List present faults, newest first",
         faults,
     ),
     ApiRoute::get(

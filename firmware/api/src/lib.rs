@@ -1,11 +1,9 @@
-//! Ironic's REST API as a function from request and view to answer or order.
+//! Ironic's REST API as a function from request and view to response or order.
 //!
-//! [`handle`] reads a snapshot and either answers at once or names the one order
-//! that carries the request out; [`finish`] makes the answer once that order is
-//! on flash. Both are pure, so a request may be handled again with a fresh view
-//! when the record it was based on has changed meanwhile. This room knows
-//! nothing of sockets, of authentication beyond [`access`], or of how an
-//! order is carried out.
+//! [`handle`] reads a snapshot and either responds at once or returns the order to execute;
+//! [`finish`] builds the response once that order is on flash. Both are pure, so a request can be
+//! handled again with a newer view if the record it was based on has changed meanwhile. This crate
+//! does not handle sockets, authentication beyond [`access`], or the execution of orders.
 
 mod access;
 mod agent;
@@ -51,18 +49,18 @@ use error::ApiFault;
 pub use images::{LocalImage, upload_range, upload_target};
 pub use version::{VERSION_MAX, VERSION_MIN, Version};
 
-/// Longest request body. Ours: inspection data with its logs is the largest
-/// thing an honest client sends.
+/// Longest request body in bytes. Ours: inspection data with its logs is the largest body of a
+/// correct client.
 pub const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// One request, as the shell read it.
+/// One request, as the daemon parsed it.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// Method, in capitals.
     pub method: &'a str,
     /// Path, still percent-encoded.
     pub path: &'a str,
-    /// What follows the question mark, still percent-encoded.
+    /// The query after the question mark, still percent-encoded.
     pub query: &'a str,
     /// The `Host` header.
     pub host: &'a str,
@@ -74,106 +72,106 @@ pub struct Request<'a> {
     pub openstack_version: Option<&'a str>,
     /// The body.
     pub body: &'a [u8],
-    /// What this request is called in logs, such as `req-<uuid>`.
+    /// Identifier of this request in logs, such as `req-<uuid>`.
     pub request_id: &'a str,
 }
 
-/// One answer, for the shell to write.
+/// One response, for the daemon to send.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Response {
     /// HTTP status.
     pub status: u16,
-    /// Headers; a content type is among them when there is a body.
+    /// Headers; with a content type if there is a body.
     pub headers: Vec<(&'static str, String)>,
     /// Body; empty for 202 and 204.
     pub body: Vec<u8>,
 }
 
-/// What became of a request.
+/// The result of [`handle`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApiOutcome {
-    /// Answer this now.
+    /// Send this response.
     Reply(Response),
-    /// Carry this out, then call [`finish`].
+    /// Execute this order, then call [`finish`].
     Order {
-        /// What to carry out.
+        /// The order to execute.
         order: RackOrder,
-        /// What the answer will be made of.
+        /// How [`finish`] builds the response.
         then: ResponsePlan,
     },
-    /// Answer with this bundle of logs.
+    /// Send this log archive.
     Logs {
-        /// Of which node's agent.
+        /// The node of the agent.
         node: NodeId,
-        /// What it is called.
+        /// Name of the archive.
         name: String,
     },
 }
 
-/// What [`finish`] answers when the order went well.
+/// The response that [`finish`] builds when the order succeeded.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ResponsePlan {
-    /// Show the node.
+    /// The node.
     Node {
-        /// Which.
+        /// UUID of the node.
         id: NodeId,
         /// It is new: 201 with its location.
         created: bool,
     },
-    /// Show the port.
+    /// The port.
     Port {
-        /// Which.
+        /// UUID of the port.
         id: PortId,
         /// It is new: 201 with its location.
         created: bool,
     },
-    /// Show the resource.
+    /// The resource.
     Resource {
-        /// Of which kind.
+        /// Its kind.
         kind: ResourceKind,
-        /// Which.
+        /// UUID of the resource.
         id: ResourceId,
         /// It is new: 201 with its location.
         created: bool,
     },
-    /// Show the image, which is new.
+    /// The image, which is new.
     Image {
         /// Its name.
         name: String,
     },
-    /// An answer without a body.
+    /// A response without a body.
     Empty {
         /// 202 or 204.
         status: u16,
-        /// Where to look for the result.
+        /// URL of the result.
         location: Option<String>,
     },
-    /// What the agent needs to know of its node.
+    /// The lookup response for an agent.
     Lookup,
-    /// The same for an agent from before tokens.
+    /// The lookup response for an agent without token support.
     LegacyLookup,
-    /// Whose inspection data it was.
+    /// The node that the inspection data belongs to.
     Inspected,
-    /// What the BMC or the agent said.
+    /// The reply of the BMC or the agent.
     CommandReply,
-    /// The drives that a BMC listed.
+    /// The virtual drives that a BMC listed.
     Media,
-    /// What each interface lacks; a deployment may lack more.
+    /// The errors of each interface; the deployment check can add more.
     Validated(JsonObject),
 }
 
-/// What the box says of itself.
+/// Facts about the box that are in responses.
 #[derive(Clone, Debug, Default)]
 pub struct ApiFacts {
     /// Name of the box: Ironic's `conductor`.
     pub hostname: String,
     /// Enabled hardware types.
     pub drivers: Vec<String>,
-    /// Base of links, such as `https://box.example`; none: from the request.
+    /// Base of links, such as `https://box.example`; `None`: from the request.
     pub public_endpoint: Option<String>,
-    /// The inspector's API is on, at an address of its own.
+    /// The inspector's API is on, with its own listener.
     pub inspector: bool,
-    /// Agents may be called back over plain HTTP.
+    /// Callback URLs of agents can be plain HTTP.
     pub agent_http_allowed: bool,
     /// The box has no kernel and ramdisk of the agent.
     pub agent_missing: bool,
@@ -183,7 +181,7 @@ pub struct ApiFacts {
     pub started_at: UnixMs,
 }
 
-/// Answers a request from the snapshot, or says what has to be carried out.
+/// Responds to a request from the snapshot, or returns the order to execute.
 pub fn handle(
     request: &Request<'_>,
     view: &RackView,
@@ -210,8 +208,8 @@ pub fn handle(
     }
 }
 
-/// The answer to a request whose order was carried out or refused. `view` is
-/// the snapshot after the commit.
+/// The response to a request whose order was executed or refused. `view` is the snapshot after the
+/// commit.
 pub fn finish(
     request: &Request<'_>,
     then: &ResponsePlan,
@@ -235,7 +233,7 @@ pub fn finish(
     )
 }
 
-/// The answer to a request that the shell refuses before it is handled.
+/// The response to a request that the daemon refuses before it is handled.
 pub fn refuse(request: &Request<'_>, status: u16, sentence: &str) -> Response {
     let version = version::negotiate(request).ok();
     with_version_headers(
@@ -245,8 +243,8 @@ pub fn refuse(request: &Request<'_>, status: u16, sentence: &str) -> Response {
     )
 }
 
-/// The answer to a request that was handled so often. One that was right at first and
-/// is wrong on a newer snapshot met somebody faster: a conflict and no mistake.
+/// The response to a request that was handled this many times. A request that was valid at first
+/// and is invalid on a newer snapshot lost a race with another client: this is a conflict (409).
 pub fn conflict_after_retry(tries: u32, mut response: Response) -> Response {
     if tries > 1 && response.status == 400 {
         response.status = 409;
@@ -307,14 +305,14 @@ fn finished(
             | ResponsePlan::Validated(_),
             _,
         ) => Err(ApiFault::server(
-            "the order was carried out but brought no answer; this is a fault of the box",
+            "the order was executed but returned no reply; this is a bug in the box",
         )),
     }
 }
 
 fn refused(call: &ApiCall<'_>, then: &ResponsePlan, refusal: OrderRefusal) -> ApiFault {
     let OrderRefusal { kind, sentence } = refusal;
-    // One sentence for "unknown" and "not now", so that strangers cannot probe
+    // The same error for "unknown" and "not now", so that unauthenticated clients cannot find out
     // which nodes exist.
     let stranger = matches!(
         then,
@@ -328,14 +326,14 @@ fn refused(call: &ApiCall<'_>, then: &ResponsePlan, refusal: OrderRefusal) -> Ap
         RefusalKind::NotFound => ApiFault::not_found(sentence),
         RefusalKind::Conflict | RefusalKind::Stale => ApiFault::conflict(sentence),
         RefusalKind::Forbidden => ApiFault::forbidden(sentence),
-        // Where Ironic has no path its 500 need not be kept: the box itself is fine.
+        // Outside `/v1` there is no Ironic client that expects 500: the box itself has not failed.
         RefusalKind::Failed if call.word(0) == "trivet" => ApiFault::of_shell(502, &sentence),
         RefusalKind::Failed => ApiFault::server(sentence),
         RefusalKind::Unavailable => ApiFault::unavailable(sentence),
     }
 }
 
-/// Adds what every answer carries.
+/// Adds the headers that every response has.
 fn with_version_headers(
     request: &Request<'_>,
     version: Option<Version>,

@@ -1,11 +1,11 @@
-//! Lists: which fields, in which order, and one page at a time.
+//! Lists: fields, order, and one page at a time.
 //!
-//! The order is total (the sort key, then the order of creation), so a marker
-//! whose record no longer passes the filter still names a place.
+//! The order is total (the sort key, then the order of creation), so a marker whose record no
+//! longer passes the filter still has a position.
 //!
-//! A list of nodes or ports takes its page from an index. What has none is found by looking
-//! at every record: sorting by another field than those of `NodeKey::sorts`, or filters
-//! without a `NodeKey` that hardly any node passes. Lists of resources look at all of a kind.
+//! A list of nodes or ports takes its page from an index. Without an index every record is
+//! examined: for a sort key other than those of `NodeKey::sorts`, or for filters without a
+//! `NodeKey` that few nodes pass. Lists of resources examine all records of a kind.
 
 use core::cmp::Ordering;
 
@@ -18,10 +18,10 @@ use crate::field::{self, Field, RenderedRecord, ValueShape};
 use crate::route::{ApiArg, arg};
 use crate::{ApiOutcome, Response};
 
-/// Most records in one page. Go clients never ask for a second page.
+/// Most records in one page. Go clients never request a second page.
 pub(crate) const PAGE_RECORDS_MAX: usize = 1000;
 
-/// Arguments every list takes.
+/// Arguments of every list.
 pub(crate) const LIST_QUERY_ARGS: &[ApiArg] = &[
     arg("fields", 8, ValueShape::Text),
     arg("detail", 43, ValueShape::Flag),
@@ -31,27 +31,27 @@ pub(crate) const LIST_QUERY_ARGS: &[ApiArg] = &[
     arg("sort_dir", 1, ValueShape::Word(&["asc", "desc"])),
 ];
 
-/// The argument of whatever shows one record.
+/// The argument of every path that shows one record.
 pub(crate) const FIELDS_QUERY_ARGS: &[ApiArg] = &[arg("fields", 8, ValueShape::Text)];
 
-/// A record that can stand in a list.
+/// A record that can be listed.
 pub(crate) trait ListRecord {
     /// Its UUID as text.
     fn uuid(&self) -> String;
-    /// Its place in the order of creation.
+    /// Its position in the order of creation.
     fn serial(&self) -> u64;
 }
 
 /// One kind of list.
 pub(crate) struct ListKind<R: 'static> {
-    /// Key of the answer and of the path, such as `nodes`.
+    /// Key of the response and of the path, such as `nodes`.
     pub(crate) name: &'static str,
     pub(crate) table: &'static [Field<R>],
     /// Fields of short entries.
     pub(crate) short: &'static [&'static str],
 }
 
-/// The names in `fields=`, and always `links`; none when it is absent.
+/// The names in `fields=`, and always `links`; `None` if it is absent.
 pub(crate) fn requested_names<'c>(call: &'c ApiCall<'_>) -> Option<Vec<&'c str>> {
     call.query.last("fields")?;
     let mut names: Vec<&str> = call
@@ -67,7 +67,7 @@ pub(crate) fn requested_names<'c>(call: &'c ApiCall<'_>) -> Option<Vec<&'c str>>
     Some(names)
 }
 
-/// The fields asked for by `fields=`; none when it is absent.
+/// The fields in `fields=`; `None` if it is absent.
 pub(crate) fn requested_fields<R>(
     table: &'static [Field<R>],
     call: &ApiCall<'_>,
@@ -82,20 +82,20 @@ pub(crate) fn requested_fields<R>(
         .map(Some)
 }
 
-/// Where a page begins and in which order it is, for a walk along an index.
+/// The begin and the order of a page, for a walk along an index.
 pub(crate) struct PageStart<'r, R> {
-    /// The field it is sorted by; none for the order of creation.
+    /// The field it is sorted by; `None` for the order of creation.
     pub(crate) by: Option<&'static str>,
     pub(crate) descending: bool,
-    /// The marker: the page begins behind it.
+    /// The marker: the page begins after it.
     pub(crate) after: Option<&'r R>,
 }
 
-/// One way through the records that may be on a page.
+/// An iterator over records that can be on a page.
 pub(crate) struct RecordWalk<'r, R: 'r> {
     records: Box<dyn Iterator<Item = &'r R> + 'r>,
-    /// In the order of the list and from behind the marker. Otherwise it has all
-    /// records of the list, in any order.
+    /// In the order of the list and from the marker on. Otherwise it has all records of the list,
+    /// in any order.
     ordered: bool,
 }
 
@@ -106,7 +106,7 @@ impl<'r, R: 'r> RecordWalk<'r, R> {
     }
 }
 
-/// One page of the records that pass. Each of the walks comes past all of them.
+/// One page of the records that pass. Each of the walks reaches all of them.
 pub(crate) fn page<'r, R: ListRecord>(
     call: &ApiCall<'_>,
     kind: &ListKind<R>,
@@ -176,13 +176,13 @@ fn fields<R>(
 
 #[cfg(test)]
 thread_local! {
-    /// How many records lists of this thread looked at.
+    /// Number of records that lists of this thread have examined.
     pub(crate) static EXAMINED: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
 }
 
-/// The records of a page, and whether they are in order. The walks advance in turn, record
-/// by record, and the first that is through decides: an ordered one once it filled the
-/// page, any at its end. So a page costs what the best walk costs, times their number.
+/// The records of a page, and whether they are in order. The walks advance in turn, record by
+/// record, and the first that is complete decides: an ordered one when it has filled the page, any
+/// other at its end. So a page costs as much as the best walk, times their number.
 fn select<'r, R>(
     walks: Vec<RecordWalk<'r, R>>,
     passes: impl Fn(&R) -> bool,
@@ -208,7 +208,7 @@ fn select<'r, R>(
     (Vec::new(), true)
 }
 
-/// An answer: the records, and where more are.
+/// A response: the records, and the link to the next page.
 struct ListPage<T> {
     name: &'static str,
     shown: Vec<T>,
@@ -237,13 +237,13 @@ fn limit(call: &ApiCall<'_>) -> Result<usize, ApiFault> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<usize>() {
         Ok(limit) if limit >= 1 => Ok(limit.min(PAGE_RECORDS_MAX)),
-        // Beyond all numbers is beyond a page.
+        // A number that is too large means a full page.
         Err(_) if digits => Ok(PAGE_RECORDS_MAX),
         _ => Err(ApiFault::bad("limit must be a number above zero.")),
     }
 }
 
-/// Filters stay in the address: the next page is of the same list.
+/// Filters stay in the URL: the next page is of the same list.
 fn next(call: &ApiCall<'_>, limit: usize, marker: &str) -> String {
     let rest = call.query.without(&["limit", "marker"]);
     let rest = if rest.is_empty() {
@@ -263,7 +263,7 @@ fn next(call: &ApiCall<'_>, limit: usize, marker: &str) -> String {
     )
 }
 
-/// A record with what it is sorted by.
+/// A record with its sort key.
 struct KeyedRecord<'r, R> {
     by: Value,
     serial: u64,
@@ -289,7 +289,7 @@ impl<R: ListRecord> ListOrder<R> {
             }
         };
         let by = match call.query.last("sort_key") {
-            // Ironic's own key for the order of creation.
+            // Ironic's key for the order of creation.
             None | Some("id") => None,
             Some(key) => {
                 let field = field::named(table, key, call)?;
@@ -344,7 +344,7 @@ impl<R: ListRecord> ListOrder<R> {
     }
 }
 
-/// Null before anything else; otherwise the two are of one shape.
+/// Null sorts first; otherwise both values have the same type.
 fn compare_values(one: &Value, two: &Value) -> Ordering {
     match (one, two) {
         (Value::String(one), Value::String(two)) => one.cmp(two),

@@ -1,8 +1,8 @@
-//! The `OpenAPI` 3.1 description of this API, made from the rows that route it.
+//! The `OpenAPI` 3.1 description of this API, generated from the route table.
 //!
-//! It describes the newest version; `x-since` says which microversion brought a
-//! path, an argument or a field. Nothing is written here twice: what a handler
-//! reads and shows is what its row's tables say.
+//! It describes the newest version; `x-since` is the microversion that introduced a path, an
+//! argument or a field. Nothing is written here twice: the tables of a row define what its handler
+//! reads and shows.
 
 use std::sync::LazyLock;
 
@@ -13,15 +13,15 @@ use crate::field::{Column, DESCRIPTION_BYTES_MAX, FieldWrite, TEXT_BYTES_MAX, Va
 use crate::route::{self, ApiArg, ApiRoute, BodySchema, ResponseSchema};
 use crate::{ApiOutcome, Response, VERSION_MAX, VERSION_MIN, Version};
 
-pub(crate) const ROUTES: &[ApiRoute] =
-    &[
-        ApiRoute::get(&["v1", "openapi.json"], 1, "This description", |_| {
-            Ok(ApiOutcome::Reply(served()))
-        })
-        .for_(Access::Public),
-    ];
+pub(crate) const ROUTES: &[ApiRoute] = &[ApiRoute::get(
+    &["v1", "openapi.json"],
+    1,
+    "This OpenAPI description",
+    |_| Ok(ApiOutcome::Reply(served())),
+)
+.for_(Access::Public)];
 
-/// Made once: it is the same for everybody.
+/// Generated once: it is the same for every client.
 fn served() -> Response {
     static TEXT: LazyLock<String> = LazyLock::new(|| document().to_string());
     Response {
@@ -48,8 +48,8 @@ fn document() -> Value {
             "version": VERSION_MAX.to_string(),
             "description": format!(
                 "Microversions {VERSION_MIN} to {VERSION_MAX}; this describes the newest. \
-                 `x-since` names the microversion that brought a thing; an older request \
-                 neither sees nor may name it."
+                 `x-since` is the microversion that introduced an element; it does not exist in \
+                 older requests and responses."
             ),
             "license": {"name": "Apache-2.0"},
         },
@@ -71,8 +71,7 @@ fn path(row: &ApiRoute) -> String {
     format!("/{}", row.path.join("/"))
 }
 
-/// The name of the record a row speaks of: the last word of its path that
-/// names a collection.
+/// The name of the record of a row: the last segment of its path that names a collection.
 fn subject(row: &ApiRoute) -> &'static str {
     let named = |word: &&&str| !word.starts_with('{') && **word != "detail";
     row.path.iter().rev().find(named).copied().unwrap_or("root")
@@ -173,7 +172,7 @@ fn body(row: &ApiRoute, schemas: &mut Map<String, Value>) -> Option<Value> {
 
 fn responses(row: &ApiRoute, schemas: &mut Map<String, Value>) -> Value {
     let refused = json!({
-        "description": "Refused, with a sentence that says why",
+        "description": "Refused; the body has the reason",
         "content": {"application/json": {"schema": reference("Refusal")}},
     });
     let (status, schema) = match row.response {
@@ -282,7 +281,7 @@ fn dated(mut schema: Value, since: u16) -> Value {
     schema
 }
 
-/// A value as it is read; null counts as absent.
+/// A value of a request; null counts as absent.
 fn input_schema(shape: ValueShape) -> Value {
     match shape {
         ValueShape::Text => json!({"type": ["string", "null"], "maxLength": TEXT_BYTES_MAX}),
@@ -300,8 +299,8 @@ fn input_schema(shape: ValueShape) -> Value {
     }
 }
 
-/// A value as it is shown. Texts of ours, such as an error, may be longer than
-/// what a client may write.
+/// A value of a response. Texts of the box, such as an error, can be longer than what a client can
+/// write.
 fn output_schema(shape: ValueShape) -> Value {
     match shape {
         ValueShape::Text | ValueShape::LongText | ValueShape::Word(_) => {
@@ -326,7 +325,7 @@ fn links() -> Value {
     })
 }
 
-/// JSON inside a string, as Ironic has it.
+/// JSON inside a string, as in Ironic.
 fn refusal() -> Value {
     json!({
         "type": "object",
@@ -346,7 +345,7 @@ fn version_header() -> Value {
         "in": "header",
         "required": false,
         "schema": {"type": "string", "pattern": "^(latest|1\\.[0-9]{1,3})$"},
-        "description": format!("The microversion to speak; {VERSION_MIN} when there is none."),
+        "description": format!("The requested microversion; {VERSION_MIN} by default."),
     })
 }
 
@@ -357,8 +356,8 @@ mod tests {
 
     const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
 
-    /// A change of the API is a change of this file, for reviewers to see. Write it
-    /// anew with `TRIVET_WRITE_SNAPSHOTS=1 cargo test -p trivet-api`.
+    /// A change of the API is a change of this file, which reviewers can see. Regenerate it with
+    /// `TRIVET_WRITE_SNAPSHOTS=1 cargo test -p trivet-api`.
     #[test]
     fn the_description_is_the_one_that_is_checked_in() {
         let now = serde_json::to_string_pretty(&document()).unwrap() + "\n";
@@ -406,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_handler_takes_is_what_the_description_says() {
+    fn the_description_has_the_arguments_of_every_handler() {
         let document = document();
         let power = &document["paths"]["/v1/nodes/{node}/states/power"]["put"];
         let schema = &power["requestBody"]["content"]["application/json"]["schema"];

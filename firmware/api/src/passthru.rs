@@ -1,8 +1,8 @@
 //! Vendor methods, of hardware types and of nodes.
 //!
-//! They answer with what the BMC or the agent said, so all of them are listed as
-//! synchronous; clients take the 200 as they take Ironic's 202. The two methods of
-//! agents from before tokens are here too: see `certs/README.md` for what they cost.
+//! They return the reply of the BMC or the agent, so all of them are listed as synchronous; clients
+//! accept the 200 like Ironic's 202. The two methods for agents without token support are here too:
+//! `certs/README.md` describes their risks.
 
 mod legacy;
 #[cfg(test)]
@@ -25,10 +25,10 @@ use crate::{ApiOutcome, ResponsePlan, body};
 
 pub(crate) use legacy::found;
 
-/// Longest body of a vendor method. Ours: it waits in memory for the answer.
+/// Longest body of a vendor method, in bytes. Ours: it is in memory until the reply arrives.
 const METHOD_BYTES_MAX: usize = 64 * 1024;
 
-/// Longest name of an agent's command. Ours.
+/// Longest name of an agent's command, in bytes. Ours.
 const COMMAND_BYTES_MAX: usize = 128;
 
 const METHOD: &[ApiArg] = &[arg("method", 1, ValueShape::Text)];
@@ -51,7 +51,7 @@ const fn row(
     path: &'static [&'static str],
     answer: fn(&ApiCall<'_>) -> Result<ApiOutcome, ApiFault>,
 ) -> ApiRoute {
-    ApiRoute::new(method, path, 1, "Call a vendor's method", answer)
+    ApiRoute::new(method, path, 1, "Call a vendor passthru method", answer)
         .query_args(&[METHOD])
         .body(BodySchema::Any)
         .response(ResponseSchema::Any(200))
@@ -62,7 +62,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(
         &["v1", "nodes", "{node}", "vendor_passthru", "methods"],
         1,
-        "List its vendor's methods",
+        "List vendor passthru methods",
         |call| reply(&described(methods_of(&call.this()?.node))),
     ),
     legacy::DRIVER_LOOKUP,
@@ -91,9 +91,9 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
 /// One method. All of them are called by POST.
 struct PassthruMethod {
     name: &'static str,
-    /// For people.
+    /// Description for clients.
     description: &'static str,
-    /// Whether this node has it.
+    /// Whether this node has the method.
     offered: fn(&Node) -> bool,
     answer: fn(&ApiCall<'_>, &NodeView) -> Result<ApiOutcome, ApiFault>,
 }
@@ -114,7 +114,7 @@ const METHODS: [PassthruMethod; 4] = [
     },
     PassthruMethod {
         name: "heartbeat",
-        description: "Heartbeat of an agent from before tokens. Required argument: 'agent_url'.",
+        description: "Heartbeat of an agent without token support. Required argument: 'agent_url'.",
         offered: Node::allows_legacy_agent,
         answer: |call, _| legacy::heartbeat(call),
     },
@@ -127,7 +127,7 @@ const METHODS: [PassthruMethod; 4] = [
     },
 ];
 
-/// Whether an operator may speak IPMI to the node's BMC.
+/// Whether the node's BMC accepts raw IPMI commands.
 fn speaks_ipmi(node: &Node) -> bool {
     interface(node, InterfaceKind::Vendor) == "ipmitool"
 }
@@ -139,7 +139,7 @@ fn methods_of(node: &Node) -> impl Iterator<Item = &'static PassthruMethod> {
 fn described(methods: impl Iterator<Item = &'static PassthruMethod>) -> Value {
     let described: JsonObject = methods
         .map(|method| {
-            // A beat asks for nothing but to be heard.
+            // A heartbeat changes nothing, so it does not need the lock.
             let locks = method.name != "heartbeat";
             (method.name.to_owned(), metadata(method.description, locks))
         })
@@ -157,7 +157,7 @@ fn metadata(says: &str, locks: bool) -> Value {
     })
 }
 
-/// What a hardware type offers without a node.
+/// The methods of a hardware type that need no node.
 pub(crate) fn driver_methods() -> Value {
     json!({ "lookup": metadata(legacy::LOOKUP_DESCRIPTION, false) })
 }
@@ -178,7 +178,7 @@ fn no_handler(name: &str) -> ApiFault {
     ApiFault::bad(format!("No handler for method {}", name.escape_debug()))
 }
 
-/// Every method is for POST.
+/// Every method requires POST.
 fn require_post(call: &ApiCall<'_>, name: &str) -> Result<(), ApiFault> {
     if call.method == "POST" {
         return Ok(());

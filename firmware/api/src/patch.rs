@@ -1,4 +1,4 @@
-//! JSON patches (RFC 6902), as far as Ironic takes them: add, replace, remove.
+//! JSON patches (RFC 6902), with the operations that Ironic supports: add, replace, remove.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ pub(crate) const PATCH_OPS_MAX: usize = 256;
 /// Most segments in one path. Ours.
 pub(crate) const PATCH_SEGMENTS_MAX: usize = 32;
 
-/// What to do.
+/// The operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum PatchOp {
     Add,
@@ -18,7 +18,7 @@ pub(crate) enum PatchOp {
     Remove,
 }
 
-/// One operation.
+/// One operation with its path and value.
 #[derive(Clone, Debug)]
 pub(crate) struct PatchChange {
     pub(crate) op: PatchOp,
@@ -33,7 +33,7 @@ impl PatchChange {
         self.path.first().map_or("", String::as_str)
     }
 
-    /// Whether it touches a field as a whole.
+    /// Whether it touches a whole field.
     pub(crate) fn is_whole(&self) -> bool {
         self.path.len() == 1
     }
@@ -45,7 +45,7 @@ impl PatchChange {
     }
 }
 
-/// Reads a patch. `escapes`: the version knows `~1` and `~0`.
+/// Parses a patch. `escapes`: the version supports `~1` and `~0`.
 pub(crate) fn parse(body: &[u8], escapes: bool) -> Result<Vec<PatchChange>, ApiFault> {
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| ApiFault::bad(format!("Malformed JSON in the body: {error}")))?;
@@ -117,8 +117,8 @@ fn segments(path: &str, escapes: bool) -> Result<Vec<String>, ApiFault> {
         .collect()
 }
 
-/// Applies a patch to a document whose top-level fields all exist. On an error
-/// the document is of no further use.
+/// Applies a patch to a document whose top-level fields all exist. After an error the document must
+/// not be used.
 pub(crate) fn apply(document: &mut Value, changes: &[PatchChange]) -> Result<(), ApiFault> {
     changes
         .iter()
@@ -133,7 +133,7 @@ fn apply_one(document: &mut Value, change: &PatchChange) -> Result<(), ApiFault>
         ))
     };
     let (last, parents) = change.path.split_last().ok_or_else(missing)?;
-    // Removing a whole field gives it its default, which null stands for.
+    // Removing a whole field sets it to its default, which null represents.
     if parents.is_empty() && change.op == PatchOp::Remove {
         *document.get_mut(last).ok_or_else(missing)? = Value::Null;
         return Ok(());
@@ -179,7 +179,7 @@ fn apply_to_list(items: &mut Vec<Value>, last: &str, change: &PatchChange) -> Op
     Some(())
 }
 
-/// An index as RFC 6901 writes it: digits without leading zeros.
+/// An index as in RFC 6901: digits without leading zeros.
 fn index(text: &str) -> Option<usize> {
     let lawful =
         text == "0" || (!text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit()));

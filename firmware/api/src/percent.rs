@@ -2,7 +2,7 @@
 
 use crate::error::ApiFault;
 
-/// Longest path, in bytes. Ours: the longest honest one names a node and a trait.
+/// Longest path, in bytes. Ours: the longest path of a correct client names a node and a trait.
 pub(crate) const PATH_BYTES_MAX: usize = 2048;
 
 /// The decoded segments of a path. A trailing slash does not count.
@@ -24,7 +24,7 @@ pub(crate) fn segments(path: &str) -> Result<Vec<String>, ApiFault> {
         .collect()
 }
 
-/// The text behind the encoding. In queries a plus sign is a space.
+/// The decoded text. In queries a plus sign is a space.
 pub(crate) fn decoded(text: &str, plus_is_space: bool) -> Result<String, ApiFault> {
     let bad = || ApiFault::bad("The address is not valid percent-encoded UTF-8.");
     let mut bytes = Vec::with_capacity(text.len());
@@ -45,7 +45,7 @@ pub(crate) fn decoded(text: &str, plus_is_space: bool) -> Result<String, ApiFaul
     String::from_utf8(bytes).map_err(|_| bad())
 }
 
-/// The encoding of a text: everything but unreserved characters.
+/// The encoded text: everything but unreserved characters.
 pub(crate) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

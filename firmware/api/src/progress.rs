@@ -1,5 +1,5 @@
-//! What nodes are doing, in the words and numbers of the page: phase, percent, try n of m and
-//! elapsed time. Ironic has no such thing, so this stands outside `/v1`.
+//! Progress of nodes, with the texts and numbers of the web page: phase, percent, attempt n of m
+//! and elapsed time. Ironic does not have this, so the paths are outside `/v1`.
 
 use serde_json::{Value, json};
 use trivet_model::view::NodeView;
@@ -14,13 +14,13 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(
         &["trivet", "progress"],
         1,
-        "List what is done with the nodes that have work under way, oldest node first",
+        "List the progress of nodes with work in progress, oldest node first",
         list,
     ),
     ApiRoute::get(
         &["trivet", "nodes", "{node}", "progress"],
         1,
-        "Show what is done with one node",
+        "Show the progress of a node",
         |call| reply(&shown(call, call.this()?)),
     ),
 ];
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn work_under_way_is_told_as_the_page_tells_it() {
+    fn progress_is_the_same_as_on_the_page() {
         let bench = bench();
         let shown = bench.reply(&get("/trivet/nodes/node-1/progress")).value();
         assert_eq!(shown["uuid"], node_id(1).to_string());
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(listed["progress"].as_array().unwrap().len(), 1);
         assert_eq!(listed["progress"][0]["name"], "node-1");
         let rests = bench.reply(&get("/trivet/nodes/node-2/progress")).value();
-        assert_eq!(rests["doing"], "Known, not yet checked");
+        assert_eq!(rests["doing"], "Enrolled, BMC not yet verified");
         assert_eq!(
             (&rests["try"], &rests["since"]),
             (&Value::Null, &Value::Null)

@@ -1,4 +1,4 @@
-//! The arguments after the question mark.
+//! Query arguments.
 
 use crate::error::ApiFault;
 use crate::percent;
@@ -6,7 +6,7 @@ use crate::percent;
 /// Most arguments in one request. Ours.
 pub(crate) const QUERY_ARGS_MAX: usize = 64;
 
-/// Decoded arguments, in the order they came.
+/// Decoded arguments, in the order of the request.
 #[derive(Debug, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -30,12 +30,12 @@ impl Query {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The last value given for a key.
+    /// The last value of a key.
     pub(crate) fn last(&self, key: &str) -> Option<&str> {
         self.all(key).last()
     }
 
-    /// Every value given for a key.
+    /// Every value of a key.
     pub(crate) fn all<'q>(&'q self, key: &str) -> impl Iterator<Item = &'q str> {
         self.0
             .iter()
@@ -43,14 +43,14 @@ impl Query {
             .map(|(_, value)| value.as_str())
     }
 
-    /// A truth value, in any of the words OpenStack knows.
+    /// A truth value, in any form that OpenStack accepts.
     pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, ApiFault> {
         let Some(text) = self.last(key) else {
             return Ok(None);
         };
         truth(text).map(Some).ok_or_else(|| {
             ApiFault::bad(format!(
-                "Invalid value '{}' for {key}: say true or false.",
+                "Invalid value '{}' for {key}: use true or false.",
                 text.escape_debug()
             ))
         })

@@ -1,4 +1,4 @@
-//! The documents clients discover us by.
+//! The documents by which clients discover the API.
 
 use serde_json::{Map, Value, json};
 
@@ -9,11 +9,11 @@ use crate::route::ApiRoute;
 use crate::{ApiOutcome, VERSION_MAX, VERSION_MIN};
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
-    ApiRoute::get(&[], 1, "Which versions there are", root).for_(Access::Public),
-    ApiRoute::get(&["v1"], 1, "What this version has", v1).for_(Access::Public),
+    ApiRoute::get(&[], 1, "List API versions", root).for_(Access::Public),
+    ApiRoute::get(&["v1"], 1, "List the resources of this API version", v1).for_(Access::Public),
 ];
 
-/// Resources of the version document and the version they came with.
+/// Resources of the version document and the version of each.
 const RESOURCES: [(&str, u16); 16] = [
     ("nodes", 1),
     ("ports", 1),

@@ -1,11 +1,11 @@
-//! Which path leads where: one table, one row per method and path.
+//! The route table: one row per method and path.
 //!
-//! A row says since which version the path exists, who may use it, what it takes
-//! and gives, and who answers. Routing, microversions, access and the `OpenAPI`
-//! description all come from these rows, so none of them can say something else.
+//! A row has the version of the path, the required role, the query, the body, the response, and the
+//! handler. Routing, microversions, access and the `OpenAPI` description are all derived from these
+//! rows, so they cannot differ.
 //!
-//! A path nobody knows is 404, a known one with another method is 405; what
-//! came with a later version than the request speaks does not exist for it.
+//! An unknown path is 404, a known path with another method is 405; a path of a later version than
+//! that of the request is unknown.
 
 use crate::access::Access;
 use crate::call::ApiCall;
@@ -17,21 +17,21 @@ use crate::{
     passthru, ports, progress, resources, root,
 };
 
-/// One row.
+/// One row of the route table.
 pub(crate) struct ApiRoute {
     pub(crate) method: &'static str,
-    /// The path in words; one in braces stands for any.
+    /// The segments of the path; one in braces matches any segment.
     pub(crate) path: &'static [&'static str],
-    /// The version the path came with.
+    /// The version that introduced the path.
     pub(crate) since: u16,
     pub(crate) access: Access,
-    /// Arguments after the question mark, in groups.
+    /// Query arguments, in groups.
     pub(crate) query_args: &'static [&'static [ApiArg]],
     pub(crate) body: BodySchema,
-    /// Fields a new record must have.
+    /// Required fields of a new record.
     pub(crate) needs: &'static [&'static str],
     pub(crate) response: ResponseSchema,
-    /// One line for people.
+    /// One line for the `OpenAPI` description.
     pub(crate) summary: &'static str,
     pub(crate) answer: fn(&ApiCall<'_>) -> Result<ApiOutcome, ApiFault>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct ApiArg {
     pub(crate) required: bool,
 }
 
-/// An argument that may be left out.
+/// An optional argument.
 pub(crate) const fn arg(name: &'static str, since: u16, shape: ValueShape) -> ApiArg {
     ApiArg {
         name,
@@ -55,7 +55,7 @@ pub(crate) const fn arg(name: &'static str, since: u16, shape: ValueShape) -> Ap
     }
 }
 
-/// An argument that must be there.
+/// A required argument.
 pub(crate) const fn required(name: &'static str, since: u16, shape: ValueShape) -> ApiArg {
     ApiArg {
         required: true,
@@ -63,10 +63,10 @@ pub(crate) const fn required(name: &'static str, since: u16, shape: ValueShape) 
     }
 }
 
-/// What a body looks like.
+/// The schema of a request body.
 #[derive(Clone, Copy)]
 pub(crate) enum BodySchema {
-    /// There is none, and one that comes is not read.
+    /// No body; a body is ignored.
     Nothing,
     /// An object with these keys.
     Args(&'static [ApiArg]),
@@ -76,11 +76,11 @@ pub(crate) enum BodySchema {
     Patch(Columns),
     /// Any JSON.
     Any,
-    /// Bytes, which the shell takes in.
+    /// Bytes, which the daemon stores.
     Bytes,
 }
 
-/// What an answer looks like when all went well.
+/// The schema of a successful response.
 #[derive(Clone, Copy)]
 pub(crate) enum ResponseSchema {
     /// A status and no body.
@@ -97,7 +97,7 @@ pub(crate) enum ResponseSchema {
 pub(crate) type Columns = fn() -> Vec<Column>;
 
 impl ApiRoute {
-    /// A row for reading: no body.
+    /// A row for reading, without a body.
     pub(crate) const fn get(
         path: &'static [&'static str],
         since: u16,
@@ -107,7 +107,7 @@ impl ApiRoute {
         Self::new("GET", path, since, says, answer)
     }
 
-    /// A row without arguments, body or answer yet.
+    /// A row without arguments, body or response yet.
     pub(crate) const fn new(
         method: &'static str,
         path: &'static [&'static str],
@@ -180,15 +180,14 @@ impl ApiRoute {
                 .all(|(word, segment)| word.starts_with('{') || word == segment)
     }
 
-    /// The argument of this name, if the row knows it.
+    /// The argument with this name, if the row has it.
     fn query_arg(&self, name: &str) -> Option<&'static ApiArg> {
         let mut asks = self.query_args.iter().flat_map(|group| group.iter());
         asks.find(|arg| arg.name == name)
     }
 }
 
-/// Every row there is. Among rows that fit, the first counts, so words stand
-/// before what stands for any word.
+/// All rows. The first matching row is used, so fixed segments are before segments in braces.
 pub(crate) const TABLES: &[&[ApiRoute]] = &[
     root::ROUTES,
     openapi::ROUTES,
@@ -221,17 +220,17 @@ pub(crate) const TABLES: &[&[ApiRoute]] = &[
     bmc_requests::ROUTES,
 ];
 
-/// Every row, one after the other.
+/// All rows in order.
 pub(crate) fn rows() -> impl Iterator<Item = &'static ApiRoute> + Clone {
     TABLES.iter().flat_map(|table| table.iter())
 }
 
-/// The row for a method and a path, whatever the version.
+/// The row for a method and a path, independent of the version.
 pub(crate) fn find(method: &str, segments: &[String]) -> Option<&'static ApiRoute> {
     rows().find(|row| row.method == method && row.matches(segments))
 }
 
-/// Answers a call, or names its order.
+/// Handles a call: returns a response or an order.
 pub(crate) fn route(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     if call.body.len() > BODY_BYTES_MAX {
         return Err(ApiFault::layer(
@@ -253,7 +252,7 @@ pub(crate) fn route(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     (row.answer)(call)
 }
 
-/// Refuses arguments the row does not know, or not yet at this version.
+/// Refuses arguments that the row does not have, or not yet in this version.
 fn check_query(call: &ApiCall<'_>, row: &ApiRoute) -> Result<(), ApiFault> {
     let mut strange = Vec::new();
     for name in call.query.names() {
@@ -290,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_says_something_and_is_of_a_known_version() {
+    fn every_row_has_a_summary_and_a_known_version() {
         for row in rows() {
             assert!(!row.summary.is_empty(), "{} {:?}", row.method, row.path);
             assert!((1..=crate::VERSION_MAX.0).contains(&row.since));

@@ -1,5 +1,4 @@
-//! A bench for tests: a view, a request, an answer, all through the two public
-//! functions.
+//! A bench for tests: a view, a request, a response, all through the two public functions.
 
 use std::sync::Arc;
 
@@ -12,13 +11,13 @@ use trivet_model::{
 
 use crate::{ApiFacts, ApiOutcome, Request, Response, ResponsePlan, finish, handle};
 
-/// A moment on 2026-11-16.
+/// A time on 2026-11-16.
 pub(crate) const NOW: UnixMs = UnixMs(1_794_796_610_746);
 
 /// The newest version.
 pub(crate) const LATEST: &str = "1.115";
 
-/// A box with nodes, and what it answers.
+/// A box with nodes, and its responses.
 pub(crate) struct ApiBench {
     pub(crate) view: RackView,
     pub(crate) facts: ApiFacts,
@@ -127,7 +126,7 @@ impl ApiBench {
         self
     }
 
-    /// Keeps a resource, such as a chassis.
+    /// Stores a resource, such as a chassis.
     pub(crate) fn add_resource(&mut self, resource: Resource) {
         let key = (resource.kind, resource.id);
         for claim in resource.claims() {
@@ -172,7 +171,7 @@ impl ApiBench {
         }
     }
 
-    /// Carries the order out as the machine would, and answers.
+    /// Executes the order as the rack does, and returns the response.
     #[track_caller]
     pub(crate) fn done(&mut self, request: &Request<'_>) -> Response {
         let (order, then) = self.order(request);
@@ -257,7 +256,7 @@ impl Response {
         serde_json::from_slice(&self.body).unwrap()
     }
 
-    /// What is inside the error message.
+    /// The JSON inside the error message.
     #[track_caller]
     pub(crate) fn fault(&self) -> Value {
         let outer = self.value();

@@ -1,4 +1,4 @@
-//! What the two public functions promise together.
+//! Properties of the two public functions together.
 
 mod versions;
 
@@ -7,7 +7,7 @@ use crate::testing::{ApiBench, LATEST, get, node, node_id, send};
 use trivet_model::{ProvisionState, RefusalKind};
 
 #[test]
-fn every_answer_carries_the_range_and_the_request() {
+fn every_response_has_the_version_range_and_the_request_id() {
     let bench = ApiBench::new();
     for request in [
         get("/"),
@@ -83,7 +83,10 @@ fn what_the_shell_refuses_looks_like_any_other_refusal() {
         assert_eq!(shown, Some("1.50"));
     }
     let response = refuse(&get("/v1/nodes").at("2.0"), 413, "because");
-    assert_eq!(response.status, 413, "a version nobody knows hides nothing");
+    assert_eq!(
+        response.status, 413,
+        "an unknown version does not hide the error"
+    );
 }
 
 #[test]

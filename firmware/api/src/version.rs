@@ -1,7 +1,7 @@
-//! Microversions: which one a request speaks.
+//! Microversions: negotiation of a request's version.
 //!
-//! Only the range and its negotiation live here; what came with which version
-//! stands beside the thing itself (field tables, routes, verbs).
+//! Only the range and the negotiation are here; field tables, routes and verbs have their own
+//! versions.
 
 use core::fmt;
 
@@ -12,10 +12,10 @@ use crate::error::ApiFault;
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Version(pub u16);
 
-/// Oldest version we answer, and the one of a request that names none.
+/// Oldest supported version, and the version of a request that names none.
 pub const VERSION_MIN: Version = Version(1);
 
-/// Newest version whose fields and verbs we have.
+/// Newest version whose fields and verbs are supported.
 pub const VERSION_MAX: Version = Version(115);
 
 impl fmt::Display for Version {
@@ -50,7 +50,7 @@ pub(crate) fn negotiate(request: &Request<'_>) -> Result<Version, ApiFault> {
     })
 }
 
-/// The part of `OpenStack-API-Version` that is meant for us.
+/// The part of `OpenStack-API-Version` for this service type.
 fn baremetal(header: &str) -> Option<&str> {
     header.split(',').find_map(|part| {
         let (service, version) = part.trim().split_once(' ')?;
@@ -73,7 +73,7 @@ mod tests {
     use crate::testing::{ApiBench, get};
 
     #[test]
-    fn a_request_without_a_version_speaks_the_oldest() {
+    fn a_request_without_a_version_has_the_oldest() {
         let response = ApiBench::new().reply(&get("/v1/nodes"));
         assert_eq!(
             response.header("X-OpenStack-Ironic-API-Version"),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_out_of_range_is_not_acceptable_and_the_range_is_told() {
+    fn a_version_out_of_range_is_not_acceptable_and_the_range_is_returned() {
         for version in [
             "1.0",
             "1.116",

@@ -1,4 +1,4 @@
-//! Why an interface cannot work, as far as the record shows it.
+//! Checks a node's record: whether each interface has the settings that it needs, and if not, why.
 
 use serde_json::Value;
 use trivet_model::Node;
@@ -7,11 +7,11 @@ use trivet_model::node::JsonObject;
 use crate::payload::{agent_args, agent_files, payload};
 use crate::{InterfaceKind, RAMDISK, interface};
 
-/// The port of SSH (RFC 4253, section 4).
+/// The TCP port of SSH (RFC 4253, section 4).
 pub const SSH_PORT: u16 = 22;
 
-/// Why the interface of this kind cannot work on this node; none if it can. `is_own`
-/// knows the images of the box's own catalogue, which need no digest from the operator.
+/// The reason why the interface of this kind cannot work on this node; `None` if it can. `is_own`
+/// is true for the images of the box's own catalogue, which need no digest from the operator.
 pub fn check(node: &Node, kind: InterfaceKind, is_own: &dyn Fn(&str) -> bool) -> Option<String> {
     let chosen = interface(node, kind);
     if chosen.starts_with("no-") {
@@ -52,7 +52,8 @@ pub fn check(node: &Node, kind: InterfaceKind, is_own: &dyn Fn(&str) -> bool) ->
     }
 }
 
-/// Whether the record says that the agent stays between two jobs; none where it does not say.
+/// Whether the record turns fast track on or off (the agent stays between two jobs); `None` if the
+/// record does not set it.
 pub fn fast_track(info: &JsonObject) -> Result<Option<bool>, String> {
     let word = match info.get("fast_track") {
         None | Some(Value::Null) => return Ok(None),
@@ -67,14 +68,14 @@ pub fn fast_track(info: &JsonObject) -> Result<Option<bool>, String> {
     }
 }
 
-/// A word for the boot mode that means none.
+/// The error for a boot mode that is neither `uefi` nor `bios`.
 fn unknown_boot_mode(node: &Node) -> Option<String> {
     let mut told = crate::boot_modes(node);
     let word = told.find(|word| !["uefi", "bios"].contains(word))?;
     Some(format!("boot_mode {word} is not known: give uefi or bios"))
 }
 
-/// Whether the agent can be booted as the record says.
+/// Whether the record has what is needed to boot the agent.
 fn netboot(node: &Node) -> Result<(), String> {
     agent_files(node, false)?;
     agent_files(node, true)?;
@@ -87,8 +88,8 @@ fn text<'a>(info: &'a JsonObject, key: &str) -> Option<&'a str> {
     text.filter(|text| !text.is_empty())
 }
 
-/// A port number, as a number or as text: `default` where the key is absent, none
-/// where it is no port.
+/// A port number, as a number or as text: `default` if the key is absent, `None` if the value is
+/// not a port number.
 pub fn number(info: &JsonObject, key: &str, default: u16) -> Option<u16> {
     let port = match info.get(key) {
         None | Some(Value::Null) => return Some(default),
@@ -100,7 +101,7 @@ pub fn number(info: &JsonObject, key: &str, default: u16) -> Option<u16> {
 
 fn ipmi(info: &JsonObject) -> Option<String> {
     if text(info, "ipmi_address").is_none() {
-        return Some("driver_info lacks ipmi_address: say where the BMC is".into());
+        return Some("driver_info lacks ipmi_address: set the address of the BMC".into());
     }
     if number(info, "ipmi_port", 623).is_none() {
         return Some("driver_info.ipmi_port is not a port number".into());
@@ -110,7 +111,7 @@ fn ipmi(info: &JsonObject) -> Option<String> {
 
 fn redfish(info: &JsonObject) -> Option<String> {
     if text(info, "redfish_address").is_none() {
-        return Some("driver_info lacks redfish_address: say where the BMC is".into());
+        return Some("driver_info lacks redfish_address: set the address of the BMC".into());
     }
     match text(info, "redfish_auth_type").map(str::to_ascii_lowercase) {
         None => {}
@@ -127,8 +128,8 @@ fn redfish(info: &JsonObject) -> Option<String> {
 
 fn ssh(info: &JsonObject) -> Option<String> {
     for (key, what) in [
-        ("ssh_address", "say which host runs the virtual machine"),
-        ("ssh_username", "say as whom to log in there"),
+        ("ssh_address", "set the host that runs the virtual machine"),
+        ("ssh_username", "set the user name on that host"),
     ] {
         if text(info, key).is_none() {
             return Some(format!("driver_info lacks {key}: {what}"));
@@ -166,7 +167,7 @@ fn ssh(info: &JsonObject) -> Option<String> {
 
 fn image(info: &JsonObject, is_own: &dyn Fn(&str) -> bool) -> Option<String> {
     let Some(source) = text(info, "image_source") else {
-        return Some("instance_info lacks image_source: say which image to write".into());
+        return Some("instance_info lacks image_source: set the image to write".into());
     };
     // The box knows the digests of its own images.
     if is_own(source) {

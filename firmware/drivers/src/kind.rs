@@ -5,33 +5,33 @@
 pub enum InterfaceKind {
     /// BIOS settings.
     Bios,
-    /// How it boots the ramdisk.
+    /// How the node boots the ramdisk.
     Boot,
     /// Serial or graphical console.
     Console,
-    /// How an instance gets onto it.
+    /// How an instance is written to the node.
     Deploy,
     /// Firmware of its components.
     Firmware,
-    /// How it is looked into.
+    /// How the node's hardware is inspected.
     Inspect,
     /// Boot device, boot mode, sensors.
     Management,
-    /// Networks of its ports.
+    /// The networks of its ports.
     Network,
-    /// On and off.
+    /// Power control.
     Power,
-    /// Arrays of disks.
+    /// RAID configuration.
     Raid,
-    /// How a rescue ramdisk gets onto it.
+    /// How a rescue ramdisk is started on the node.
     Rescue,
     /// Remote volumes.
     Storage,
-    /// Whatever its vendor has beyond that.
+    /// Vendor-specific methods.
     Vendor,
 }
 
-/// Word, field of the node, and the microversion in which the field appeared.
+/// Name, field of the node, and the minor microversion in which the field appeared.
 const FACTS: [(&str, &str, u16); 13] = [
     ("bios", "bios_interface", 40),
     ("boot", "boot_interface", 31),
@@ -49,7 +49,7 @@ const FACTS: [(&str, &str, u16); 13] = [
 ];
 
 impl InterfaceKind {
-    /// Every kind, by name.
+    /// Every kind, sorted by name.
     pub const ALL: [Self; 13] = [
         Self::Bios,
         Self::Boot,
@@ -66,12 +66,12 @@ impl InterfaceKind {
         Self::Vendor,
     ];
 
-    /// Ironic's word.
+    /// The name that Ironic uses.
     pub const fn as_str(self) -> &'static str {
         FACTS[self as usize].0
     }
 
-    /// The node's field that chooses it, such as `power_interface`.
+    /// The field of the node that selects it, such as `power_interface`.
     pub const fn field(self) -> &'static str {
         FACTS[self as usize].1
     }
@@ -81,7 +81,7 @@ impl InterfaceKind {
         FACTS[self as usize].2
     }
 
-    /// The kind that a word or a field names.
+    /// The kind with this name or this field name.
     pub fn named(name: &str) -> Option<Self> {
         let at = |kind: &Self| name == kind.as_str() || name == kind.field();
         Self::ALL.into_iter().find(at)

@@ -1,11 +1,10 @@
-//! Hardware types: which interfaces each has, what it wants in `driver_info`, and
-//! what it can do.
+//! Hardware types: which interfaces each has, what it needs in `driver_info`, and what it can do.
 //!
-//! Pure tables and the questions asked of them. A node says its hardware type and
-//! may choose an interface of each kind; [`interface`] is the one it has. Everything
-//! that differs between machines is decided by interface, never by hardware type, so
-//! that a rehearsal may mix (`power_interface` `fake`, `deploy_interface` `direct`).
-//! Names are Ironic's. Only what is really done, or kept without harm, is listed.
+//! Only tables and functions on them. A node's record names its hardware type and may select an
+//! interface of each kind; [`interface`] returns the one in effect. Everything that differs between
+//! machines is decided by interface, never by hardware type, so that a simulation can mix them
+//! (`power_interface` `fake`, `deploy_interface` `direct`). Names are Ironic's. An interface is
+//! listed only if it is implemented, or if storing its settings does no harm.
 
 mod check;
 mod kind;
@@ -31,7 +30,8 @@ use trivet_model::{BootDevice, Node};
 /// Interfaces by kind.
 type InterfaceChoices = &'static [(InterfaceKind, &'static str)];
 
-/// Names of the seed era: what each means today, and the interfaces it chose.
+/// Driver names of Ironic's first releases: the present hardware type of each, and the interfaces
+/// that it selects.
 const ALIASES: [(&str, &str, InterfaceChoices); 4] = [
     ("agent_ipmitool", "ipmi", &[]),
     ("agent_pyghmi", "ipmi", &[]),
@@ -48,7 +48,7 @@ const ALIASES: [(&str, &str, InterfaceChoices); 4] = [
     ),
 ];
 
-/// The hardware type of this name, or that an older name stands for.
+/// The hardware type with this name, or with this older name.
 pub fn named(name: &str) -> Option<&'static HardwareTypeSpec> {
     let name = ALIASES
         .iter()
@@ -57,8 +57,8 @@ pub fn named(name: &str) -> Option<&'static HardwareTypeSpec> {
     ALL.iter().find(|hardware| hardware.name == name)
 }
 
-/// Puts today's name in place of an older one, with the interfaces that it chose,
-/// where the operator did not choose. The older name is not kept.
+/// Replaces an older driver name by the present one, and sets the interfaces that it selects where
+/// the operator selected none. The older name is not stored.
 pub fn adopt_alias(node: &mut Node) {
     let alias = ALIASES.iter().find(|(alias, _, _)| *alias == node.driver);
     let Some((_, today, interfaces)) = alias else {
@@ -71,8 +71,8 @@ pub fn adopt_alias(node: &mut Node) {
     }
 }
 
-/// The interface of this kind that a node has: the chosen one, else its hardware
-/// type's default. Empty for a hardware type that nobody knows.
+/// The interface of this kind that a node has: the selected one, else the default of its hardware
+/// type. Empty for an unknown hardware type.
 pub fn interface(node: &Node, kind: InterfaceKind) -> &'static str {
     let enabled = named(&node.driver).map_or(&[][..], |hardware| hardware.interfaces(kind));
     let chosen = node.kept.get(kind.field()).and_then(Value::as_str);
@@ -80,30 +80,30 @@ pub fn interface(node: &Node, kind: InterfaceKind) -> &'static str {
     chosen.or(enabled.first()).copied().unwrap_or_default()
 }
 
-/// What a node may be able to do.
+/// A capability of a node that depends on its interfaces.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum HardwareCapability {
-    /// Shut its system down softly.
+    /// Soft power off: the operating system shuts down.
     SoftPower,
-    /// Take a non-maskable interrupt.
+    /// Non-maskable interrupt (NMI).
     Nmi,
-    /// Keep a RAID configuration.
+    /// A RAID configuration.
     Raid,
-    /// Show a console.
+    /// A console.
     Console,
-    /// Take virtual media.
+    /// Virtual media.
     VirtualMedia,
-    /// Switch between UEFI and BIOS.
+    /// A change between UEFI and BIOS.
     BootMode,
-    /// Switch secure boot.
+    /// A change of Secure Boot.
     SecureBoot,
-    /// Keep BIOS settings.
+    /// BIOS settings.
     Bios,
-    /// Light its lights.
+    /// Indicator LEDs.
     Indicators,
 }
 
-/// Whether a node can do this, by its interfaces.
+/// Whether a node has this capability, by its interfaces.
 pub fn can(node: &Node, ability: HardwareCapability) -> bool {
     let has = |kind, names: &[&str]| names.contains(&interface(node, kind));
     match ability {
@@ -124,12 +124,12 @@ pub fn can(node: &Node, ability: HardwareCapability) -> bool {
     }
 }
 
-/// Whether what manages a node is pretended: its record is all there is.
+/// Whether the node's management interface is simulated: requests change only the record.
 pub fn is_fake(node: &Node) -> bool {
     interface(node, InterfaceKind::Management) == "fake"
 }
 
-/// The boot devices a node can be told, by its management interface.
+/// The boot devices that a node can be set to, by its management interface.
 pub fn boot_devices(node: &Node) -> &'static [BootDevice] {
     match interface(node, InterfaceKind::Management) {
         "ipmitool" => BootDevice::ALL,
@@ -144,14 +144,14 @@ pub fn boot_devices(node: &Node) -> &'static [BootDevice] {
     }
 }
 
-/// A person is this node's service processor: power orders are taken at once, and
-/// somebody must be told what to do.
+/// Whether the node has no BMC and a person switches its power: a power request succeeds at once,
+/// and the operator must be shown what to do.
 pub fn is_manual(node: &Node) -> bool {
     named(&node.driver).is_some_and(|hardware| hardware.manual)
 }
 
-/// The deploy interface that writes no disk: the machine boots what the operator named
-/// from the network, each time.
+/// The deploy interface that writes no disk: the machine boots the operator's files from the
+/// network, at each boot.
 pub const RAMDISK: &str = "ramdisk";
 
 /// Whether a node's instance boots from the network instead of its disk.
@@ -159,14 +159,14 @@ pub fn netboots_instance(node: &Node) -> bool {
     interface(node, InterfaceKind::Deploy) == RAMDISK
 }
 
-/// How the machine starts, `uefi` or `bios`, if anybody said: what the instance wants, else
-/// what stands in the node's capabilities, else what its BMC was asked for last.
+/// How the machine boots, `uefi` or `bios`, if it is set: by the instance, else by the node's
+/// capabilities, else by the last request to the BMC.
 pub fn boot_mode(node: &Node) -> Option<&'static str> {
     let known = |word: &str| ["uefi", "bios"].into_iter().find(|mode| *mode == word);
     boot_modes(node).find_map(known)
 }
 
-/// All that is said of it, what counts most first.
+/// All boot modes that the record has, by descending precedence.
 fn boot_modes(node: &Node) -> impl Iterator<Item = &str> {
     let told = [
         capability(&node.instance_info, "boot_mode"),
@@ -181,7 +181,7 @@ fn text<'a>(object: &'a JsonObject, key: &str) -> Option<&'a str> {
     object.get(key)?.as_str()
 }
 
-/// One of `capabilities`, which are `key:value,key:value` or an object.
+/// One entry of `capabilities`, which are `key:value,key:value` or an object.
 fn capability<'a>(object: &'a JsonObject, key: &str) -> Option<&'a str> {
     match object.get("capabilities")? {
         Value::String(pairs) => pairs.split(',').find_map(|pair| {

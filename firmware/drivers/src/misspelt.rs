@@ -1,7 +1,7 @@
 //! Keys of `driver_info` that are most likely misspelt.
 //!
-//! Ironic stores any key, and clients store keys that no driver reads, so an unknown key is
-//! no mistake by itself. Only one that differs from a known key by a character or two is.
+//! Ironic stores any key, and clients store keys that no driver reads, so an unknown key alone is
+//! not a mistake. A key is reported only if it differs from a known key by one or two characters.
 
 use trivet_model::edit_distance;
 
@@ -39,8 +39,8 @@ const READ_BY_IRONIC: [&str; 24] = [
 /// `ipmi_host` is not `ipmi_port`. Ours.
 const LONG_CHARS_MIN: usize = 12;
 
-/// The key of this hardware type that was most likely meant by `key`. None where `key` is
-/// itself known to any driver, and where it is like no known key.
+/// The key of this hardware type that was most likely meant by `key`. `None` if any driver knows
+/// `key`, and if no known key is similar.
 pub fn suggested_key(hardware: &HardwareTypeSpec, key: &str) -> Option<&'static str> {
     let mut known = ALL.iter().flat_map(HardwareTypeSpec::properties);
     if READ_BY_IRONIC.contains(&key) || known.any(|(name, _)| name == key) {
@@ -49,7 +49,7 @@ pub fn suggested_key(hardware: &HardwareTypeSpec, key: &str) -> Option<&'static 
     let key = key.to_lowercase();
     let near = hardware.properties().filter_map(|(name, _)| {
         let most = if name.len() < LONG_CHARS_MIN { 1 } else { 2 };
-        // Before the table is made: a key may be as long as a body.
+        // Checked before the table is built, because a key can be as long as a request body.
         if key.len().abs_diff(name.len()) > most {
             return None;
         }

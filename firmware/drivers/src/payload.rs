@@ -1,22 +1,22 @@
-//! What a node's record says about what it boots: the operator's own kernel and ramdisk
-//! or image (`deploy_interface` `ramdisk`), an agent of its own, words for kernel lines.
+//! What a node boots, from its record: the operator's own kernel and ramdisk or image
+//! (`deploy_interface` `ramdisk`), an agent other than the box's, and kernel arguments.
 //!
-//! All of it ends up in an iPXE script, where a line end begins a command, `||` and `&&`
-//! join commands, `#` hides the rest of a line and `${...}` is replaced. None of these
-//! may come from a record, and what has them is refused with a sentence.
+//! All of these are written into an iPXE script, where a line end begins a command, `||` and `&&`
+//! join commands, `#` hides the rest of a line and `${...}` is replaced. Values that contain one of
+//! these are refused with an error.
 
 use serde_json::Value;
 use trivet_model::node::JsonObject;
 use trivet_model::{Digest, Node};
 
-/// Longest URL, file name or list of kernel arguments that we take. Ours: iPXE and
-/// kernels have limits of their own, not far beyond.
+/// Longest URL, file name or list of kernel arguments that is accepted, in bytes. Ours: the limits
+/// of iPXE and of kernels are not much higher.
 pub const BOOT_TEXT_BYTES_MAX: usize = 1024;
 
-/// Stands for the box's own kernel arguments in `kernel_append_params`. Ironic's word.
+/// Placeholder for the box's own kernel arguments in `kernel_append_params`. Ironic's name.
 const DEFAULT: &str = "%default%";
 
-/// Where a file to boot is.
+/// Where a file to boot is stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum BootFileSource {
     /// At this HTTP address.
@@ -25,23 +25,23 @@ pub enum BootFileSource {
     File(String),
 }
 
-/// What a node with an instance boots from the network, each time it boots.
+/// What a node with an instance boots from the network, at each boot.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum NetbootPayload {
-    /// A kernel with its ramdisk, such as an installer's.
+    /// A kernel with its ramdisk, such as an installer.
     Kernel {
         /// The kernel.
         kernel: BootFileSource,
         /// The ramdisk.
         ramdisk: BootFileSource,
-        /// Words for the kernel line.
+        /// Kernel arguments.
         args: String,
     },
-    /// The image of a disk or a CD.
+    /// An image of a disk or a CD.
     Iso(BootFileSource),
 }
 
-/// What a node whose `deploy_interface` is `ramdisk` boots, or what its record lacks.
+/// What a node whose `deploy_interface` is `ramdisk` boots, or which field its record lacks.
 pub fn payload(node: &Node) -> Result<NetbootPayload, String> {
     let info = &node.instance_info;
     for key in ["boot_iso", "kernel", "ramdisk"] {
@@ -72,8 +72,8 @@ pub fn payload(node: &Node) -> Result<NetbootPayload, String> {
     }
 }
 
-/// Kernel and ramdisk of an agent of the node's own, if it has one that a machine can
-/// load. A rescue has its own; without them it uses those of a deployment.
+/// Kernel and ramdisk of the node's own agent, if the record has URLs that a machine can load. A
+/// rescue has its own pair; without it, the pair for deployments is used.
 pub fn agent_files(node: &Node, rescue: bool) -> Result<Option<(String, String)>, String> {
     let pair = |kernel: &str, ramdisk: &str| {
         let found = (address(node, kernel)?, address(node, ramdisk)?);
@@ -82,7 +82,7 @@ pub fn agent_files(node: &Node, rescue: bool) -> Result<Option<(String, String)>
         match found {
             (Some(kernel), Some(ramdisk)) => Ok(Some((kernel, ramdisk))),
             (None, None) => Ok(None),
-            // A kernel without the modules that belong to it boots into nothing.
+            // A kernel without its modules cannot boot, so both files must be given.
             _ => Err(format!(
                 "driver_info has only one of {kernel} and {ramdisk} as an http address: give \
                  both, or none to boot the box's own agent"
@@ -100,8 +100,8 @@ pub fn agent_files(node: &Node, rescue: bool) -> Result<Option<(String, String)>
     }
 }
 
-/// What is wrong with the URLs of the node's own agent if they have a user in them. A box with
-/// an agent of its own does not boot that instead: the operator chose another one.
+/// The error for URLs of the node's own agent that contain credentials. The box then does not boot
+/// its own agent instead, because the operator chose another one.
 pub fn agent_credentials(node: &Node, rescue: bool) -> Result<(), String> {
     let own = ["deploy_kernel", "deploy_ramdisk"];
     let rescues = ["rescue_kernel", "rescue_ramdisk"];
@@ -117,7 +117,7 @@ pub fn agent_credentials(node: &Node, rescue: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// The digest that a record gives for the file that `key` names, in the key `KEY_checksum`.
+/// The digest in the record for the file that `key` names, in the key `KEY_checksum`.
 pub fn boot_file_digest(
     info: &JsonObject,
     place: &str,
@@ -135,12 +135,12 @@ pub fn boot_file_digest(
     })
 }
 
-/// Words for the agent's kernel line: the node's, the instance's first, else the box's.
+/// Arguments for the agent's kernel: from the instance, else from the node, else the box's.
 pub fn agent_args(node: &Node, default: &str) -> Result<String, String> {
     Ok(appended(node)?.map_or_else(|| default.to_owned(), |args| args.replace(DEFAULT, default)))
 }
 
-/// Words for the operator's own kernel. The box's words are the agent's and stay out.
+/// Arguments for the operator's own kernel. The box's arguments are for the agent and are left out.
 fn payload_args(node: &Node) -> Result<String, String> {
     let own = args(
         &node.instance_info,
@@ -164,7 +164,7 @@ fn appended(node: &Node) -> Result<Option<String>, String> {
     }
 }
 
-/// Present text, trimmed; null and the empty text count as absent.
+/// The text of a key, trimmed; null and the empty text count as absent.
 fn text<'a>(info: &'a JsonObject, place: &str, key: &str) -> Result<Option<&'a str>, String> {
     match info.get(key) {
         None | Some(Value::Null) => Ok(None),
@@ -208,7 +208,7 @@ fn source(info: &JsonObject, key: &str) -> Result<Option<BootFileSource>, String
     }
     if text.contains("://") {
         return Err(format!(
-            "instance_info.{key} is no address that a machine can load: give an http or https \
+            "instance_info.{key} is not an address that a machine can load: give an http or https \
              URL, or the name of a file in the operator's directory"
         ));
     }
@@ -226,8 +226,8 @@ fn source(info: &JsonObject, key: &str) -> Result<Option<BootFileSource>, String
     Ok(Some(BootFileSource::File(name.to_owned())))
 }
 
-/// An address in `driver_info` that a machine can load; others are none: clients name
-/// there what only a conductor could read, and the box has an agent of its own.
+/// A URL in `driver_info` that a machine can load. Other values count as absent: clients store
+/// names there that only a conductor could read, and the box has its own agent.
 fn address(node: &Node, key: &str) -> Result<Option<String>, String> {
     match text(&node.driver_info, "driver_info", key)? {
         Some(text) if is_http(text) => url(text, "driver_info", key).map(Some),
@@ -242,7 +242,7 @@ fn is_http(text: &str) -> bool {
     })
 }
 
-/// Whether a URL has a user in front of its host (RFC 3986, section 3.2.1).
+/// Whether a URL contains user information (RFC 3986, section 3.2.1).
 fn has_user(url: &str) -> bool {
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next();
@@ -270,7 +270,7 @@ fn url(text: &str, place: &str, key: &str) -> Result<String, String> {
     let bad = !text.bytes().all(|byte| byte.is_ascii_graphic()) || text.contains("${");
     if bad || host.is_empty() || host.starts_with('/') {
         return Err(format!(
-            "{place}.{key} is no URL that a boot loader can read: use printable ASCII \
+            "{place}.{key} is not a URL that a boot loader can read: use printable ASCII \
              characters, and no ${{...}}"
         ));
     }

@@ -1,32 +1,32 @@
-//! Steps that need no agent, and steps that nothing here can run.
+//! Steps that need no agent, and steps that this box cannot run.
 
 use trivet_model::{JobStep, Node, StepKind};
 
 use crate::{InterfaceKind, interface};
 
-/// What a reserved step means. Ironic keeps these names for itself, for interface
-/// `power`, in clean, deploy and service steps alike.
+/// The meaning of a reserved step. Ironic reserves these names, for interface `power`, in clean,
+/// deploy and service steps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ReservedStep {
-    /// Stop until `unhold`.
+    /// Stop until the verb `unhold`.
     Hold,
-    /// Let so many seconds pass.
+    /// Wait before the next step.
     Wait {
-        /// How many; none waits for the agent's next heartbeat.
+        /// Seconds to wait; `None` waits for the agent's next heartbeat.
         seconds: Option<u64>,
     },
-    /// Switch on.
+    /// Switch the power on.
     PowerOn,
-    /// Switch off.
+    /// Switch the power off.
     PowerOff,
-    /// Off and on again.
+    /// Switch the power off and on again.
     Reboot,
 }
 
-/// The longest `wait`. Ours: a day.
+/// The longest `wait`, in seconds. Ours: one day.
 pub(crate) const WAIT_S_MAX: u64 = 86_400;
 
-/// What this step means, where it is a reserved one.
+/// The meaning of this step, if it is a reserved one.
 pub fn reserved(step: &JobStep) -> Option<ReservedStep> {
     if step.interface != "power" {
         return None;
@@ -48,7 +48,7 @@ pub fn reserved(step: &JobStep) -> Option<ReservedStep> {
     }
 }
 
-/// Whether this is a `wait` for something that is no number of seconds.
+/// Whether this is a `wait` whose argument is not a number of seconds.
 pub fn has_invalid_wait(step: &JobStep) -> bool {
     let given = step
         .args
@@ -57,8 +57,8 @@ pub fn has_invalid_wait(step: &JobStep) -> bool {
     given && reserved(step) == Some(ReservedStep::Wait { seconds: None })
 }
 
-/// Why this step cannot be run on this node, whatever its agent offers; none if it can be
-/// tried. The Redfish interfaces for BIOS, firmware and RAID may be chosen, because Metal3
+/// The reason why this step cannot be run on this node, independent of the agent; `None` if it can
+/// be tried. The Redfish interfaces for BIOS, firmware and RAID can be selected, because Metal3
 /// always sends them, but have no steps yet.
 pub fn cannot_run(node: &Node, step: &JobStep) -> Option<String> {
     let kind = match step.interface.as_str() {
@@ -84,8 +84,7 @@ pub fn cannot_run(node: &Node, step: &JobStep) -> Option<String> {
     ))
 }
 
-/// Interface and name of each step that a node with `deploy_interface` `fake` has,
-/// all of priority zero.
+/// Interface and name of each step of a node with `deploy_interface` `fake`, all of priority zero.
 pub fn fake_steps(kind: StepKind) -> &'static [(&'static str, &'static str)] {
     match kind {
         StepKind::Clean | StepKind::Service => &[

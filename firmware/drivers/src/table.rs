@@ -1,18 +1,18 @@
-//! The hardware types there are.
+//! The table of hardware types.
 
 use crate::{InterfaceKind, RAMDISK};
 
-/// What may stand in `driver_info`, and what it means.
+/// Keys of `driver_info`, and the description of each.
 type DriverInfoProperties = &'static [(&'static str, &'static str)];
 
-/// What we know of one hardware type.
+/// The description of one hardware type.
 #[derive(Debug)]
 pub struct HardwareTypeSpec {
-    /// Ironic's name.
+    /// The name that Ironic uses.
     pub name: &'static str,
-    /// A person carries its power orders out.
+    /// A person switches the power on request.
     pub(crate) manual: bool,
-    /// By kind, in the order of [`Kind::ALL`]; the first is the default.
+    /// By kind, in the order of [`InterfaceKind::ALL`]; the first is the default.
     interfaces: [&'static [&'static str]; 13],
     properties: &'static [DriverInfoProperties],
 }
@@ -23,7 +23,7 @@ impl HardwareTypeSpec {
         self.interfaces[kind as usize]
     }
 
-    /// What may stand in `driver_info`, and what it means.
+    /// Keys of `driver_info`, and the description of each.
     pub fn properties(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         self.properties.iter().flat_map(|part| part.iter().copied())
     }
@@ -37,7 +37,7 @@ const BOOT: DriverInfoProperties = &[
     ),
     (
         "agent_legacy_api",
-        "Let agents from before tokens in, without any proof. Optional, false by default.",
+        "Accept agents without token support (no authentication). Optional, false by default.",
     ),
     (
         "deploy_kernel",
@@ -104,11 +104,11 @@ const IPMI: DriverInfoProperties = &[
     ),
     (
         "ipmi_allow_cipher_suite_0",
-        "True lets ipmi_cipher_suite be 0, which protects nothing. Optional, false by default.",
+        "True lets ipmi_cipher_suite be 0, which is unprotected. Optional, false by default.",
     ),
     (
         "ipmi_protocol_version",
-        "2.0, or 1.5 (with MD5) for a BMC that knows nothing better. Optional, 2.0 by default.",
+        "2.0, or 1.5 (with MD5) for a BMC that supports only this. Optional, 2.0 by default.",
     ),
     ("ipmi_hex_kg_key", "Kg key as hexadecimal digits. Optional."),
 ];
@@ -126,12 +126,12 @@ const REDFISH: DriverInfoProperties = &[
     ("redfish_password", "Password. Optional."),
     (
         "redfish_verify_ca",
-        "true (hardware.redfish_ca of the box's settings), false (anybody), a path on this \
+        "true (hardware.redfish_ca of the box's settings), false (no check), a path on this \
          box or the PEM text of an authority. Optional, true by default.",
     ),
     (
         "redfish_pin",
-        "SHA-256 of the BMC's certificate in hexadecimal digits: no other is believed. Optional.",
+        "SHA-256 of the BMC's certificate in hexadecimal digits: no other is trusted. Optional.",
     ),
     (
         "redfish_auth_type",
@@ -253,7 +253,7 @@ pub const ALL: [HardwareTypeSpec; 5] = [
             &["direct", RAMDISK],
             &["no-firmware"],
             &["agent", "no-inspect"],
-            // A virtual machine boots from the network first; the boot script sends it on.
+            // A virtual machine boots from the network first; the boot script then boots the disk.
             &["noop"],
             &["noop"],
             &["ssh"],

@@ -35,7 +35,7 @@ fn every_hardware_type_has_a_default_of_every_kind() {
 }
 
 #[test]
-fn kinds_are_found_by_word_and_by_field() {
+fn kinds_are_found_by_name_and_by_field() {
     for kind in InterfaceKind::ALL {
         assert_eq!(InterfaceKind::named(kind.as_str()), Some(kind));
         assert_eq!(InterfaceKind::named(kind.field()), Some(kind));
@@ -135,7 +135,7 @@ fn ssh_wants_host_user_and_one_key() {
 }
 
 #[test]
-fn redfish_says_what_is_missing_or_wrong() {
+fn redfish_names_what_is_missing_or_wrong() {
     lacks(&node("redfish"), InterfaceKind::Power, "redfish_address");
     let whole = with_info("redfish", json!({"redfish_address": "https://192.0.2.7"}));
     assert_eq!(check(&whole, InterfaceKind::Power, &|_| false), None);
@@ -279,7 +279,7 @@ fn reserved_steps_belong_to_power_alone() {
 }
 
 #[test]
-fn fake_steps_are_those_clients_ask_for() {
+fn fake_steps_are_those_clients_request() {
     let clean = fake_steps(StepKind::Clean);
     assert!(clean.contains(&("bios", "apply_configuration")));
     assert!(clean.contains(&("raid", "create_configuration")));
@@ -288,7 +288,7 @@ fn fake_steps_are_those_clients_ask_for() {
 }
 
 #[test]
-fn an_instance_that_boots_from_the_network_says_what() {
+fn an_instance_that_boots_from_the_network_names_its_files() {
     for driver in [
         "ipmi",
         "redfish",
@@ -307,7 +307,7 @@ fn an_instance_that_boots_from_the_network_says_what() {
 }
 
 #[test]
-fn an_agent_that_cannot_be_booted_is_told_by_the_boot_interface() {
+fn an_agent_that_cannot_be_booted_is_reported_by_the_boot_interface() {
     let info = json!({"deploy_kernel": "http://h/k"});
     lacks(
         &with_info("ipmi", info),

@@ -1,4 +1,4 @@
-//! How far the file is that a machine is fetching.
+//! Progress of the file that a machine is fetching.
 
 use trivet_model::NoteKind;
 use trivet_model::view::NodeView;
@@ -6,13 +6,13 @@ use trivet_model::view::NodeView;
 /// Files fetched since the present stage began, and the present one.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct FetchedFiles {
-    /// How many went out whole.
+    /// Number of files sent completely.
     pub(crate) done: u64,
-    /// Thousandths of the present one; zero when there is none.
+    /// Thousandths of the present file that are sent; zero if there is none.
     pub(crate) permille: u64,
 }
 
-/// Reads it from the timeline. A stage begins with a change of state or a step.
+/// Reads the progress from the timeline. A stage begins with a change of state or a step.
 pub(crate) fn files(node: &NodeView) -> FetchedFiles {
     let done = node
         .timeline
@@ -30,14 +30,14 @@ pub(crate) fn files(node: &NodeView) -> FetchedFiles {
         Some((sent, size)) if size > 0 => share(sent.min(size), size, 1000),
         _ => 0,
     };
-    // A whole file is told by its note; until that comes it is not quite done.
+    // A file counts as complete when its note is in the timeline; until then it is below 100 %.
     FetchedFiles {
         done,
         permille: permille.min(999),
     }
 }
 
-/// `part` of `whole`, in `of` parts.
+/// `part` of `whole`, scaled to `of`.
 pub(crate) fn share(part: u64, whole: u64, of: u64) -> u64 {
     let share = u128::from(part) * u128::from(of) / u128::from(whole.max(1));
     u64::try_from(share).unwrap_or(of)

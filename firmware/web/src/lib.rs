@@ -1,9 +1,8 @@
-//! The web page, from one view model.
+//! The web page, built from one view model.
 //!
-//! [`model`] turns a snapshot into what people look at: a state in colour, how
-//! far a node is, what happens now in plain words, and after a failure what to
-//! do. [`page`] is the page itself, which knows nothing but that model's JSON.
-//! This room decides nothing and gives no orders.
+//! [`model`] converts a snapshot into what the page shows: the state of each node as a colour, its
+//! progress, its present action, and after a failure what to do. [`page`] is the page itself, which
+//! reads only that model's JSON. This crate decides nothing and sends no requests.
 
 mod files;
 mod model;

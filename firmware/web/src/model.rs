@@ -15,32 +15,32 @@ use crate::{advice, attempt, doing, progress, working_since};
 /// Most notes of one node on the page.
 pub const NOTES_PER_NODE_MAX: usize = 40;
 
-/// Most notes of all nodes together: the model is sent again and again.
+/// Most notes of all nodes together. Ours: the model is sent repeatedly.
 pub const NOTES_SHOWN_MAX: usize = 4000;
 
 /// What the page shows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PageModel {
-    /// When the model was made, in milliseconds since 1970.
+    /// When the model was built, in milliseconds since 1970.
     pub at_ms: u64,
-    /// How many nodes there are of each tone.
+    /// Number of nodes of each tone.
     pub counts: NodeCounts,
     /// Nodes, in order of creation.
     pub nodes: Vec<NodeCard>,
-    /// Machines that are no port of any node, last seen first.
+    /// Machines whose address is not a port of any node, last seen first.
     pub strangers: Vec<UnknownMachineCard>,
-    /// What is wrong with the box or its networks, the newest first.
+    /// Present faults of the box or its networks, newest first.
     pub faults: Vec<FaultCard>,
-    /// Where DHCP is heard, in the order of the settings.
+    /// The networks where DHCP is received, in the order of the settings.
     pub links: Vec<LinkCard>,
 }
 
-/// Something that is wrong as long as it is shown.
+/// A fault; it is shown as long as its cause exists.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct FaultCard {
-    /// What, and what to do.
+    /// The cause, and what to do.
     pub text: String,
-    /// Since when.
+    /// When it began, in milliseconds since 1970.
     pub since_ms: u64,
 }
 
@@ -49,59 +49,59 @@ pub struct FaultCard {
 pub struct LinkCard {
     /// The interface, or the address for relays.
     pub name: String,
-    /// What the box does there.
+    /// The DHCP mode of the box on this network.
     pub mode: &'static str,
     /// Other DHCP servers there.
     pub servers: Vec<ServerCard>,
 }
 
-/// A DHCP server that is not us.
+/// A DHCP server other than this box.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct ServerCard {
-    /// As it names itself.
+    /// The server identifier that it sends.
     pub address: Ipv4Addr,
-    /// Its hardware address, if it is known.
+    /// Its hardware address, if known.
     pub mac: Option<MacAddr>,
-    /// Who made it.
+    /// The vendor of its network card.
     pub vendor: Option<&'static str>,
-    /// It gives no addresses, only what to boot.
+    /// It sends only boot information, no addresses (proxy DHCP).
     pub proxy: bool,
-    /// When it was heard last.
+    /// When its last message was received, in milliseconds since 1970.
     pub seen_at_ms: u64,
 }
 
-/// How many nodes there are of each tone.
+/// Number of nodes of each tone.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct NodeCounts {
     /// All of them.
     pub total: usize,
     /// Running an instance.
     pub active: usize,
-    /// Being worked on.
+    /// With a job or a power change in progress.
     pub working: usize,
     /// Ready for a deployment.
     pub available: usize,
     /// Waiting for an operator after a failure.
     pub failed: usize,
-    /// At rest otherwise.
+    /// None of the others.
     pub idle: usize,
-    /// In maintenance, whatever else they are.
+    /// In maintenance, in addition to their tone.
     pub maintenance: usize,
 }
 
-/// The colour of a node.
+/// The colour of a node, by its state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeTone {
     /// Running an instance.
     Active,
-    /// Being worked on.
+    /// With a job or a power change in progress.
     Working,
     /// Ready for a deployment.
     Available,
     /// Waiting for an operator after a failure.
     Failed,
-    /// At rest otherwise.
+    /// None of the others.
     Idle,
 }
 
@@ -114,82 +114,82 @@ pub struct NodeCard {
     pub name: String,
     /// Provision state in Ironic's words.
     pub state: ProvisionState,
-    /// Where it is going.
+    /// The provision state that the present job leads to.
     pub target: Option<ProvisionState>,
     /// Its colour.
     pub tone: NodeTone,
-    /// What the BMC last said.
+    /// The last power state that was read from the BMC.
     pub power: Option<PowerState>,
-    /// Hands off.
+    /// Maintenance mode: no automatic actions.
     pub maintenance: bool,
-    /// Why.
+    /// The operator's reason for the maintenance.
     pub maintenance_reason: Option<String>,
-    /// From 0 to 100.
+    /// In percent, from 0 to 100.
     pub progress: u8,
-    /// What it is doing now.
+    /// The present action, as a sentence.
     pub doing: String,
-    /// Which boot of its machine the present job is at, and how many there may be.
+    /// The number of the present boot attempt of the job, and the most there can be.
     pub tries: Option<(u32, u32)>,
-    /// When the present work began.
+    /// When the present action began, in milliseconds since 1970.
     pub since_ms: Option<u64>,
     /// The file it is fetching.
     pub transfer: Option<TransferCard>,
     /// Why the last action failed.
     pub error: Option<String>,
-    /// What to do about it.
+    /// What the operator can do about it.
     pub advice: Option<String>,
     /// Hardware type.
     pub driver: String,
     /// Hardware addresses of its ports.
     pub macs: Vec<MacAddr>,
-    /// When its agent last reported.
+    /// When its agent last sent a heartbeat, in milliseconds since 1970.
     pub beat_at_ms: Option<u64>,
-    /// The address that received the agent's token.
+    /// The address to which the agent's token was sent.
     pub agent_address: Option<String>,
-    /// That address was not leased to the node by this box.
+    /// This box did not lease that address to the node.
     pub weakly_authenticated: bool,
-    /// What happened, newest first, as far as it is shown.
+    /// Its timeline, newest first, at most [`NOTES_PER_NODE_MAX`] notes.
     pub notes: Vec<NoteLine>,
 }
 
-/// A file on its way.
+/// A file that is being sent.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct TransferCard {
-    /// Which.
+    /// Path of the request.
     pub path: Option<String>,
-    /// Bytes that left.
+    /// Bytes sent.
     pub sent: u64,
-    /// Bytes there are.
+    /// Size of the file in bytes.
     pub size: u64,
 }
 
-/// One line of a timeline.
+/// One note of a timeline.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct NoteLine {
-    /// When, in milliseconds since 1970.
+    /// In milliseconds since 1970.
     pub at_ms: u64,
-    /// What.
+    /// The event, as a sentence.
     pub text: String,
 }
 
-/// A machine that is no port of any node.
+/// A machine whose address is not a port of any node.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct UnknownMachineCard {
     /// Its hardware address.
     pub mac: MacAddr,
-    /// When it last asked.
+    /// When its last request was received, in milliseconds since 1970.
     pub seen_at_ms: u64,
-    /// The address it was given.
+    /// The IP address that was leased to it.
     pub address: Option<String>,
-    /// Who made its network card.
+    /// The vendor of its network card.
     pub vendor: Option<&'static str>,
-    /// Its UUID, as it says itself.
+    /// The UUID that it sent.
     pub uuid: Option<String>,
-    /// What it said of itself.
+    /// What it sent about its firmware.
     pub about: String,
 }
 
-/// What the page shows of this snapshot.
+/// Builds the model of this snapshot.
 pub fn model(view: &RackView, now: UnixMs) -> PageModel {
     let notes_max = (NOTES_SHOWN_MAX / view.nodes.len().max(1)).clamp(1, NOTES_PER_NODE_MAX);
     let mut nodes: Vec<_> = view.nodes.values().collect();
@@ -239,13 +239,13 @@ fn link_card(link: &LinkView) -> LinkCard {
     }
 }
 
-/// The model as JSON, as `/panel/nodes.json` and `/panel/events` send it. It
-/// has no line breaks, so it is one event of a stream.
+/// The model as JSON, as `/panel/nodes.json` and `/panel/events` send it. It has no line breaks, so
+/// it is one event of a stream.
 pub fn json(view: &RackView, now: UnixMs) -> String {
     serde_json::to_string(&model(view, now)).expect("the model has only text keys")
 }
 
-/// A key that sorts names as people read them: node-2 before node-10.
+/// A sort key that compares the numbers in names as numbers: node-2 before node-10.
 fn natural(name: &str) -> Vec<(String, u64)> {
     let mut parts = vec![(String::new(), 0_u64)];
     for letter in name.chars() {
@@ -277,7 +277,7 @@ fn counts(nodes: &[NodeCard]) -> NodeCounts {
 fn tone(node: &NodeView) -> NodeTone {
     let record = &node.node;
     match record.provision_state {
-        // Somebody has to look after it.
+        // The operator must act.
         _ if record.fault.is_some() => NodeTone::Failed,
         state if state.is_failure() => NodeTone::Failed,
         ProvisionState::Enroll if record.last_error.is_some() => NodeTone::Failed,
@@ -344,7 +344,7 @@ fn unknown_machine_card(mac: MacAddr, stranger: &UnknownMachine) -> UnknownMachi
         Some(16) => "UEFI HTTP, x86-64",
         Some(19) => "UEFI HTTP, ARM 64",
         Some(_) => "other firmware",
-        None => "no firmware named",
+        None => "firmware unknown",
     };
     let loader = if client.ipxe { ", iPXE" } else { "" };
     let class = client.vendor_class.as_deref();
@@ -397,7 +397,10 @@ mod tests {
         let view = case.view();
         assert_eq!(tone(&view), NodeTone::Failed);
         let advice = advice(&view).unwrap();
-        assert!(advice.contains("maintenance ends by itself"), "{advice}");
+        assert!(
+            advice.contains("maintenance ends automatically"),
+            "{advice}"
+        );
     }
 
     #[test]
@@ -481,7 +484,7 @@ mod tests {
         assert_eq!(model.strangers.len(), 2);
         assert!(model.strangers[0].seen_at_ms > model.strangers[1].seen_at_ms);
         assert_eq!(model.strangers[0].about, "UEFI, x86-64, iPXE, PXEClient");
-        assert_eq!(model.strangers[1].about, "no firmware named");
+        assert_eq!(model.strangers[1].about, "firmware unknown");
         let (known, other) = (&model.strangers[0], &model.strangers[1]);
         assert_eq!(known.vendor, Some("QEMU or KVM (made up)"));
         assert!(known.uuid.is_some() && other.uuid.is_none());
@@ -502,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_show_who_else_serves_them_and_faults_what_is_wrong() {
+    fn networks_show_other_servers_and_faults() {
         let model = model(&sample(), NOW);
         let link = &model.links[0];
         assert_eq!((link.name.as_str(), link.mode), ("eth1", "server"));

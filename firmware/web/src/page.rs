@@ -1,14 +1,13 @@
-//! The page itself: one document with its style and its script, all of this box.
+//! The page itself: one document with its style and its script, all served by this box.
 
-/// What the page may do, for the `Content-Security-Policy` header: its own
-/// style and script as files of the box, calls to the box, nothing else from anywhere.
+/// The `Content-Security-Policy` header of the page: style, script and requests of this box only.
 pub const CSP: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
     connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'";
 
-/// The page. Its style is at `/panel/page.css`, its script at `/panel/page.js`. The script
-/// opens a stream at `/panel/events`, falls back to asking for `/panel/nodes.json` every
-/// second, and says so when the box is silent.
+/// The page. Its style is at `/panel/page.css`, its script at `/panel/page.js`. The script opens a
+/// stream at `/panel/events`, falls back to polling `/panel/nodes.json` every second, and shows a
+/// warning when the box does not reply.
 pub fn page() -> &'static str {
     concat!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n",
@@ -33,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_is_whole_and_brings_everything_with_it() {
+    fn the_page_is_complete_and_self_contained() {
         let page = page();
         assert!(page.starts_with("<!doctype html>"));
         assert!(page.ends_with("</html>\n"));
@@ -73,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_asks_where_the_box_answers() {
+    fn the_page_requests_paths_that_the_box_serves() {
         assert!(script().contains("\"/panel/events\""));
         assert!(script().contains("\"/panel/nodes.json\""));
     }

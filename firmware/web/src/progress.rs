@@ -1,24 +1,24 @@
-//! How far a node is in the story from unknown to running, as one number.
+//! Progress of a node from enrolment to a running instance, as one number.
 //!
-//! The story is enrol, verify, inspect, clean, deploy. Each chapter has its
-//! span; within a chapter the phases follow each other, and within a phase the
-//! bytes do. The number never falls while a node goes straight through.
+//! The jobs are verify, inspect, clean and deploy, in this order. Each job has a range of percent;
+//! within a job the number follows the phases, and within a phase the bytes sent. The number never
+//! decreases while a node passes through the jobs without a failure.
 
 use trivet_model::view::NodeView;
 use trivet_model::{Job, JobKind, JobPhase, ProvisionState};
 
 use crate::files::{FetchedFiles, files, share};
 
-/// Where verification begins and ends.
+/// Range of verification, in percent.
 const VERIFY: (u8, u8) = (2, 5);
-/// Where inspection begins and ends.
+/// Range of inspection, in percent.
 const INSPECT: (u8, u8) = (5, 25);
-/// Where cleaning begins and ends.
+/// Range of cleaning, in percent.
 const CLEAN: (u8, u8) = (25, 50);
-/// Where deployment begins and ends.
+/// Range of deployment, in percent.
 const DEPLOY: (u8, u8) = (50, 99);
 
-/// How far the node is, from 0 (just enrolled) to 100 (running its instance).
+/// The progress of a node, from 0 (just enrolled) to 100 (running its instance).
 pub fn progress(node: &NodeView) -> u8 {
     use ProvisionState as S;
     let record = &node.node;
@@ -60,7 +60,7 @@ fn within(node: &NodeView, (from, to): (u8, u8)) -> u8 {
     from + (u64::from(to - from) * permille.min(1000) / 1000) as u8
 }
 
-/// Where the steps begin and end within a job, in thousandths.
+/// The range of the steps within a job, in thousandths.
 const STEPS: (u64, u64) = (450, 850);
 
 fn job_permille(job: &Job, files: FetchedFiles) -> u64 {
@@ -94,7 +94,7 @@ fn job_permille(job: &Job, files: FetchedFiles) -> u64 {
     })
 }
 
-/// A boot fetches files, nobody knows how many: each brings it nearer.
+/// A boot fetches an unknown number of files: each one increases the progress.
 fn booting(files: FetchedFiles) -> u64 {
     let fetched = files.done.min(1000) * 1000 + files.permille;
     share(fetched, fetched + 1500, 1000)
@@ -105,7 +105,7 @@ fn steps_done(job: &Job) -> u64 {
     share(u64::from(job.at).min(count), count, STEPS.1 - STEPS.0)
 }
 
-/// The present step's share, filled by the file it fetches, if any.
+/// The share of the present step, filled by the file that it fetches, if any.
 fn step(job: &Job, files: FetchedFiles) -> u64 {
     let count = (job.steps.len() as u64).max(1);
     let filled = if files.done > 0 {

@@ -13,10 +13,10 @@ use trivet_model::{
     NoteKind, PowerState, ProvisionState, RackView, SeededRandom, StepKind, UnixMs,
 };
 
-/// A moment on 2026-11-16.
+/// A time on 2026-11-16.
 pub(crate) const NOW: UnixMs = UnixMs(1_794_796_610_746);
 
-/// A node being put together.
+/// A builder for one node.
 pub(crate) struct NodeViewCase(NodeView);
 
 impl NodeViewCase {
@@ -82,7 +82,7 @@ impl NodeViewCase {
     }
 }
 
-/// A file that went out.
+/// The note of a file that was sent.
 pub(crate) fn sent(path: &str, sent: u64, size: u64) -> NoteKind {
     NoteKind::FileSent {
         by: "HTTP",
@@ -93,7 +93,7 @@ pub(crate) fn sent(path: &str, sent: u64, size: u64) -> NoteKind {
     }
 }
 
-/// A snapshot of these nodes, each with an identity of its own.
+/// A snapshot of these nodes, each with its own UUID.
 pub(crate) fn view_of(cases: Vec<NodeViewCase>) -> RackView {
     let mut view = RackView::default();
     let mut entropy = SeededRandom::new(7);
@@ -108,7 +108,7 @@ pub(crate) fn view_of(cases: Vec<NodeViewCase>) -> RackView {
     view
 }
 
-/// A rack in the middle of its day: one node of every kind of trouble and joy.
+/// A rack with nodes in every state: running, working, failed and in maintenance.
 pub(crate) fn sample() -> RackView {
     use ProvisionState as S;
     let named = |case: NodeViewCase, name: &str, power: Option<PowerState>| {
@@ -179,7 +179,7 @@ pub(crate) fn sample() -> RackView {
     view
 }
 
-/// A network where somebody else serves too, and where loaders are missing.
+/// Adds a network with another DHCP server, and a fault about missing boot loaders.
 fn add_network(view: &mut RackView) {
     let address = Ipv4Addr::new(192, 0, 2, 254);
     let mac = Some(MacAddr([0x00, 0x14, 0x22, 0, 0, 9]));

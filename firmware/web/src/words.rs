@@ -1,20 +1,20 @@
-//! What a node is doing, and what to do when it failed, in plain words.
+//! The present action of a node, and what to do after a failure, as sentences.
 
 use trivet_model::view::NodeView;
 use trivet_model::{Job, JobKind, JobPhase, NoteKind, ProvisionState, RackView, UnixMs};
 
 use crate::files::{files, share};
 
-/// Which boot of its machine a job is at, and how many there may be: try n of m. None where
-/// nothing boots for the node.
+/// The number of the present boot attempt of a job, and the most there can be. `None` if the job
+/// boots nothing.
 pub fn attempt(view: &RackView, node: &NodeView) -> Option<(u32, u32)> {
     let boots = node.node.job.as_ref()?.boots;
     (boots > 0).then_some((boots, view.boots_max.max(boots)))
 }
 
-/// When the present work began: a job with the node's last step out of a state of rest, as far
-/// back as its timeline reaches, a change of power with the last order to the BMC. None for a
-/// node at rest.
+/// When the present action began: for a job, the node's last transition out of a stable state, as
+/// far back as its timeline reaches; for a power change, the last request to the BMC. `None` for an
+/// idle node.
 pub fn working_since(node: &NodeView) -> Option<UnixMs> {
     let record = &node.node;
     let has_job = record.job.is_some();
@@ -31,12 +31,12 @@ pub fn working_since(node: &NodeView) -> Option<UnixMs> {
     begun.or(record.provision_updated_at.filter(|_| has_job))
 }
 
-/// What the node is doing now.
+/// The present action of the node.
 pub fn doing(view: &RackView, node: &NodeView) -> String {
     let record = &node.node;
     if let Some(job) = &record.job {
         let what = match job.kind {
-            JobKind::Verify => "Checking the BMC",
+            JobKind::Verify => "Verifying the BMC",
             JobKind::Inspect => "Inspecting",
             JobKind::Clean => "Cleaning",
             JobKind::Deploy => "Deploying",
@@ -57,7 +57,7 @@ pub fn doing(view: &RackView, node: &NodeView) -> String {
     resting(record.provision_state, record.last_error.is_some()).to_owned()
 }
 
-/// It waits until others have booted.
+/// The node's position in the boot queue, if it waits there.
 fn boot_queue_position(view: &RackView, node: &NodeView) -> Option<String> {
     Some(match view.ahead(node)? {
         0 => "waiting for its turn to boot, next in line".to_owned(),
@@ -67,24 +67,24 @@ fn boot_queue_position(view: &RackView, node: &NodeView) -> Option<String> {
 
 fn phase(node: &NodeView, job: &Job) -> String {
     match job.phase {
-        JobPhase::ReadPower => "asking for the power state".to_owned(),
+        JobPhase::ReadPower => "reading the power state".to_owned(),
         JobPhase::PowerOff => "switching off before the agent boots".to_owned(),
         JobPhase::BootFromNet => "choosing the network as boot device".to_owned(),
         JobPhase::PowerOn => "switching on".to_owned(),
         JobPhase::AwaitAgent => booting(node),
-        JobPhase::GetSteps => "asking the agent for its steps".to_owned(),
+        JobPhase::GetSteps => "requesting the agent's steps".to_owned(),
         JobPhase::StartStep => format!("starting {}", step(job)),
         JobPhase::AwaitStep => match fetching(node) {
             Some(file) => format!("{}, {file}", step(job)),
             None => step(job),
         },
-        JobPhase::CheckPower => "the agent is silent: asking whether the machine is on".to_owned(),
-        JobPhase::Bootloader => "asking the agent what it wrote".to_owned(),
-        JobPhase::AwaitBootloader => "making the machine start what was written".to_owned(),
+        JobPhase::CheckPower => "no heartbeat from the agent: reading the power state".to_owned(),
+        JobPhase::Bootloader => "requesting the agent's result of the write".to_owned(),
+        JobPhase::AwaitBootloader => "installing the boot loader".to_owned(),
         JobPhase::PowerStep => format!("switching power for {}", step(job)),
-        JobPhase::Pause => format!("{}, letting time pass", step(job)),
-        JobPhase::Hold => "held; it goes on after unhold".to_owned(),
-        JobPhase::FinishRescue => "handing over the rescue password".to_owned(),
+        JobPhase::Pause => format!("{}, waiting", step(job)),
+        JobPhase::Hold => "on hold until \"unhold\"".to_owned(),
+        JobPhase::FinishRescue => "setting the rescue password".to_owned(),
         JobPhase::Sync => "writing buffers to disk".to_owned(),
         JobPhase::FinalOff => "switching off".to_owned(),
         JobPhase::BootFromDisk => "choosing the disk as boot device".to_owned(),
@@ -102,7 +102,7 @@ fn booting(node: &NodeView) -> String {
     }
 }
 
-/// The file under way, such as `loading initrd, 43 %`.
+/// The file that is being sent, such as `loading initrd, 43 %`.
 fn fetching(node: &NodeView) -> Option<String> {
     let (sent, size) = node.live.transfer?;
     let path = node.live.transfer_path.as_deref().unwrap_or("a file");
@@ -126,14 +126,14 @@ fn step(job: &Job) -> String {
     }
 }
 
-/// A state without work, in words.
+/// The text for a state without a job.
 fn resting(state: ProvisionState, failed: bool) -> &'static str {
     use ProvisionState as S;
     match state {
-        S::Enroll if failed => "Could not be taken under control",
-        S::Enroll => "Known, not yet checked",
-        S::Verifying => "Checking the BMC",
-        S::Manageable => "Under control, not offered yet",
+        S::Enroll if failed => "BMC verification failed",
+        S::Enroll => "Enrolled, BMC not yet verified",
+        S::Verifying => "Verifying the BMC",
+        S::Manageable => "Manageable, not yet available",
         S::Available => "Ready for a deployment",
         S::Active => "Running its instance",
         S::Deploying | S::DeployWait => "Deploying",
@@ -147,7 +147,7 @@ fn resting(state: ProvisionState, failed: bool) -> &'static str {
         S::Inspecting | S::InspectWait => "Inspecting",
         S::InspectFail => "Inspection failed",
         S::Adopting => "Taking over",
-        S::AdoptFail => "Taking over failed",
+        S::AdoptFail => "Adoption failed",
         S::Rescuing | S::RescueWait => "Booting the rescue system",
         S::Rescue => "Running the rescue system",
         S::RescueFail => "Rescue failed",
@@ -159,7 +159,7 @@ fn resting(state: ProvisionState, failed: bool) -> &'static str {
     }
 }
 
-/// After a failure: what to do next. None when nothing failed.
+/// After a failure: what to do next. `None` if nothing failed.
 pub fn advice(node: &NodeView) -> Option<String> {
     use ProvisionState as S;
     let record = &node.node;
@@ -170,13 +170,13 @@ pub fn advice(node: &NodeView) -> Option<String> {
             "correct the cause, end maintenance, then \"manage\" and \"provide\""
         }
         S::CleanFail => "correct the cause, then \"manage\" and \"provide\"",
-        S::InspectFail => "\"inspect\" again, or \"manage\" to go on without",
+        S::InspectFail => "\"inspect\" again, or \"manage\" to continue without",
         S::AdoptFail => "correct instance_info, then \"adopt\" again, or \"manage\"",
         S::Error => "\"deleted\" again, or \"rebuild\" to keep the instance",
         S::RescueFail | S::UnrescueFail => "\"rescue\" or \"unrescue\" again, or \"deleted\"",
         S::ServiceFail => "\"service\" again, or \"abort\" to return to active",
         _ if record.fault.as_deref() == Some("power failure") => {
-            "look after the BMC; maintenance ends by itself when it answers"
+            "repair the BMC; maintenance ends automatically when it replies"
         }
         _ => "look at the timeline; the next action clears this",
     };
@@ -186,10 +186,10 @@ pub fn advice(node: &NodeView) -> Option<String> {
     }
     let error = error.unwrap_or("").to_ascii_lowercase();
     let first = if error.contains("check ") {
-        // The sentence itself says where to look.
+        // The error itself names what to check.
         ""
     } else if error.contains("aborted") {
-        "Somebody stopped it. "
+        "The operator aborted it. "
     } else if error.contains("refused the login") || error.contains("password") {
         "Check the BMC's user and password. "
     } else if error.contains("bmc") {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_and_phase_has_words() {
+    fn every_state_and_phase_has_a_text() {
         for &state in ProvisionState::ALL {
             assert!(!doing(&NodeViewCase::new(state).view()).is_empty());
             for &phase in JobPhase::ALL {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_is_told_file_by_file() {
+    fn a_boot_is_shown_file_by_file() {
         let waits = deploying(JobPhase::AwaitAgent);
         assert_eq!(
             doing(&waits.view()),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_its_turn_is_told_how_many_are_ahead() {
+    fn the_boot_queue_position_is_shown() {
         let mut view = RackView::default();
         view.boot_queue.served = 30;
         let mut node = deploying(JobPhase::PowerOn).view();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_timed_from_the_state_of_rest_that_it_left() {
+    fn a_job_is_timed_from_the_stable_state_that_it_left() {
         use ProvisionState as S;
         let changed = |from, to| NoteKind::StateChanged { from, to };
         let node = deploying(JobPhase::AwaitAgent)
@@ -289,7 +289,11 @@ mod tests {
         let old = deploying(JobPhase::AwaitAgent)
             .change(|node| node.provision_updated_at = Some(UnixMs(7)))
             .view();
-        assert_eq!(working_since(&old), Some(UnixMs(7)), "the timeline forgot");
+        assert_eq!(
+            working_since(&old),
+            Some(UnixMs(7)),
+            "the timeline is too short"
+        );
         let power = NodeViewCase::new(S::Active)
             .change(|node| node.target_power_state = Some(PowerState::On))
             .note(NoteKind::PowerOrdered { order: "power on" })
@@ -331,14 +335,14 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_power_is_told() {
+    fn a_change_of_power_is_shown() {
         let case = NodeViewCase::new(ProvisionState::Active)
             .change(|node| node.target_power_state = Some(PowerState::Off));
         assert_eq!(doing(&case.view()), "Changing power: waiting for power off");
     }
 
     #[test]
-    fn every_failure_says_what_to_do() {
+    fn every_failure_has_advice() {
         for &state in ProvisionState::ALL {
             let said = advice(&NodeViewCase::new(state).view());
             assert_eq!(said.is_some(), state.is_failure(), "{state}");

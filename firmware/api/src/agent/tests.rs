@@ -14,7 +14,7 @@ fn heartbeat_body(fields: &Value) -> String {
 }
 
 #[test]
-fn lookup_asks_the_machine_by_address_or_uuid() {
+fn lookup_finds_the_node_by_address_or_uuid() {
     let bench = ApiBench::new();
     let path = "/v1/lookup?addresses=52%3A54%3A00%3A00%3A00%3A01,nonsense,52:54:00:00:00:01";
     let (order, then) = bench.order(&get(path).at("1.62"));
@@ -64,7 +64,7 @@ fn lookup_bounds_the_addresses() {
 }
 
 #[test]
-fn the_agent_is_told_its_node_and_its_token() {
+fn a_lookup_returns_the_node_and_its_token() {
     let bench = ApiBench::new();
     let request = get("/v1/lookup?addresses=52:54:00:00:00:01").at("1.62");
     let found = LookupResult {
@@ -100,7 +100,7 @@ fn the_agent_is_told_its_node_and_its_token() {
 }
 
 #[test]
-fn only_a_file_system_lets_the_agent_take_a_loader_out_of_it() {
+fn only_a_file_system_lets_the_agent_install_its_boot_loader() {
     let bench = ApiBench::new();
     let request = get("/v1/lookup?addresses=52:54:00:00:00:01").at("1.62");
     for (kind, want) in [("partition", json!(true)), ("whole-disk", json!(null))] {
@@ -163,7 +163,7 @@ fn a_heartbeat_becomes_an_order_and_202() {
 }
 
 #[test]
-fn a_heartbeat_speaks_only_the_words_of_its_version() {
+fn a_heartbeat_has_only_the_keys_of_its_version() {
     let bench = ApiBench::with(ProvisionState::DeployWait);
     for (fields, since) in [
         (json!({"agent_verify_ca": "PEM"}), 68),
@@ -217,7 +217,7 @@ fn a_heartbeat_needs_token_version_and_a_callback_over_tls() {
 }
 
 #[test]
-fn inspection_data_goes_to_the_machine_and_its_node_comes_back() {
+fn inspection_data_becomes_an_order_and_returns_its_node() {
     let bench = ApiBench::new();
     let document = json!({"inventory": {
         "interfaces": [{"mac_address": "52:54:00:00:00:01"}], "bmc_address": null,
@@ -283,7 +283,7 @@ fn a_heartbeat_does_not_reveal_whether_a_node_exists() {
 }
 
 #[test]
-fn a_request_of_an_agent_tells_what_it_wants_and_which_node_it_names() {
+fn a_request_of_an_agent_has_a_purpose_and_a_node() {
     let bench = ApiBench::with(trivet_model::ProvisionState::Enroll).wired();
     let node = Some(crate::testing::node_id(1));
     let call =

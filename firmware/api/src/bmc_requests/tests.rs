@@ -1,4 +1,4 @@
-//! What is asked of a BMC: who may, what becomes of it, and what is refused.
+//! BMC requests: roles, conversion to orders, replies and refusals.
 
 use trivet_model::bmc_request::{
     BmcEvent, BmcEventSeverity, BmcIdentity, BmcIndicatorState, BmcInventory, BmcNetworkInterface,
@@ -57,7 +57,7 @@ fn every_question_has_a_path() {
 }
 
 #[test]
-fn what_a_bmc_said_is_the_answer() {
+fn the_reply_of_a_bmc_is_the_response() {
     let request = get("/trivet/nodes/node-1/bmc/light");
     let said = BmcReply::Indicator(BmcIndicatorState::On).value();
     let shown = bench().finish(
@@ -79,7 +79,7 @@ fn what_a_bmc_said_is_the_answer() {
 }
 
 #[test]
-fn the_light_goes_on_off_and_out_by_itself() {
+fn the_identify_led_is_set_on_off_and_timed() {
     let path = "/trivet/nodes/node-1/bmc/light";
     for (text, light) in [
         (r#"{"state": "on"}"#, BmcIndicatorCommand::On),
@@ -106,7 +106,7 @@ fn the_light_goes_on_off_and_out_by_itself() {
 }
 
 #[test]
-fn what_is_written_comes_in_base64_and_has_bounds() {
+fn written_data_is_base64_and_has_bounds() {
     let mailbox = "/trivet/nodes/node-1/bmc/mailbox";
     let write = BmcRequest::WriteMailbox(HiddenBytes::new("hi"));
     let request = send("PUT", mailbox, r#"{"data": "aGk="}"#);
@@ -157,7 +157,7 @@ fn readers_read_operators_switch_and_admins_write_bytes() {
 }
 
 #[test]
-fn a_bmcs_light_is_an_indicator_of_ironics() {
+fn the_identify_led_is_an_indicator_in_ironic() {
     let path = "/v1/nodes/node-1/management/indicators/led@system";
     let request = get(path).at(LATEST);
     becomes(
@@ -179,7 +179,7 @@ fn a_bmcs_light_is_an_indicator_of_ironics() {
 }
 
 #[test]
-fn modes_and_media_are_asked_of_a_bmc_that_has_them() {
+fn modes_and_media_are_requested_from_a_bmc_that_has_them() {
     let states = "http://box:6385/v1/nodes/00000000-0000-4000-8000-000000000001/states";
     let then = empty(202, Some(states.into()));
     let mode = "/v1/nodes/node-1/states/boot_mode";
@@ -246,7 +246,7 @@ fn drives_are_listed_as_ironic_does() {
 }
 
 #[test]
-fn how_well_bmcs_answer_is_told_the_worst_first() {
+fn bmc_statistics_are_listed_worst_first() {
     let mut bench = bench();
     bench.add(crate::testing::node(2));
     bench.add(crate::testing::node(3));
@@ -267,7 +267,7 @@ fn how_well_bmcs_answer_is_told_the_worst_first() {
     assert_eq!(
         names,
         ["node-2", "node-1"],
-        "who was not asked is not listed"
+        "a BMC without requests is not listed"
     );
     let one = bench.reply(&get("/trivet/nodes/node-2/bmc")).value();
     assert_eq!(
@@ -278,7 +278,7 @@ fn how_well_bmcs_answer_is_told_the_worst_first() {
     assert_eq!((&new["score"], &new["asked"]), (&json!(null), &json!(0)));
 }
 
-/// What is described is what is told.
+/// Every request has a description, and only those.
 #[test]
 fn the_description_has_the_keys_of_the_findings() {
     #[track_caller]

@@ -1,4 +1,4 @@
-//! What an inspection found, in the inspector's form.
+//! The result of an inspection, in the inspector's format.
 
 use serde_json::{Value, json};
 use trivet_model::node::JsonObject;
@@ -6,7 +6,7 @@ use trivet_model::view::NodeView;
 
 use crate::error::ApiFault;
 
-/// What is kept, as it is kept.
+/// The stored data, unchanged.
 pub(super) fn inspection_data(view: &NodeView) -> Result<&Value, ApiFault> {
     view.node.inventory.as_ref().ok_or_else(|| {
         let id = view.node.id;
@@ -14,7 +14,7 @@ pub(super) fn inspection_data(view: &NodeView) -> Result<&Value, ApiFault> {
     })
 }
 
-/// The inventory with what the inspector's plugins would have made of it.
+/// The inventory with the additions of the inspector's plugins.
 pub(super) fn processed(view: &NodeView) -> Result<Value, ApiFault> {
     let kept = inspection_data(view)?;
     let inventory = kept.get("inventory").unwrap_or(&Value::Null);

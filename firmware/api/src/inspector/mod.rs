@@ -1,8 +1,8 @@
-//! The inspector's API (ironic-inspector 12): inspections by another name.
+//! The inspector's API (ironic-inspector 12): another interface to inspections.
 //!
-//! It has an address of its own and other forms of answers, but no records of its
-//! own: an introspection is what a node's inspection is, was or came to. Like the
-//! rest of this room it is a pair of functions, [`handle`] and [`finish`].
+//! It has its own listener and other response formats, but no records: an introspection is the
+//! inspection of a node. Like the rest of this crate it is a pair of functions, [`handle`] and
+//! [`finish`].
 
 mod data;
 mod status;
@@ -24,11 +24,11 @@ use crate::resources::rule;
 use crate::version::VERSION_MAX;
 use crate::{ApiFacts, ApiOutcome, BODY_BYTES_MAX, Request, Response, ResponsePlan, body, percent};
 
-/// The newest version of the inspector's API, and the only one whose form we give;
-/// what older ones lack does not disturb their clients.
+/// The newest version of the inspector's API, and the only one whose format is returned; clients of
+/// older versions ignore the additional fields.
 const MINOR_MAX: u16 = 18;
 
-/// Whom a request to the inspector's address needs to come from.
+/// The role that a request to the inspector's API needs.
 pub fn access(method: &str, path: &str) -> Access {
     let Ok(segments) = percent::segments(path) else {
         return Access::Reader;
@@ -42,8 +42,8 @@ pub fn access(method: &str, path: &str) -> Access {
     }
 }
 
-/// Answers a request from the snapshot, or says what has to be carried out. The
-/// request's version is that of the inspector's header.
+/// Responds to a request from the snapshot, or returns the order to execute. The request's version
+/// is that of the inspector's header.
 pub fn handle(request: &Request<'_>, view: &RackView, facts: &ApiFacts, now: UnixMs) -> ApiOutcome {
     let facts = own_facts(facts);
     let outcome = check_version(request.version)
@@ -56,7 +56,7 @@ pub fn handle(request: &Request<'_>, view: &RackView, facts: &ApiFacts, now: Uni
     }
 }
 
-/// The answer to a request whose order was carried out or refused.
+/// The response to a request whose order was executed or refused.
 pub fn finish(then: &ResponsePlan, result: Result<OrderOutcome, OrderRefusal>) -> Response {
     let answer = match (then, result) {
         (ResponsePlan::Inspected, Ok(OrderOutcome::Inspected(node))) => {
@@ -64,7 +64,7 @@ pub fn finish(then: &ResponsePlan, result: Result<OrderOutcome, OrderRefusal>) -
         }
         (ResponsePlan::Empty { status, .. }, Ok(_)) => Ok(Response::json(*status, &json!({}))),
         (_, Ok(_)) => Err(ApiFault::server(
-            "the order was carried out but brought no answer; this is a fault of the box",
+            "the order was executed but returned no reply; this is a bug in the box",
         )),
         (_, Err(OrderRefusal { kind, sentence })) => Err(match kind {
             RefusalKind::Invalid => ApiFault::bad(sentence),
@@ -78,7 +78,7 @@ pub fn finish(then: &ResponsePlan, result: Result<OrderOutcome, OrderRefusal>) -
     with_version_headers(answer.unwrap_or_else(ApiFault::for_inspector))
 }
 
-/// A refusal of the shell's own, in this API's form.
+/// An error of the daemon itself, in the format of this API.
 pub fn refused(status: u16, sentence: &str) -> Response {
     with_version_headers(Response::json(
         status,
@@ -86,7 +86,7 @@ pub fn refused(status: u16, sentence: &str) -> Response {
     ))
 }
 
-/// What to say at the Ironic API's address where the inspector's was meant.
+/// The error for an inspector request that was sent to the Ironic API's address.
 pub(crate) fn wrong_endpoint(call: &ApiCall<'_>) -> Option<ApiFault> {
     let meant = ["introspection", "continue"].contains(&call.word(1));
     if call.word(0) != "v1" || !meant {
@@ -102,7 +102,7 @@ pub(crate) fn wrong_endpoint(call: &ApiCall<'_>) -> Option<ApiFault> {
     Some(ApiFault::layer(404, "Not Found", sentence))
 }
 
-/// Links lead to the address the request came by: the public one is the other API's.
+/// Links use the address of the request: the public address belongs to the other API.
 fn own_facts(facts: &ApiFacts) -> ApiFacts {
     ApiFacts {
         public_endpoint: None,
@@ -173,7 +173,7 @@ fn route(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
             reply(data::inspection_data(node(call, ident)?)?)
         }
         ("POST", ["v1", "introspection", _, "data", "unprocessed"]) => Err(ApiFault::bad(
-            "This box does not apply kept data again; inspect the node once more.",
+            "This box does not process stored data again; inspect the node again.",
         )),
         (_, ["v1", "rules", ..]) => Err(rule::never_run()),
         (_, [] | ["v1"] | ["v1", "continue"] | ["v1", "introspection", ..]) => {

@@ -1,4 +1,4 @@
-//! How a node's introspection stands.
+//! The status of a node's introspection.
 
 use serde_json::{Value, json};
 use trivet_model::view::NodeView;
@@ -11,7 +11,7 @@ use crate::error::ApiFault;
 use crate::field::timestamp;
 use crate::list::PAGE_RECORDS_MAX;
 
-/// All states of an introspection; some of them never come about here.
+/// All states of an introspection; some of them do not occur here.
 const STATES: [&str; 8] = [
     "starting",
     "waiting",
@@ -30,7 +30,7 @@ struct IntrospectionStatus {
     finished_at: Option<UnixMs>,
 }
 
-/// None where the node was never inspected, or so long ago that nothing is left.
+/// `None` if the node was never inspected, or so long ago that no data is left.
 fn read(view: &NodeView) -> Option<IntrospectionStatus> {
     let node = &view.node;
     let early = |phase| {
@@ -62,8 +62,8 @@ fn read(view: &NodeView) -> Option<IntrospectionStatus> {
     })
 }
 
-/// When the last inspection began, as far as the timeline reaches: the record
-/// forgets it at the end, as Ironic's does.
+/// When the last inspection began, as far as the timeline reaches: the record clears it at the end,
+/// as in Ironic.
 fn inspection_started_at(view: &NodeView) -> Option<UnixMs> {
     let start = view.timeline.iter().rev().find(|note| {
         matches!(note.kind, NoteKind::StateChanged { from, to }
@@ -85,7 +85,7 @@ fn shown(call: &ApiCall<'_>, view: &NodeView, status: &IntrospectionStatus) -> V
     })
 }
 
-/// One node's.
+/// The status of one node.
 pub(super) fn of(call: &ApiCall<'_>, view: &NodeView) -> Result<Value, ApiFault> {
     let status = read(view).ok_or_else(|| {
         let id = view.node.id;
@@ -94,7 +94,7 @@ pub(super) fn of(call: &ApiCall<'_>, view: &NodeView) -> Result<Value, ApiFault>
     Ok(shown(call, view, &status))
 }
 
-/// All there are, newest first, one page at a time.
+/// All statuses, newest first, one page at a time.
 pub(super) fn list(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let limit = limit(call)?;
     let wanted = states(call)?;

@@ -50,7 +50,7 @@ fn wants(verb: Verb) -> RackOrder {
 }
 
 #[test]
-fn versions_are_told_in_documents_and_headers() {
+fn versions_are_in_documents_and_headers() {
     let bench = ApiBench::new();
     let root = answer(&bench, &get("/"));
     assert_eq!(root.value()["versions"][0]["id"], "1.18");
@@ -130,7 +130,7 @@ fn only_what_waits_is_aborted() {
 }
 
 #[test]
-fn a_status_says_how_far_it_is() {
+fn a_status_shows_the_progress() {
     let mut bench = ApiBench::with(ProvisionState::Manageable);
     refuses(&bench, &get(&path("")), 404);
     for (state, word, finished) in [
@@ -265,7 +265,7 @@ fn data_of_the_ramdisk_become_an_order() {
 }
 
 #[test]
-fn what_is_not_there_is_said_in_json() {
+fn unknown_resources_are_json_errors() {
     let bench = ApiBench::new();
     for (method, path, status) in [
         ("GET", "/v1/continue", 405),
@@ -279,7 +279,7 @@ fn what_is_not_there_is_said_in_json() {
 }
 
 #[test]
-fn the_ironic_api_says_where_the_inspectors_is() {
+fn the_ironic_api_refers_to_the_inspector_api() {
     let mut bench = ApiBench::new();
     for path in [
         "/v1/introspection",

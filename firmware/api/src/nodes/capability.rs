@@ -1,11 +1,11 @@
-//! What a node's hardware can do; the hardware's own room knows.
+//! Capability checks: which functions a node's hardware has, from crate `trivet-drivers`.
 
 use trivet_drivers::{HardwareCapability, can};
 use trivet_model::view::NodeView;
 
 use crate::error::ApiFault;
 
-/// Refuses in Ironic's words what the node's hardware cannot do.
+/// Refuses functions that the node's hardware does not have, with Ironic's message.
 pub(crate) fn require(
     view: &NodeView,
     ability: HardwareCapability,

@@ -32,7 +32,7 @@ pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     }
     let mut node = Node::new(NodeId(call.new_id()), "", call.now);
     write::read(document, &mut node)?;
-    // Clients older than the state `enroll` expect to deploy at once.
+    // Clients older than the state `enroll` expect that a new node can be deployed.
     if !call.has(11) {
         node.provision_state = ProvisionState::Available;
     }

@@ -1,7 +1,6 @@
-//! The node's fields: one row each, with the version it came with.
+//! The node's fields: one row each, with its version.
 //!
-//! What this table has is what every answer of that version shows; nothing is
-//! advertised that is not here.
+//! Every response of a version has the fields of this table; no other field is advertised.
 
 use serde_json::{Value, json};
 use trivet_drivers::InterfaceKind;
@@ -185,8 +184,8 @@ fn shown(object: &JsonObject) -> Value {
     Value::Object(secret::masked(object))
 }
 
-/// The interface that was chosen, or the hardware type's default; null where the
-/// hardware type is not enabled.
+/// The selected interface, or the hardware type's default; null if the hardware type is not
+/// enabled.
 pub(crate) fn interface(view: &NodeView, call: &ApiCall<'_>, name: &'static str) -> Value {
     let enabled = drivers::enabled(call, &view.node.driver).is_some();
     match InterfaceKind::named(name).filter(|_| enabled) {
@@ -195,7 +194,7 @@ pub(crate) fn interface(view: &NodeView, call: &ApiCall<'_>, name: &'static str)
     }
 }
 
-/// A state in the words of the request's version.
+/// A state with its name in the request's version.
 pub(crate) fn state(call: &ApiCall<'_>, state: Option<ProvisionState>) -> Value {
     match state {
         Some(ProvisionState::Available) if !call.has(2) => Value::Null,
@@ -206,11 +205,11 @@ pub(crate) fn state(call: &ApiCall<'_>, state: Option<ProvisionState>) -> Value 
     }
 }
 
-/// What is shown of an agent where the first of its clients looked for it.
+/// The agent's data that are also in `driver_info`, where the first clients expect them.
 pub(super) const AGENT_SHOWN: [&str; 2] = ["agent_url", "agent_last_heartbeat"];
 
-/// Where the agent of the present boot listens and when it was last heard. That it was heard
-/// is known in memory only: a beat changes no record.
+/// The URL of the present agent and the time of its last heartbeat. That time is in memory only: a
+/// heartbeat changes no record.
 fn agent(view: &NodeView) -> impl Iterator<Item = (String, Value)> {
     let url = view.node.agent.as_ref().and_then(|agent| agent.url.clone());
     let heard = view.live.heartbeat_at.filter(|_| url.is_some());
@@ -220,7 +219,7 @@ fn agent(view: &NodeView) -> impl Iterator<Item = (String, Value)> {
     url.into_iter().chain(heard)
 }
 
-/// As it was given, and with what the first clients of agents looked for there.
+/// As stored, with the agent's data that the first clients expect there.
 fn driver_info(view: &NodeView) -> Value {
     let mut info = shown(&view.node.driver_info);
     if let Value::Object(info) = &mut info {
@@ -229,8 +228,8 @@ fn driver_info(view: &NodeView) -> Value {
     info
 }
 
-/// What is kept, and as Ironic tells it the steps of the work under way and which one
-/// is on: clients draw their bars from these.
+/// The stored data, and, as in Ironic, the steps of the present job and the index of the present
+/// one: clients show their progress from these.
 fn internal_info(view: &NodeView) -> Value {
     let mut info = secret::masked(&view.node.driver_internal_info);
     info.extend(agent(view));
@@ -250,7 +249,7 @@ fn internal_info(view: &NodeView) -> Value {
     Value::Object(info)
 }
 
-/// The step under way, in the field that belongs to its kind.
+/// The present step, in the field of its kind.
 fn step(view: &NodeView, kind: StepKind) -> Value {
     let job = view
         .node

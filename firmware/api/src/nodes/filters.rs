@@ -1,4 +1,4 @@
-//! Which nodes a list shows.
+//! Filters of node lists.
 
 use serde_json::Value;
 use trivet_model::index::{IndexRange, NodeKey};
@@ -12,7 +12,7 @@ use crate::list::{PageStart, RecordWalk};
 use crate::query::truth;
 use crate::route::{ApiArg, arg};
 
-/// Filters and the version they came with.
+/// Filters and the version of each.
 pub(crate) const FILTERS: &[ApiArg] = &[
     arg("instance_uuid", 1, ValueShape::Uuid),
     arg("associated", 1, ValueShape::Flag),
@@ -42,7 +42,7 @@ type NodePredicate = Box<dyn Fn(&NodeView) -> bool>;
 /// One filter of a list.
 pub(crate) struct NodeFilter {
     predicate: NodePredicate,
-    /// Where the nodes that pass are found without a look at the others.
+    /// The index that finds the nodes that pass without examining the others.
     index: Option<FilterIndex>,
 }
 
@@ -75,7 +75,7 @@ impl NodeFilter {
     }
 }
 
-/// The filters of a call. Values are checked whether or not there are nodes.
+/// The filters of a call. Values are validated even if there are no nodes.
 pub(crate) fn read(call: &ApiCall<'_>) -> Result<Vec<NodeFilter>, ApiFault> {
     let mut filters: Vec<NodeFilter> = Vec::new();
     for arg in FILTERS {
@@ -100,8 +100,8 @@ pub(crate) fn read(call: &ApiCall<'_>) -> Result<Vec<NodeFilter>, ApiFault> {
     Ok(filters)
 }
 
-/// The ways to the nodes that pass: the index of each filter that has one, and the one of
-/// the order. Without any, all nodes.
+/// The walks to the nodes that pass: the index of each filter that has one, and the index of the
+/// order. Without any, all nodes.
 pub(crate) fn walks<'a>(
     call: &ApiCall<'a>,
     filters: &[NodeFilter],
@@ -111,7 +111,7 @@ pub(crate) fn walks<'a>(
     let after = cut.after.map(|view| &*view.node);
     let sort = match cut.by {
         None => Some(NodeKey::Created),
-        // Older versions show some states in other words, which sort elsewhere.
+        // Older versions have other names for some states, which sort differently.
         Some("provision_state") if !call.has(39) => None,
         Some(name) => name.parse().ok().filter(|key: &NodeKey| key.sorts()),
     };
@@ -122,7 +122,8 @@ pub(crate) fn walks<'a>(
                 IndexPart::Present => (IndexRange::WithValue, false),
                 IndexPart::Value(value) => {
                     let value = value.as_deref();
-                    // Sorted by the value itself, a marker with another one is elsewhere.
+                    // If the list is sorted by the filtered field itself, a marker with another
+                    // value is not in this part of the index.
                     let here = after.is_none_or(|node| lead.key.value(node) == value);
                     let by_value = sort == Some(lead.key) && here;
                     let ordered = sort == Some(NodeKey::Created) || by_value;
@@ -146,8 +147,7 @@ pub(crate) fn walks<'a>(
     walks
 }
 
-/// Where the nodes are that pass a filter whose value is right; none for those that can
-/// only be had by looking at each node.
+/// The index of a filter whose value is valid; `None` if each node must be examined.
 fn filter_index(call: &ApiCall<'_>, name: &str, value: &str) -> Option<FilterIndex> {
     let flag = truth(value);
     let (key, part) = match name {
@@ -178,7 +178,7 @@ fn extra_text<'v>(view: &'v NodeView, name: &str) -> Option<&'v str> {
     view.node.kept.get(name).and_then(Value::as_str)
 }
 
-/// The chassis of this UUID, which must be there.
+/// The chassis with this UUID, which must exist.
 pub(crate) fn chassis<'a>(call: &ApiCall<'a>, ident: &str) -> Result<&'a Resource, ApiFault> {
     let id: ResourceId = ident.parse().map_err(|_| {
         let ident = ident.escape_debug();
@@ -191,7 +191,7 @@ pub(crate) fn chassis<'a>(call: &ApiCall<'a>, ident: &str) -> Result<&'a Resourc
     })
 }
 
-/// A filter that is on or off.
+/// A Boolean filter.
 fn flagged(name: &'static str, want: bool) -> NodePredicate {
     match name {
         "associated" => Box::new(move |view| view.node.instance_uuid.is_some() == want),

@@ -1,7 +1,7 @@
 //! `/v1/nodes/<ident>/history`: failures, from the node's timeline.
 //!
-//! Notes have no identity of their own; a record's UUID is computed from the
-//! node, the moment and the sentence, so it stays the same while the note does.
+//! Notes have no UUID; a record's UUID is computed from the node, the time and the text, so it is
+//! stable as long as the note exists.
 
 use serde_json::{Value, json};
 use trivet_model::view::NodeView;
@@ -17,7 +17,7 @@ use crate::route::{ApiArg, arg};
 use FieldWrite::Never;
 use ValueShape::{Links, Number, Text};
 
-/// Longest sentence in a short entry, as in Ironic.
+/// Longest text in a short entry, in characters, as in Ironic.
 const EVENT_CHARS_MAX: usize = 255;
 
 pub(crate) const QUERY_ARGS: &[ApiArg] = &[
@@ -32,13 +32,13 @@ pub(crate) const QUERY_ARGS: &[ApiArg] = &[
 struct NodeHistoryEvent {
     node: NodeId,
     uuid: String,
-    /// Place in the timeline.
+    /// Index in the timeline.
     place: u64,
     at: String,
     why: String,
-    /// Who asked last before it.
+    /// The user of the last request before it.
     user: Option<String>,
-    /// The state it left the node in.
+    /// The state of the node after it.
     state: Option<ProvisionState>,
     short: bool,
 }
@@ -129,7 +129,7 @@ fn events(view: &NodeView, short: bool) -> Vec<NodeHistoryEvent> {
     for (place, note) in view.timeline.iter().enumerate() {
         match &note.kind {
             NoteKind::StateChanged { to, .. } => {
-                // A failure is noted beside the change it causes.
+                // A failure is noted together with the change that it causes.
                 state = Some(*to);
                 if let Some(last) = events.last_mut()
                     && last.place + 1 == place as u64
@@ -159,7 +159,7 @@ fn events(view: &NodeView, short: bool) -> Vec<NodeHistoryEvent> {
 }
 
 fn identity(view: &NodeView, note: &Note, why: &str) -> String {
-    // FNV-1a, over what makes the note unique.
+    // FNV-1a, over the values that make the note unique.
     let at = note.at.0.to_be_bytes();
     let node = view.node.id.bytes();
     let bytes = node.iter().chain(&at).chain(why.as_bytes());

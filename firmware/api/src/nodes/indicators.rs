@@ -1,7 +1,7 @@
-//! `/v1/nodes/<ident>/management/indicators`: lights of a machine.
+//! `/v1/nodes/<ident>/management/indicators`: the indicator LEDs of a machine.
 //!
-//! A BMC has one that marks its machine, and is asked. What was lit on hardware that is
-//! pretended stands among the node's own fields as `indicators`.
+//! A BMC has one, the identify LED, which is read and set by a BMC request. Indicators of fake
+//! hardware are stored in the node's field `indicators`.
 
 use serde_json::{Value, json};
 use trivet_drivers::{HardwareCapability, can, is_fake};
@@ -17,7 +17,7 @@ use crate::field::ValueShape;
 use crate::route::{ApiArg, ApiRoute, BodySchema, required};
 use crate::{ApiOutcome, ResponsePlan, body};
 
-/// One light: its name at its component, and what it can be.
+/// One indicator: its name at its component, and its possible states.
 struct NodeIndicator {
     name: &'static str,
     component: &'static str,
@@ -25,7 +25,7 @@ struct NodeIndicator {
     states: &'static [&'static str],
 }
 
-/// The lights of Ironic's fake hardware.
+/// The indicators of Ironic's fake hardware.
 const FAKE_INDICATORS: &[NodeIndicator] = &[
     NodeIndicator {
         name: "led-0@chassis",
@@ -41,7 +41,7 @@ const FAKE_INDICATORS: &[NodeIndicator] = &[
     },
 ];
 
-/// What a BMC has, whatever its protocol.
+/// The indicators of a BMC, for every protocol.
 const BMC_INDICATORS: &[NodeIndicator] = &[NodeIndicator {
     name: "led@system",
     component: "system",
@@ -55,7 +55,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(
         &["v1", "nodes", "{node}", "management", "indicators"],
         63,
-        "List its lights",
+        "List its indicators",
         |call| list(call, call.this()?),
     ),
     ApiRoute::get(
@@ -68,7 +68,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
             "{light}",
         ],
         63,
-        "Whether one is lit",
+        "Show the state of an indicator",
         |call| show(call, call.this()?),
     ),
     ApiRoute::new(
@@ -82,7 +82,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
             "{light}",
         ],
         63,
-        "Light one",
+        "Set an indicator",
         |call| set(call, call.this()?),
     )
     .body(BodySchema::Args(STATE)),

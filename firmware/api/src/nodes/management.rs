@@ -15,14 +15,14 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(
         &["v1", "nodes", "{node}", "management", "boot_device"],
         1,
-        "What it boots from next",
+        "Show its boot device",
         |call| boot_device(call.this()?),
     ),
     ApiRoute::new(
         "PUT",
         &["v1", "nodes", "{node}", "management", "boot_device"],
         1,
-        "Choose what it boots from next",
+        "Set its boot device",
         |call| set_boot_device(call, call.this()?),
     )
     .body(BodySchema::Args(BOOT_DEVICE)),
@@ -36,7 +36,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
             "supported",
         ],
         1,
-        "What it can boot from",
+        "List its supported boot devices",
         |call| {
             let driver = &call.this()?.node.driver;
             reply(&json!({ "supported_boot_devices": supported(driver) }))
@@ -46,7 +46,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "PUT",
         &["v1", "nodes", "{node}", "management", "inject_nmi"],
         29,
-        "Interrupt its system",
+        "Send a non-maskable interrupt (NMI)",
         passthru::inject_nmi,
     ),
 ];
@@ -64,8 +64,8 @@ fn supported(driver: &str) -> &'static [BootDevice] {
     }
 }
 
-/// What was last set or read, which the machine keeps among its own fields. Ironic
-/// answers null where a device is not known, and clients show that.
+/// The boot device that was last set or read, from the node's record. Ironic returns null if it is
+/// unknown, and clients show that.
 fn boot_device(view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let info = &view.node.driver_internal_info;
     let device = info.get("boot_device").and_then(Value::as_str);

@@ -1,7 +1,7 @@
-//! `/v1/nodes/<ident>/vmedia`: images in drives that are not there.
+//! `/v1/nodes/<ident>/vmedia`: virtual media.
 //!
-//! A BMC is asked. What is inserted on hardware that is pretended stands among the node's
-//! own fields as `vmedia`, an object of device types and addresses.
+//! For a BMC this is a BMC request. Images of fake hardware are stored in the node's field
+//! `vmedia`, an object of device types and URLs.
 
 use serde_json::{Value, json};
 use trivet_drivers::{HardwareCapability, is_fake};
@@ -18,7 +18,7 @@ use crate::field::ValueShape;
 use crate::route::{ApiArg, ApiRoute, BodySchema, arg, required};
 use crate::{ApiOutcome, ResponsePlan, body};
 
-/// Device types and what a BMC calls the media they take.
+/// Device types and the BMC's names of their media types.
 const DEVICES: [(&str, &[&str]); 3] = [
     ("cdrom", &["CD", "DVD"]),
     ("disk", &["USBStick"]),
@@ -27,7 +27,7 @@ const DEVICES: [(&str, &[&str]); 3] = [
 
 const WORDS: &[&str] = &["cdrom", "disk", "floppy"];
 
-/// Longest address of an image. Ours.
+/// Longest URL of an image, in bytes. Ours.
 pub(crate) const IMAGE_URL_BYTES_MAX: usize = 2048;
 
 const INSERT: &[ApiArg] = &[
@@ -44,7 +44,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(
         &["v1", "nodes", "{node}", "vmedia"],
         93,
-        "What is inserted",
+        "List inserted virtual media",
         |call| show(call.this()?),
     ),
     ApiRoute::new(
@@ -85,7 +85,7 @@ fn show(view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     reply(&json!(shown))
 }
 
-/// What a BMC said of its drives, as Ironic lists them.
+/// The drives that a BMC listed, in Ironic's format.
 pub(crate) fn ironic_media(said: &Value) -> Value {
     let drives = said["media"].as_array().into_iter().flatten();
     let shown = drives.map(|drive| {
@@ -143,8 +143,8 @@ fn insert(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     keep(call, view, inserted)
 }
 
-/// The address without a password in it: readers see it, and the hardware that has
-/// such drives so far is pretended and fetches nothing.
+/// The URL without its password: readers see it, and the hardware that has such drives so far is
+/// fake and fetches nothing.
 fn masked(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();
@@ -214,7 +214,7 @@ mod tests {
     use super::masked;
 
     #[test]
-    fn a_password_in_an_address_is_not_kept() {
+    fn a_password_in_a_url_is_not_stored() {
         for (url, shown) in [
             ("http://u:pw@box/x.iso", "http://u:******@box/x.iso"),
             ("http://u:p@w@box:80?a=b@c", "http://u:******@box:80?a=b@c"),

@@ -1,4 +1,4 @@
-//! Nodes: their collection, one of them, and what hangs below it.
+//! Nodes: their collection, a single node, and its sub-resources.
 
 mod capability;
 mod create;
@@ -107,7 +107,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "DELETE",
         &["v1", "nodes", "{node}"],
         1,
-        "Forget a node",
+        "Delete a node",
         |call| delete(call, call.this()?),
     ),
 ];
@@ -132,13 +132,13 @@ pub(crate) const OF_CHASSIS: &[ApiRoute] = &[
     .response(ResponseSchema::List("nodes", columns)),
 ];
 
-/// What hangs below a node. Each row finds its node first.
+/// The sub-resources of a node. Each row looks up its node first.
 pub(crate) const SUBRESOURCES: &[ApiRoute] = &[
     ApiRoute::new(
         "PUT",
         &["v1", "nodes", "{node}", "maintenance"],
         1,
-        "Hands off",
+        "Set maintenance mode",
         |call| maintenance(call, call.this()?, true),
     )
     .body(BodySchema::Args(MAINTENANCE))
@@ -147,14 +147,14 @@ pub(crate) const SUBRESOURCES: &[ApiRoute] = &[
         "DELETE",
         &["v1", "nodes", "{node}", "maintenance"],
         1,
-        "Hands on",
+        "Clear maintenance mode",
         |call| maintenance(call, call.this()?, false),
     )
     .response(ResponseSchema::Empty(202)),
     ApiRoute::get(
         &["v1", "nodes", "{node}", "validate"],
         1,
-        "Whether each interface can work, and why not",
+        "Validate its interfaces",
         |call| validate::validate(call, call.this()?),
     ),
     ApiRoute::get(
@@ -179,14 +179,14 @@ pub(crate) const SUBRESOURCES: &[ApiRoute] = &[
         "DELETE",
         &["v1", "nodes", "{node}", "traits"],
         37,
-        "Remove all",
+        "Remove all traits",
         |call| traits::clear(call, call.this()?),
     ),
     ApiRoute::new(
         "PUT",
         &["v1", "nodes", "{node}", "traits", "{trait}"],
         37,
-        "Add one",
+        "Add a trait",
         |call| traits::add(call, call.this()?, call.last()),
     ),
     ApiRoute::new(
@@ -199,7 +199,7 @@ pub(crate) const SUBRESOURCES: &[ApiRoute] = &[
     ApiRoute::get(
         &["v1", "nodes", "{node}", "history"],
         78,
-        "List what failed",
+        "List its failures",
         |call| history::list(call, call.this()?),
     )
     .query_args(&[history::QUERY_ARGS])
@@ -213,7 +213,7 @@ pub(crate) const SUBRESOURCES: &[ApiRoute] = &[
     ApiRoute::get(
         &["v1", "nodes", "{node}", "inventory"],
         81,
-        "What the agent found",
+        "Show the inventory from its inspection",
         |call| inventory(&call.this()?.node),
     ),
     ApiRoute::get(
@@ -229,7 +229,7 @@ pub(crate) const SUBRESOURCES: &[ApiRoute] = &[
         "POST",
         &["v1", "nodes", "{node}", "vifs"],
         28,
-        "Attach one",
+        "Attach a virtual interface",
         attach_vif,
     )
     .body(BodySchema::Any),
@@ -237,7 +237,7 @@ pub(crate) const SUBRESOURCES: &[ApiRoute] = &[
         "DELETE",
         &["v1", "nodes", "{node}", "vifs", "{vif}"],
         28,
-        "Detach one",
+        "Detach a virtual interface",
         |call| {
             call.this()?;
             Ok(ApiOutcome::Reply(Response::empty(204)))
@@ -259,7 +259,7 @@ pub(crate) const SUBRESOURCES: &[ApiRoute] = &[
     ApiRoute::get(
         &["v1", "nodes", "{node}", "ports", "detail"],
         1,
-        "The same, all",
+        "List its ports with every field",
         |call| ports::of_node(call, call.this()?, true),
     )
     .query_args(&[LIST_QUERY_ARGS]),
@@ -293,11 +293,11 @@ fn filtered(
     )
 }
 
-/// Whether we are at work on the node at this moment, which Ironic shows as a
-/// lock: a second change has to wait.
+/// Whether the node has a job or a power change in progress, which Ironic shows as a lock: a second
+/// change has to wait.
 pub(crate) fn is_locked(node: &Node) -> bool {
     use ProvisionState as S;
-    // After a failed deployment the machine is switched off; a verb takes the place of that.
+    // After a failed deployment the machine is switched off; a verb replaces that request.
     let switches = node.target_power_state.is_some() && node.provision_state != S::DeployFail;
     switches
         || matches!(
@@ -325,7 +325,7 @@ pub(crate) fn unlocked(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> 
     )))
 }
 
-/// The order that puts a changed record in place of the one we read.
+/// The order that replaces the record that was read by the changed one.
 fn replace(view: &NodeView, node: Node, then: ResponsePlan) -> Result<ApiOutcome, ApiFault> {
     let based_on = view.node.revision;
     let node = Box::new(node);
@@ -381,8 +381,8 @@ fn maintenance(call: &ApiCall<'_>, view: &NodeView, on: bool) -> Result<ApiOutco
     )
 }
 
-/// What the agent found. The record holds either the whole document it sent or
-/// its `inventory` alone.
+/// The inventory that the agent sent. The record has either the whole document or its `inventory`
+/// alone.
 fn inventory(node: &Node) -> Result<ApiOutcome, ApiFault> {
     let Some(kept) = &node.inventory else {
         return Err(ApiFault::not_found(format!(
@@ -401,8 +401,7 @@ fn inventory(node: &Node) -> Result<ApiOutcome, ApiFault> {
     reply(&json!({"inventory": inventory, "plugin_data": plugin_data}))
 }
 
-/// There is no Neutron: attaching succeeds and does nothing, as with Ironic's
-/// `noop` network.
+/// There is no Neutron: attaching succeeds and does nothing, as with Ironic's `noop` network.
 fn attach_vif(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     call.this()?;
     let object = body::object(call)?;

@@ -1,9 +1,9 @@
-//! `PUT /v1/nodes/<ident>/states/provision`: verbs and what goes with them.
-//! `PUT /trivet/nodes/<ident>/provision` is the same with a change of `instance_info` in the
-//! same order, so that a refused verb changes nothing.
+//! `PUT /v1/nodes/<ident>/states/provision`: verbs and their arguments. `PUT
+//! /trivet/nodes/<ident>/provision` is the same with a change of `instance_info` in the same order,
+//! so that a refused verb changes nothing.
 //!
-//! Which verb a state knows is decided by the node's own state table; this file
-//! checks the form, the version, and what the operator can still correct.
+//! The node's state table decides which verbs a state accepts; this file validates the form, the
+//! version, and errors that the operator can still correct.
 
 use std::sync::Arc;
 
@@ -25,20 +25,20 @@ use crate::{ApiOutcome, body};
 /// Most steps in one request. Ours.
 pub(crate) const STEPS_MAX: usize = 64;
 
-/// Longest list of steps, in bytes of JSON. Ours: it is kept in the record.
+/// Longest list of steps, in bytes of JSON. Ours: it is stored in the record.
 pub(crate) const STEPS_BYTES_MAX: usize = 12 * 1024;
 
-/// Largest config drive, in bytes of JSON. Ours: it is kept in the record. A
-/// larger one goes behind a URL.
+/// Largest config drive, in bytes of JSON. Ours: it is stored in the record. A larger one must be
+/// at a URL.
 pub(crate) const CONFIGDRIVE_BYTES_MAX: usize = 24 * 1024;
 
-/// Longest rescue password. Ours: hashing takes time with the square of it.
+/// Longest rescue password, in bytes. Ours: the time of hashing grows with its square.
 pub(crate) const RESCUE_PASSWORD_BYTES_MAX: usize = 255;
 
-/// What the body may hold, and since when.
+/// The keys of the body, and the version of each.
 pub(crate) const ARGUMENTS: &[ApiArg] = OWN_ARGUMENTS.split_at(1).1;
 
-/// The same, after the one argument that only our own path takes.
+/// The same, after the one argument that only our own path has.
 const OWN_ARGUMENTS: &[ApiArg] = &[
     arg("instance_info", 1, ValueShape::Object),
     required("target", 1, ValueShape::Text),
@@ -51,7 +51,7 @@ const OWN_ARGUMENTS: &[ApiArg] = &[
     arg("runbook", 92, ValueShape::Text),
 ];
 
-/// Interfaces a clean or service step may belong to.
+/// Interfaces of clean and service steps.
 const STEP_INTERFACES: [&str; 7] = [
     "bios",
     "deploy",
@@ -67,7 +67,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[ApiRoute::new(
     "PUT",
     &["trivet", "nodes", "{node}", "provision"],
     1,
-    "Deploy or rebuild with a change of instance_info that a refusal does not make",
+    "Deploy or rebuild, and change instance_info in the same order",
     |call| provision_with_instance_info(call, call.this()?),
 )
 .body(BodySchema::Args(OWN_ARGUMENTS))
@@ -78,7 +78,7 @@ pub(crate) fn provision(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcom
     provision_order(call, view, &object, None)
 }
 
-/// The keys given in `instance_info` replace the node's, null removes a key, others stay.
+/// The keys in `instance_info` replace the node's, null removes a key, other keys stay.
 fn provision_with_instance_info(
     call: &ApiCall<'_>,
     view: &NodeView,
@@ -265,7 +265,7 @@ fn arguments(
     Ok(args)
 }
 
-/// Which verbs may go without the ramdisk; whether their steps can, the node decides.
+/// Which verbs can run without the ramdisk; whether their steps can is decided by the node.
 fn check_ramdisk(call: &ApiCall<'_>, verb: Verb, disable: Option<bool>) -> Result<(), ApiFault> {
     if disable.is_none() {
         return Ok(());
@@ -336,7 +336,7 @@ fn configdrive(call: &ApiCall<'_>, drive: &Value) -> Result<Value, ApiFault> {
     }
 }
 
-/// A text is an address or base64; anything else is a slip of the pen.
+/// A text is a URL or base64; other text is a mistake.
 fn check_drive_text(text: &str) -> Result<(), ApiFault> {
     let base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=\n\r".contains(&byte);
     if text.contains("://") || text.bytes().all(base64) {
@@ -347,8 +347,7 @@ fn check_drive_text(text: &str) -> Result<(), ApiFault> {
     ))
 }
 
-/// Steps as they were given. Deploy steps say all four words, the others at
-/// least interface and step.
+/// The steps of a request. Deploy steps need all four keys, the others at least interface and step.
 pub(crate) fn steps(name: &str, value: &Value, all: bool) -> Result<Vec<JobStep>, ApiFault> {
     let Value::Array(items) = value else {
         return Err(ApiFault::bad(format!("{name} must be a list.")));
@@ -408,7 +407,7 @@ fn step(name: &str, item: &Value, all: bool) -> Result<JobStep, ApiFault> {
     })
 }
 
-/// What would fail later for a reason that is already known.
+/// Refuses requests that would fail later for a reason that is already known.
 fn check_possible(call: &ApiCall<'_>, view: &NodeView, verb: Verb) -> Result<(), ApiFault> {
     let node = &view.node;
     let removes = matches!(verb, Verb::Deleted | Verb::Undeploy | Verb::Rebuild);

@@ -14,10 +14,10 @@ use crate::{ApiOutcome, body};
 /// Most logical disks of one node. Ours.
 pub(crate) const LOGICAL_DISKS_MAX: usize = 64;
 
-/// Largest target, in bytes of JSON. Ours: it is kept in the record.
+/// Largest target configuration, in bytes of JSON. Ours: it is stored in the record.
 pub(crate) const RAID_BYTES_MAX: usize = 8 * 1024;
 
-/// What a logical disk may say, and what each word means.
+/// The properties of a logical disk, and the description of each.
 pub(crate) const PROPERTIES: [(&str, &str); 10] = [
     (
         "controller",
@@ -104,7 +104,7 @@ fn check(target: &JsonObject) -> Result<(), ApiFault> {
         )));
     }
     if json!(target).to_string().len() > RAID_BYTES_MAX {
-        return Err(bad(&format!("at most {RAID_BYTES_MAX} bytes are kept")));
+        return Err(bad(&format!("at most {RAID_BYTES_MAX} bytes are stored")));
     }
     for disk in disks {
         let disk = disk.as_object();

@@ -1,5 +1,5 @@
-//! Runbooks: steps an administrator wrote down, run by name on the nodes that
-//! were approved for them by a trait.
+//! Runbooks: steps that an administrator defined, run by name on the nodes that a trait approves
+//! for them.
 
 use serde_json::Value;
 use trivet_model::view::NodeView;
@@ -9,13 +9,13 @@ use super::{provision, traits};
 use crate::call::ApiCall;
 use crate::error::ApiFault;
 
-/// What a runbook brings: its steps, and whether they run without the ramdisk.
+/// The steps of a runbook, and whether they run without the ramdisk.
 pub(crate) struct RunbookSteps {
     pub(crate) steps: Vec<JobStep>,
     pub(crate) disable_ramdisk: bool,
 }
 
-/// The steps of a runbook for this verb on this node, or why not.
+/// The steps of a runbook for this verb on this node, or the error.
 pub(crate) fn read(
     call: &ApiCall<'_>,
     view: &NodeView,
@@ -55,8 +55,8 @@ pub(crate) fn read(
     })
 }
 
-/// Up to 1.111 the runbook's name must be a trait of the node, from then on one of
-/// the runbook's traits.
+/// Up to 1.111 the runbook's name must be a trait of the node, from then on one of the runbook's
+/// traits.
 fn check_approved(call: &ApiCall<'_>, view: &NodeView, runbook: &Resource) -> Result<(), ApiFault> {
     let (node, present) = (view.node.id, traits::present(&view.node));
     if !call.has(112) {

@@ -1,11 +1,11 @@
-//! Secrets in a node's records: how they are shown, and how a client that
-//! writes back what it read does not destroy them.
+//! Secrets in a node's record: how they are masked, and how they survive when a client writes back
+//! what it read.
 
 use serde_json::Value;
 use trivet_model::node::JsonObject;
 use trivet_model::secret::{IMAGE_URL, MASK, is_sealed_key, masked, without_url_credentials};
 
-/// `instance_info` as it is shown.
+/// `instance_info` with its secrets masked.
 pub(crate) fn instance_info(object: &JsonObject) -> JsonObject {
     let mut shown = masked(object);
     if let Some(url) = shown.get_mut(IMAGE_URL)
@@ -16,7 +16,7 @@ pub(crate) fn instance_info(object: &JsonObject) -> JsonObject {
     shown
 }
 
-/// Puts the stored secret in place of every mask that was written back.
+/// Replaces every mask that was written back by the stored secret.
 pub(crate) fn restore(new: &mut Value, old: &Value) {
     match (new, old) {
         (Value::Object(new), Value::Object(old)) => {

@@ -1,7 +1,7 @@
-//! `/v1/nodes/<ident>/bios` and `/firmware`: what the hardware said of itself.
+//! `/v1/nodes/<ident>/bios` and `/firmware`: settings and versions that the hardware reported.
 //!
-//! Both stand among the node's own fields, `bios_settings` as an object of names
-//! and values, `firmware_components` as a list of objects.
+//! Both are stored in the node's record, `bios_settings` as an object of names and values,
+//! `firmware_components` as a list of objects.
 
 use serde_json::{Value, json};
 use trivet_model::node::JsonObject;
@@ -65,7 +65,7 @@ const SETTING_FIELDS: &[Field<BiosSetting>] = &[
     field("unique", 74, Flag, Never, unknown),
     field("updated_at", 40, Text, Never, unknown),
     field("upper_bound", 74, Number, Never, unknown),
-    // Clients want a text, whatever the hardware calls it.
+    // Clients expect a text, whatever type the hardware reports.
     field("value", 40, Text, Never, |setting, _, _| {
         match &setting.value {
             Value::Null => Value::Null,

@@ -1,4 +1,4 @@
-//! One node as an answer.
+//! One node as a response.
 
 use trivet_model::view::NodeView;
 
@@ -22,7 +22,7 @@ pub(crate) fn show(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, Ap
     Ok(ApiOutcome::Reply(Response::json(200, &shown)))
 }
 
-/// The whole node, as a creation or a patch answers it.
+/// The whole node, as the response to a creation or a patch.
 pub(crate) fn whole(call: &ApiCall<'_>, view: &NodeView, created: bool) -> Response {
     let shown = RenderedRecord {
         fields: &field::available_fields(FIELDS, call),

@@ -1,4 +1,4 @@
-//! `/v1/nodes/<ident>/states`: reading them, and asking for power.
+//! `/v1/nodes/<ident>/states`: reads the states, and requests power changes.
 
 use serde_json::{Value, json};
 use trivet_drivers::{HardwareCapability, can, is_fake};
@@ -16,7 +16,7 @@ use crate::field::ValueShape;
 use crate::route::{ApiArg, ApiRoute, BodySchema, ResponseSchema, arg, required};
 use crate::{ApiOutcome, body, field};
 
-/// What the states document shows, each from the version its field has.
+/// The fields of the states document, each from its version on.
 const STATES: [&str; 11] = [
     "boot_mode",
     "console_enabled",
@@ -42,7 +42,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "PUT",
         &["v1", "nodes", "{node}", "states", "power"],
         1,
-        "Switch it",
+        "Switch its power",
         |call| power(call, call.this()?),
     )
     .body(BodySchema::Args(POWER))
@@ -51,7 +51,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "PUT",
         &["v1", "nodes", "{node}", "states", "provision"],
         1,
-        "Move a node on in its life",
+        "Change the provision state of a node",
         |call| provision::provision(call, call.this()?),
     )
     .body(BodySchema::Args(provision::ARGUMENTS))
@@ -60,21 +60,21 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "PUT",
         &["v1", "nodes", "{node}", "states", "raid"],
         12,
-        "Wanted RAID",
+        "Set its target RAID configuration",
         |call| raid::set(call, call.this()?),
     )
     .body(BodySchema::Any),
     ApiRoute::get(
         &["v1", "nodes", "{node}", "states", "console"],
         1,
-        "Its console",
+        "Show its console",
         |call| console(call.this()?),
     ),
     ApiRoute::new(
         "PUT",
         &["v1", "nodes", "{node}", "states", "console"],
         1,
-        "Switch it",
+        "Switch its console",
         |call| set_console(call, call.this()?),
     )
     .body(BodySchema::Args(CONSOLE))
@@ -83,7 +83,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "PUT",
         &["v1", "nodes", "{node}", "states", "boot_mode"],
         76,
-        "Set it",
+        "Set its boot mode",
         |call| set_boot_mode(call, call.this()?),
     )
     .body(BodySchema::Args(BOOT_MODE))
@@ -92,7 +92,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "PUT",
         &["v1", "nodes", "{node}", "states", "secure_boot"],
         76,
-        "Switch secure boot",
+        "Switch Secure Boot",
         |call| set_secure_boot(call, call.this()?),
     )
     .body(BodySchema::Args(SECURE_BOOT))
@@ -168,13 +168,13 @@ fn location(call: &ApiCall<'_>, view: &NodeView) -> String {
     call.location(&format!("nodes/{}/states", view.node.id))
 }
 
-/// Has the BMC change a state, and answers 202 when it did.
+/// Sends a BMC request for the change, and responds with 202 when it is done.
 fn change(call: &ApiCall<'_>, view: &NodeView, asked: BmcRequest) -> Result<ApiOutcome, ApiFault> {
     unlocked(call, &view.node)?;
     bmc_request(view, asked, empty(202, Some(location(call, view))))
 }
 
-/// Keeps a state that nothing has to be done for, and answers 202.
+/// Stores a state that needs no action, and responds with 202.
 fn keep(
     call: &ApiCall<'_>,
     view: &NodeView,

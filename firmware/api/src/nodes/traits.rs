@@ -12,11 +12,11 @@ use crate::{ApiOutcome, body};
 /// Most traits of one node, as in Ironic.
 pub(crate) const TRAITS_MAX: usize = 50;
 
-/// Longest trait, as in Ironic.
+/// Longest trait in bytes, as in Ironic.
 pub(crate) const TRAIT_BYTES_MAX: usize = 255;
 
-/// Name spaces of the os-traits library and the operator's own. The library's
-/// list of names is not carried: a standard name is known by its name space.
+/// Name spaces of the os-traits library and of custom traits. The library's list of names is not
+/// included: a standard trait is recognised by its name space.
 const NAME_SPACES: [&str; 6] = ["CUSTOM_", "COMPUTE_", "HW_", "MISC_", "OWNER_", "STORAGE_"];
 
 pub(crate) fn list(view: &NodeView) -> Result<ApiOutcome, ApiFault> {
@@ -112,7 +112,7 @@ fn whole(call: &ApiCall<'_>) -> Result<Vec<String>, ApiFault> {
     Ok(traits)
 }
 
-/// Refuses what is no trait.
+/// Refuses a text that is not a trait.
 pub(crate) fn checked(name: &str) -> Result<(), ApiFault> {
     let plain = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     let spaced = |space: &str| name.len() > space.len() && name.starts_with(space);

@@ -37,8 +37,8 @@ pub(crate) fn update(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, 
     patch::apply(&mut document, &changes)?;
     let mut node = Node::clone(&view.node);
     if let Value::Object(document) = document {
-        // Only what the patch touches is read back, so that an old record is
-        // never refused for a field nobody changed.
+        // Only the fields of the patch are read back, so that an old record is never refused for a
+        // field that was not changed.
         let touched = document
             .into_iter()
             .filter(|(name, _)| {
@@ -50,7 +50,7 @@ pub(crate) fn update(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, 
     }
     write::resolve(call, &mut node)?;
     for name in ["protected", "retired"] {
-        // What is over needs no reason any more.
+        // A reason is removed together with the flag that it belongs to.
         if view.node.kept.contains_key(name) && !node.kept.contains_key(name) {
             node.kept.remove(&format!("{name}_reason"));
         }
@@ -81,7 +81,7 @@ fn check_roots(call: &ApiCall<'_>, changes: &[PatchChange]) -> Result<(), ApiFau
     Ok(())
 }
 
-/// Whether the record may change at this moment at all.
+/// Whether the record can be changed at present.
 fn check_moment(call: &ApiCall<'_>, node: &Node, changes: &[PatchChange]) -> Result<(), ApiFault> {
     use ProvisionState as S;
     let frees_instance = node.maintenance
@@ -104,7 +104,7 @@ fn check_moment(call: &ApiCall<'_>, node: &Node, changes: &[PatchChange]) -> Res
     Ok(())
 }
 
-/// What depends on both the old and the new record.
+/// Rules that depend on both the old and the new record.
 fn check_rules(call: &ApiCall<'_>, old: &Node, new: &Node) -> Result<(), ApiFault> {
     use ProvisionState as S;
     let state = old.provision_state;

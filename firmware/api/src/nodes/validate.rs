@@ -1,4 +1,4 @@
-//! `GET /v1/nodes/<ident>/validate`: what a deployment would lack.
+//! `GET /v1/nodes/<ident>/validate`: the errors that a deployment would have.
 
 use serde_json::{Value, json};
 use trivet_drivers::InterfaceKind;
@@ -10,7 +10,7 @@ use crate::call::{ApiCall, order, reply};
 use crate::error::ApiFault;
 use crate::{ApiOutcome, Response, ResponsePlan, drivers};
 
-/// The kinds that are validated, with the version each came with.
+/// The kinds that are validated, with the version of each.
 const VALIDATED: [(InterfaceKind, u16); 12] = [
     (InterfaceKind::Bios, 40),
     (InterfaceKind::Boot, 1),
@@ -38,14 +38,15 @@ pub(crate) fn validate(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome
     if reason(call, view, InterfaceKind::Deploy).is_some() {
         return reply(&Value::Object(results));
     }
-    // Templates, config drive and image meet where a deployment begins: it is tried there.
+    // Templates, config drive and image are combined when a deployment begins: the rack checks
+    // them.
     order(
         RackOrder::CheckDeploy(view.node.id),
         ResponsePlan::Validated(results),
     )
 }
 
-/// The answer with what a deployment would be refused for.
+/// The response with the reason why a deployment would be refused.
 pub(crate) fn validated(mut results: JsonObject, lacks: Option<String>) -> Response {
     results.insert(
         InterfaceKind::Deploy.as_str().to_owned(),
@@ -61,7 +62,7 @@ fn interface_result(reason: Option<String>) -> Value {
     }
 }
 
-/// Why the interface of this kind cannot work; none if it can.
+/// The reason why the interface of this kind cannot work; `None` if it can.
 pub(crate) fn reason(call: &ApiCall<'_>, view: &NodeView, kind: InterfaceKind) -> Option<String> {
     if drivers::enabled(call, &view.node.driver).is_none() {
         return Some(format!("hardware type {} is not enabled", view.node.driver));
@@ -69,8 +70,8 @@ pub(crate) fn reason(call: &ApiCall<'_>, view: &NodeView, kind: InterfaceKind) -
     let by_net = ["ipxe", "pxe"].contains(&trivet_drivers::interface(&view.node, kind));
     if kind == InterfaceKind::Boot && by_net && view.ports.is_empty() {
         return Some(format!(
-            "Node {} does not have any port associated with it: say by which MAC address the \
-             machine boots (baremetal port create)",
+            "Node {} does not have any port associated with it: add one with the MAC address \
+             of its boot interface (baremetal port create)",
             view.node.id
         ));
     }
@@ -90,8 +91,8 @@ pub(crate) fn reason(call: &ApiCall<'_>, view: &NodeView, kind: InterfaceKind) -
     trivet_drivers::check(&view.node, kind, &own)
 }
 
-/// Whether the record names an agent of the node's own. Whether it can be loaded is another
-/// check.
+/// Whether the record names another agent than the box's. Another check verifies that it can be
+/// loaded.
 fn names_agent(driver_info: &JsonObject) -> bool {
     let keys = ["deploy_kernel", "deploy_ramdisk"];
     keys.iter().all(|key| driver_info.contains_key(*key))

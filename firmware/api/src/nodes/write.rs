@@ -1,5 +1,5 @@
-//! From a document of fields to a record: used by creation with the body, and
-//! by a patch with the patched document.
+//! From a document of fields to a record: used by creation with the body, and by a patch with the
+//! patched document.
 
 use serde_json::{Value, json};
 use trivet_drivers::InterfaceKind;
@@ -15,11 +15,11 @@ use crate::drivers;
 use crate::error::ApiFault;
 use crate::field;
 
-/// Largest sum of a node's free-form objects, in bytes of JSON. Ours: with the
-/// inventory and a job's steps it must fit into one record of the store.
+/// Largest sum of a node's free-form objects, in bytes of JSON. Ours: with the inventory and a
+/// job's steps it must fit into one record of the store.
 pub(crate) const NODE_BYTES_MAX: usize = 40 * 1024;
 
-/// Words that stand after `/v1/nodes/` for something else than a node.
+/// Path segments after `/v1/nodes/` that are not nodes.
 const RESERVED: [&str; 8] = [
     "detail",
     "states",
@@ -31,7 +31,7 @@ const RESERVED: [&str; 8] = [
     "vifs",
 ];
 
-/// The fields a patch may change, with their stored values, secrets in clear.
+/// The fields that a patch can change, with their stored values, secrets in clear.
 pub(crate) fn document(call: &ApiCall<'_>, view: &NodeView) -> JsonObject {
     let node = &view.node;
     let mut document: JsonObject = FIELDS
@@ -60,7 +60,7 @@ pub(crate) fn read(document: JsonObject, node: &mut Node) -> Result<(), ApiFault
         let value = field::read(row.name, row.shape, value)?;
         set(node, row.name, value);
     }
-    // After all fields: an older name chooses what the operator did not.
+    // After all fields: an older driver name selects interfaces that the operator did not.
     trivet_drivers::adopt_alias(node);
     Ok(())
 }
@@ -85,7 +85,7 @@ fn set(node: &mut Node, name: &'static str, value: Value) {
         "driver" => node.driver = text().unwrap_or_default(),
         "driver_info" => {
             node.driver_info = object(&node.driver_info);
-            // Shown there, and not the operator's to say.
+            // Shown there, but not writable.
             for field in super::fields::AGENT_SHOWN {
                 node.driver_info.remove(field);
             }
@@ -94,7 +94,7 @@ fn set(node: &mut Node, name: &'static str, value: Value) {
         "extra" => node.extra = object(&node.extra),
         "instance_info" => {
             node.instance_info = object(&node.instance_info);
-            // Nova says the instance's name here; Ironic shows it as a field too.
+            // Nova stores the instance's name here; Ironic shows it as a field too.
             let name = node.instance_info.get("display_name").cloned();
             if let Some(name) = name.filter(|name| name.as_str().is_some_and(|t| !t.is_empty()))
                 && !node.kept.contains_key("instance_name")
@@ -103,7 +103,7 @@ fn set(node: &mut Node, name: &'static str, value: Value) {
             }
         }
         "conductor_group" => {
-            // Ironic compares groups without regard to case, and keeps them small.
+            // Ironic compares groups case-insensitively, and stores them in lower case.
             let group = value.as_str().unwrap_or("").to_ascii_lowercase();
             if group.is_empty() {
                 node.kept.remove(name);
@@ -122,8 +122,8 @@ fn set(node: &mut Node, name: &'static str, value: Value) {
             }
         }
         name => {
-            // A default is not kept, so that records stay small and a changed
-            // default reaches every node that never chose.
+            // A default is not stored, so that records stay small and a changed default applies to
+            // every node without its own value.
             let blank = match &value {
                 Value::Null | Value::Bool(false) => true,
                 Value::Object(object) => object.is_empty(),
@@ -138,7 +138,7 @@ fn set(node: &mut Node, name: &'static str, value: Value) {
     }
 }
 
-/// A parent may be named by its name; its UUID is kept. No node is its own parent.
+/// A parent can be given by its name; its UUID is stored. A node cannot be its own parent.
 pub(crate) fn resolve(call: &ApiCall<'_>, node: &mut Node) -> Result<(), ApiFault> {
     let Some(parent) = node.kept.get("parent_node").and_then(Value::as_str) else {
         return Ok(());
@@ -153,7 +153,7 @@ pub(crate) fn resolve(call: &ApiCall<'_>, node: &mut Node) -> Result<(), ApiFaul
     Ok(())
 }
 
-/// A reason goes with what it is the reason of.
+/// A reason can be set only together with the flag that it belongs to.
 fn check_reasons(node: &Node) -> Result<(), ApiFault> {
     for name in ["protected", "retired"] {
         let on = node.kept.get(name) == Some(&Value::Bool(true));
@@ -166,7 +166,7 @@ fn check_reasons(node: &Node) -> Result<(), ApiFault> {
     Ok(())
 }
 
-/// Refuses a record that no node may have.
+/// Refuses a record that is not valid.
 pub(crate) fn check(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
     check_name(node)?;
     check_interfaces(call, node)?;
@@ -226,8 +226,8 @@ fn check_interfaces(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
     Ok(())
 }
 
-/// Refuses keys of `driver_info` that `old` does not have and that are most likely misspelt.
-/// What is stored already is not refused.
+/// Refuses keys of `driver_info` that `old` does not have and that are most likely misspelt. Keys
+/// that are already stored are not refused.
 pub(super) fn check_driver_info(
     call: &ApiCall<'_>,
     old: &JsonObject,

@@ -1,9 +1,9 @@
-//! Lookup and heartbeat of agents from before tokens (before version 2.0).
+//! Lookup and heartbeat of agents without token support (before version 2.0).
 //!
-//! Nobody proves anything here, so both are off until the operator says
-//! `agent_legacy_api` in a node's `driver_info`, and work for a node that is
-//! expected to boot its agent now. A lookup that is refused gets the same 404 whatever is
-//! wrong, and a heartbeat the same 400 as one with a wrong token.
+//! They are not authenticated, so both are off unless the operator sets `agent_legacy_api` in a
+//! node's `driver_info`, and work only for a node that is expected to boot its agent now. A refused
+//! lookup gets the same 404 for every reason, and a heartbeat the same 400 as one with a wrong
+//! token.
 
 use serde_json::{Value, json};
 use trivet_model::order::LookupResult;
@@ -17,14 +17,14 @@ use crate::field::ValueShape;
 use crate::route::{ApiRoute, BodySchema, ResponseSchema, required};
 use crate::{ApiOutcome, Response, ResponsePlan, body, drivers};
 
-pub(super) const LOOKUP_DESCRIPTION: &str = "Lookup of an agent from before tokens. Required arguments: \
-                                      'version' (2) and 'inventory'.";
+pub(super) const LOOKUP_DESCRIPTION: &str = "Lookup of an agent without token support. \
+     Required arguments: 'version' (2) and 'inventory'.";
 
 pub(super) const DRIVER_LOOKUP: ApiRoute = ApiRoute::new(
     "POST",
     &["v1", "drivers", "{driver}", "vendor_passthru", "lookup"],
     1,
-    "An agent from before tokens asks which node it is",
+    "Look up the node of an agent without token support",
     |call| {
         known_driver(call)?;
         lookup(call)
@@ -34,12 +34,12 @@ pub(super) const DRIVER_LOOKUP: ApiRoute = ApiRoute::new(
 .response(ResponseSchema::Any(200))
 .for_(Access::Agent);
 
-/// Where some documents of that time have it.
+/// The path in some documents of that time.
 pub(super) const NODE_LOOKUP: ApiRoute = ApiRoute::new(
     "POST",
     &["v1", "nodes", "{node}", "vendor_passthru", "lookup"],
     1,
-    "An agent from before tokens asks which node it is",
+    "Look up the node of an agent without token support",
     lookup,
 )
 .body(BodySchema::Any)
@@ -50,7 +50,7 @@ pub(super) const HEARTBEAT: ApiRoute = ApiRoute::new(
     "POST",
     &["v1", "nodes", "{node}", "vendor_passthru", "heartbeat"],
     1,
-    "An agent from before tokens is alive",
+    "Heartbeat of an agent without token support",
     heartbeat,
 )
 .body(BodySchema::Args(&[required(
@@ -61,8 +61,8 @@ pub(super) const HEARTBEAT: ApiRoute = ApiRoute::new(
 .response(ResponseSchema::Empty(202))
 .for_(Access::Agent);
 
-/// Refuses a driver that is neither enabled nor an old name of one that is known:
-/// agents are booted with the old names, whatever drives their machine.
+/// Refuses a driver that is neither enabled nor an old name of a known one: agents are booted with
+/// the old names, whatever the hardware type of their machine.
 pub(super) fn known_driver(call: &ApiCall<'_>) -> Result<(), ApiFault> {
     let name = call.word(2);
     let enabled = drivers::enabled(call, name).is_some();
@@ -123,7 +123,7 @@ pub(super) fn lookup(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     )
 }
 
-/// The answer to such a lookup. It holds no secret.
+/// The response to such a lookup. It contains no secret.
 pub(crate) fn found(call: &ApiCall<'_>, found: &LookupResult) -> Response {
     Response::json(
         200,
@@ -150,9 +150,9 @@ pub(super) fn heartbeat(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     if url.len() > HEARTBEAT_TEXT_BYTES_MAX {
         return Err(ApiFault::bad("agent_url is too long."));
     }
-    // Agents from that time know no TLS: who lets them in wants this too.
+    // Agents of that time do not support TLS: an operator who accepts them accepts this too.
     check_callback(url, true)?;
-    // What is answered to a wrong token, so that nobody learns which nodes there are.
+    // The same response as for a wrong token, so that it does not reveal which nodes exist.
     let view = call.view.node(call.word(2));
     let view = view.filter(|view| view.node.allows_legacy_agent());
     let view = view.ok_or_else(|| ApiFault::bad(OrderRefusal::of_heartbeat().sentence))?;

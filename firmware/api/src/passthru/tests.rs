@@ -1,4 +1,4 @@
-//! Vendor methods: which there are, what they take, what becomes of them.
+//! Vendor methods: their list, their arguments, their orders.
 
 use trivet_model::order::LookupResult;
 use trivet_model::{OrderOutcome, OrderRefusal, ProvisionState, RefusalKind};
@@ -63,7 +63,7 @@ fn methods_are_described_as_ironic_does() {
 }
 
 #[test]
-fn no_vendor_takes_the_methods_of_the_bmc_away() {
+fn every_vendor_has_the_methods_of_the_bmc() {
     let mut bench = bench();
     bench.change(|node| {
         node.kept
@@ -74,7 +74,7 @@ fn no_vendor_takes_the_methods_of_the_bmc_away() {
 }
 
 #[test]
-fn what_is_no_method_or_not_called_by_post_is_refused_in_ironics_words() {
+fn unknown_methods_and_methods_without_post_are_refused_like_ironic() {
     let bench = bench();
     let said = bench.refuses(&get("/v1/nodes/node-1/vendor_passthru?method=dance"), 400);
     assert_eq!(said, "No handler for method dance");
@@ -146,7 +146,7 @@ fn other_bytes_are_refused() {
 }
 
 #[test]
-fn a_bmc_is_reset_warm_unless_told_otherwise() {
+fn a_bmc_reset_is_warm_by_default() {
     let reset = |warm| VendorMethod::Bmc(PowerOrder::BmcReset { warm });
     becomes(&post(RESET, ""), reset(true));
     becomes(&post(RESET, "{\"warm\": false}"), reset(false));
@@ -185,7 +185,7 @@ fn an_agents_command_is_passed_on() {
 }
 
 #[test]
-fn what_was_said_is_the_answer() {
+fn the_reply_is_the_response() {
     let bench = bench();
     let request = post(RESET, "");
     let said = json!({"completion_code": "0x00", "data": ""});
@@ -236,7 +236,7 @@ const INVENTORY: &str =
     "\"inventory\": {\"interfaces\": [{\"mac_address\": \"52:54:00:00:00:01\"}]}";
 
 #[test]
-fn a_lookup_from_before_tokens_becomes_an_order_whatever_its_path() {
+fn a_lookup_without_token_support_becomes_an_order_on_every_path() {
     let mac = "52:54:00:00:00:01".parse().unwrap();
     for version in ["\"2\"", "2"] {
         let body = format!("{{\"version\": {version}, {INVENTORY}}}");
@@ -299,7 +299,7 @@ fn its_answer_has_no_secret_and_its_refusal_no_reason() {
 }
 
 #[test]
-fn a_beat_from_before_tokens_is_taken_where_it_is_allowed() {
+fn a_heartbeat_without_a_token_is_accepted_if_it_is_allowed() {
     let path = format!("/v1/nodes/{}/vendor_passthru/heartbeat", node_id(1));
     let body = "{\"agent_url\": \"http://192.0.2.7:9999\"}";
     let mut bench = bench();
@@ -334,7 +334,8 @@ fn a_beat_from_before_tokens_is_taken_where_it_is_allowed() {
     }
 }
 
-/// The requests of the bench have one id, so that the answers are compared byte for byte.
+/// The requests of the bench have the same request ID, so that the responses can be compared byte
+/// by byte.
 #[test]
 fn a_beat_from_before_tokens_does_not_reveal_whether_a_node_exists() {
     let mut bench = bench();
@@ -343,7 +344,7 @@ fn a_beat_from_before_tokens_does_not_reveal_whether_a_node_exists() {
         let request = post(&path, body);
         let response = match bench.outcome(&request) {
             ApiOutcome::Reply(response) => response,
-            // What the rack answers to one that it does not expect.
+            // The rack's response to an unexpected heartbeat.
             ApiOutcome::Order { then, .. } => {
                 bench.finish(&request, &then, Err(OrderRefusal::of_heartbeat()))
             }

@@ -1,4 +1,4 @@
-//! The port's fields: one row each, with the version it came with.
+//! The port's fields: one row each, with its version.
 
 use serde_json::{Value, json};
 use trivet_model::Port;

@@ -1,4 +1,4 @@
-//! Ports: their collection and one of them.
+//! Ports: their collection and a single port.
 
 mod fields;
 mod write;
@@ -84,7 +84,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "DELETE",
         &["v1", "ports", "{port}"],
         1,
-        "Forget a port",
+        "Delete a port",
         |call| {
             let port = port(call, call.last())?;
             node_is_free(call, port.node)?;
@@ -93,7 +93,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ),
 ];
 
-/// Ports are named by UUID, and since they have names by those.
+/// Finds a port by UUID, or by name in versions that have port names.
 fn port<'a>(call: &ApiCall<'a>, ident: &str) -> Result<&'a Port, ApiFault> {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     if ident.parse::<PortId>().is_err() && !(call.has(88) && ident.bytes().all(word)) {
@@ -107,7 +107,7 @@ fn port<'a>(call: &ApiCall<'a>, ident: &str) -> Result<&'a Port, ApiFault> {
         .ok_or_else(|| ApiFault::no_port(ident))
 }
 
-/// Ports belong to their node's lock.
+/// Refuses while the port's node is locked.
 fn node_is_free(call: &ApiCall<'_>, node: NodeId) -> Result<(), ApiFault> {
     match call.view.nodes.get(&node) {
         Some(view) => nodes::unlocked(call, &view.node),
@@ -124,7 +124,7 @@ fn show(call: &ApiCall<'_>, port: &Port) -> Result<ApiOutcome, ApiFault> {
     Ok(ApiOutcome::Reply(Response::json(200, &shown)))
 }
 
-/// The whole port, as a creation or a patch answers it.
+/// The whole port, as the response to a creation or a patch.
 pub(crate) fn whole(call: &ApiCall<'_>, port: &Port, created: bool) -> Response {
     let shown = Value::Object(field::render(
         &field::available_fields(FIELDS, call),
@@ -184,8 +184,7 @@ fn of(call: &ApiCall<'_>, node: NodeId) -> Vec<PortId> {
     view.map(|view| view.ports.clone()).unwrap_or_default()
 }
 
-/// Ironic refuses what it would not combine: a client that relied on it elsewhere
-/// would be surprised here.
+/// Ironic refuses some combinations of filters: a client must get the same error here.
 fn check_combination(call: &ApiCall<'_>) -> Result<(), ApiFault> {
     let given = |names: &[&str]| {
         let given = names.iter().filter(|name| call.query.last(name).is_some());
@@ -212,7 +211,7 @@ fn in_group(port: &Port, group: &str) -> bool {
     extra_text(&port.kept, "portgroup_uuid") == Some(group)
 }
 
-/// The portgroup of this UUID or name.
+/// The portgroup with this UUID or name.
 fn portgroup<'a>(call: &ApiCall<'a>, ident: &str) -> Result<&'a Resource, ApiFault> {
     let found = call.view.resource(ResourceKind::PortGroup, ident);
     found.map(AsRef::as_ref).ok_or_else(|| {
@@ -221,7 +220,7 @@ fn portgroup<'a>(call: &ApiCall<'a>, ident: &str) -> Result<&'a Resource, ApiFau
     })
 }
 
-/// Whether the port's node has one of the asked values in a field.
+/// Whether the port's node has one of the requested values in a field.
 fn node_has(call: &ApiCall<'_>, port: &Port, ask: &str, field: &str, absent: Option<&str>) -> bool {
     if call.query.last(ask).is_none() {
         return true;
@@ -234,7 +233,7 @@ fn node_has(call: &ApiCall<'_>, port: &Port, ask: &str, field: &str, absent: Opt
     value.is_some_and(|value| wanted.any(|one| one == value))
 }
 
-/// One page of the ports that pass, which are among these few if they are given.
+/// One page of the ports that pass, limited to these few if they are given.
 fn page(
     call: &ApiCall<'_>,
     few: Option<Vec<PortId>>,
@@ -255,7 +254,7 @@ fn page(
     )
 }
 
-/// The shortest way to the ports: these few, or all in the order of the page.
+/// The shortest walk to the ports: these few, or all in the order of the page.
 fn walk<'a>(
     call: &ApiCall<'a>,
     few: Option<Vec<PortId>>,
@@ -294,7 +293,7 @@ pub(crate) fn of_node(
     )
 }
 
-/// `/v1/portgroups/<ident>/ports`: of the ports of its node those that are its members.
+/// `/v1/portgroups/<ident>/ports`: the ports of its node that are its members.
 pub(crate) fn of_group(
     call: &ApiCall<'_>,
     group: &Resource,

@@ -1,4 +1,4 @@
-//! Making and changing ports.
+//! Creating and changing ports.
 
 use serde_json::Value;
 use trivet_model::node::{JsonObject, RESERVED};
@@ -64,7 +64,7 @@ pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     )
 }
 
-/// The node a new port belongs to: by UUID, from 1.94 on also by name.
+/// The node of a new port: by UUID, from 1.94 on also by name.
 fn owner(call: &ApiCall<'_>, document: &mut JsonObject) -> Result<NodeId, ApiFault> {
     let ident = document.remove("node_ident");
     if ident.is_some() && !call.has(94) {
@@ -87,7 +87,7 @@ fn owner(call: &ApiCall<'_>, document: &mut JsonObject) -> Result<NodeId, ApiFau
     node_named(call, &named)
 }
 
-/// An unknown node in a body is the body's fault, not the path's.
+/// An unknown node in a body is 400, not 404.
 fn node_named(call: &ApiCall<'_>, ident: &str) -> Result<NodeId, ApiFault> {
     let view = call.view.node(ident).ok_or_else(|| {
         let ident = ident.escape_debug();
@@ -170,7 +170,7 @@ fn read(document: JsonObject, port: &mut Port) -> Result<(), ApiFault> {
                     _ => JsonObject::new(),
                 }
             }
-            // The one flag that is on unless somebody says no.
+            // This flag is on by default.
             "available_for_dynamic_portgroup" if value == Value::Bool(false) => {
                 port.kept.insert(name, value);
             }
@@ -186,7 +186,7 @@ fn read(document: JsonObject, port: &mut Port) -> Result<(), ApiFault> {
     Ok(())
 }
 
-/// The refusal of a text that is no hardware address.
+/// The error for a text that is not a hardware address.
 pub(crate) fn bad_mac(text: &str) -> ApiFault {
     let text = text.escape_debug();
     ApiFault::bad(format!("Expected a MAC address but received {text}."))
@@ -219,7 +219,7 @@ fn check(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
     check_size(port)
 }
 
-/// The address that is kept for a port is an address, and nobody else's.
+/// The reserved address of a port must be an IPv4 address, and no other port can have it.
 fn check_reserved(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
     if port.has_invalid_reservation() {
         return Err(ApiFault::bad(format!(
@@ -237,7 +237,7 @@ fn check_reserved(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
     }
 }
 
-/// A port's bond is one of its own node.
+/// A port's portgroup must belong to the same node.
 fn check_group(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
     let Some(group) = port.kept.get("portgroup_uuid").and_then(Value::as_str) else {
         return Ok(());
@@ -266,7 +266,7 @@ fn check_name(name: &str) -> Result<(), ApiFault> {
     )))
 }
 
-/// What a switch's side of the cable may say, since when, and until when.
+/// The keys of `local_link_connection`, with the first and the last version of each.
 const LINK_KEYS: [(&str, u16, u16); 7] = [
     ("port_id", 19, u16::MAX),
     ("switch_id", 19, u16::MAX),

@@ -1,5 +1,5 @@
-//! Allocations: a node of a class for somebody. The rack chooses the node; here
-//! is what may be asked for.
+//! Allocations: reservations of a node of a resource class. The rack selects the node; this module
+//! validates the request.
 
 use serde_json::{Value, json};
 use trivet_model::ResourceId;
@@ -19,7 +19,7 @@ use crate::route::{ApiArg, BodySchema, arg};
 use crate::{ApiOutcome, body};
 use FieldWrite::{Always, AtCreation, Never};
 
-/// Longest class, as in Ironic.
+/// Longest resource class in bytes, as in Ironic.
 const CLASS_BYTES_MAX: usize = 80;
 
 const FIELDS: &[Field<Resource>] = &[
@@ -48,7 +48,7 @@ fn all() -> Vec<Column> {
     columns(FIELDS)
 }
 
-/// What a creation takes: also the node of an instance that is there already.
+/// The fields of a creation: also the node of an existing instance (backfill).
 fn taken() -> Vec<Column> {
     let node = Column {
         name: "node",
@@ -128,7 +128,7 @@ fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
             let id = write::owner(call, &ident)?;
             allocation.node = Some(id);
             let node = &call.node(&id.to_string())?.node;
-            // The instance that is there already is what is allocated.
+            // The existing instance is the one that is allocated.
             let instance = node.instance_uuid.as_deref();
             if let Some(instance) = instance.and_then(|text| text.parse().ok()) {
                 allocation.id = instance;

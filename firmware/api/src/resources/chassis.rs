@@ -1,4 +1,4 @@
-//! Chassis: places for nodes, with a description.
+//! Chassis: groups of nodes, with a description.
 
 use super::{
     ApiRoute, Column, Field, LIST_QUERY_ARGS, ListKind, Resource, ResourceKind, ResourceSpec,

@@ -1,9 +1,8 @@
-//! Ironic's smaller resources: chassis, portgroups, allocations, deploy
-//! templates, runbooks, inspection rules, volume connectors and targets.
+//! Ironic's smaller resources: chassis, portgroups, allocations, deploy templates, runbooks,
+//! inspection rules, volume connectors and targets.
 //!
-//! They are made, listed, shown, patched and deleted in the same way; what
-//! differs stands in a [`Spec`] per kind: its fields, and what a record of it
-//! must be like.
+//! They are created, listed, shown, patched and deleted in the same way; the differences are in one
+//! [`ResourceSpec`] per kind: its fields, and the checks of a record.
 
 mod allocation;
 mod chassis;
@@ -39,22 +38,22 @@ pub(crate) use runbook::ROUTES as RUNBOOKS;
 pub(crate) use template::ROUTES as TEMPLATES;
 pub(crate) use volume::ROUTES as VOLUME;
 
-/// What one kind of resource is like.
+/// The properties of one kind of resource.
 pub(crate) struct ResourceSpec {
     pub(crate) kind: ResourceKind,
-    /// Where it is, below `/v1`.
+    /// Its path, below `/v1`.
     pub(crate) path: &'static str,
-    /// Whether paths may call it by its name.
+    /// Whether paths can contain its name instead of its UUID.
     pub(crate) by_name: bool,
     pub(crate) list: ListKind<Resource>,
-    /// Fields that must be there.
+    /// Required fields.
     pub(crate) required: &'static [&'static str],
-    /// Refuses a record no resource of this kind may be, and brings the others
-    /// into the form we keep. With the record before a change, if there is one.
+    /// Refuses an invalid record, and converts a valid one to its stored form. Has the record
+    /// before a change, if there is one.
     pub(crate) check: fn(&ApiCall<'_>, Option<&Resource>, &mut Resource) -> Result<(), ApiFault>,
-    /// Whether the list shows a record, by the query's filters.
+    /// Whether the record passes the query's filters.
     pub(crate) passes: fn(&ApiCall<'_>, &Resource) -> Result<bool, ApiFault>,
-    /// Refuses to delete what is in use.
+    /// Refuses to delete a record that is in use.
     pub(crate) check_deletable: fn(&ApiCall<'_>, &Resource) -> Result<(), ApiFault>,
 }
 
@@ -69,7 +68,7 @@ const SPECS: [&ResourceSpec; 8] = [
     &volume::TARGET,
 ];
 
-/// The argument that shows those of one node.
+/// The argument that limits a list to one node.
 const NODE_QUERY_ARGS: &[ApiArg] = &[arg("node", 1, ValueShape::Text)];
 
 impl ListRecord for Resource {
@@ -83,7 +82,7 @@ impl ListRecord for Resource {
 }
 
 impl ResourceSpec {
-    /// The kind a path speaks of.
+    /// The kind in a path.
     fn of(call: &ApiCall<'_>) -> Result<&'static Self, ApiFault> {
         let path = call.segments.get(1..).unwrap_or_default().join("/");
         let leads = |spec: &&&Self| {
@@ -120,7 +119,7 @@ impl ResourceSpec {
         found.map(AsRef::as_ref).ok_or_else(|| self.missing(ident))
     }
 
-    /// The whole record, as a creation or a patch answers it.
+    /// The whole record, as the response to a creation or a patch.
     pub(crate) fn whole(&self, call: &ApiCall<'_>, resource: &Resource, created: bool) -> Response {
         let fields = field::available_fields(self.list.table, call);
         let shown = Value::Object(field::render(&fields, resource, call));
@@ -132,7 +131,7 @@ impl ResourceSpec {
     }
 }
 
-/// The rows of a kind that is made, listed, shown, patched and deleted.
+/// The rows of a kind that is created, listed, shown, patched and deleted.
 pub(crate) const fn crud(
     all: &'static [&'static str],
     one: &'static [&'static str],
@@ -145,7 +144,7 @@ pub(crate) const fn crud(
         ApiRoute::get(all, since, "List them, oldest first", list_all)
             .query_args(asks)
             .response(ResponseSchema::List(key, columns)),
-        ApiRoute::new("POST", all, since, "Make one", write::create)
+        ApiRoute::new("POST", all, since, "Create one", write::create)
             .body(BodySchema::Record(columns))
             .response(ResponseSchema::Record(201, columns)),
         ApiRoute::get(one, since, "Show one", show)
@@ -158,7 +157,7 @@ pub(crate) const fn crud(
     ]
 }
 
-/// The same rows where changes can harm machines for good.
+/// The same rows for kinds whose changes can damage machines: they need an admin.
 pub(crate) const fn admin_only([list, make, show, change, remove]: [ApiRoute; 5]) -> [ApiRoute; 5] {
     [
         list,
@@ -230,26 +229,26 @@ fn delete(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     )
 }
 
-// What the tables of several kinds show in the same way.
+// Functions for fields that several kinds have.
 
-/// A field that is kept as it was written.
+/// A field that is stored as it was written.
 pub(crate) fn stored_field(resource: &Resource, _: &ApiCall<'_>, name: &'static str) -> Value {
     resource.fields.get(name).cloned().unwrap_or(Value::Null)
 }
 
-/// An object that is kept as it was written; empty by default.
+/// An object that is stored as it was written; empty by default.
 pub(crate) fn object(resource: &Resource, _: &ApiCall<'_>, name: &'static str) -> Value {
     let kept = resource.fields.get(name).cloned();
     kept.unwrap_or_else(|| json!({}))
 }
 
-/// A list that is kept as it was written; empty by default.
+/// A list that is stored as it was written; empty by default.
 pub(crate) fn items(resource: &Resource, _: &ApiCall<'_>, name: &'static str) -> Value {
     let kept = resource.fields.get(name).cloned();
     kept.unwrap_or_else(|| json!([]))
 }
 
-/// A flag that is off unless it was set.
+/// A flag; off by default.
 pub(crate) fn flag(resource: &Resource, _: &ApiCall<'_>, name: &'static str) -> Value {
     json!(resource.fields.get(name) == Some(&Value::Bool(true)))
 }
@@ -279,13 +278,13 @@ pub(crate) fn links(resource: &Resource, call: &ApiCall<'_>, _: &'static str) ->
     call.links(&format!("{path}/{}", resource.id))
 }
 
-/// Every record is shown.
+/// Every record passes.
 #[expect(clippy::unnecessary_wraps, reason = "one of several filters")]
 pub(crate) fn pass_all(_: &ApiCall<'_>, _: &Resource) -> Result<bool, ApiFault> {
     Ok(true)
 }
 
-/// Only those of the node the query names.
+/// Only those of the node in the query.
 pub(crate) fn of_node(call: &ApiCall<'_>, resource: &Resource) -> Result<bool, ApiFault> {
     match call.query.last("node") {
         None => Ok(true),
@@ -293,7 +292,7 @@ pub(crate) fn of_node(call: &ApiCall<'_>, resource: &Resource) -> Result<bool, A
     }
 }
 
-/// It may always go.
+/// It can always be deleted.
 #[expect(clippy::unnecessary_wraps, reason = "one of several guards")]
 pub(crate) fn allow_delete(_: &ApiCall<'_>, _: &Resource) -> Result<(), ApiFault> {
     Ok(())
@@ -305,14 +304,14 @@ fn node_is_free(call: &ApiCall<'_>, resource: &Resource) -> Result<(), ApiFault>
     node.map_or(Ok(()), |view| nodes::unlocked(call, &view.node))
 }
 
-/// Whether a name may stand in a path, as Ironic's logical names may.
+/// Whether a name can be part of a path, like Ironic's logical names.
 fn is_logical_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let word = !name.is_empty() && name != "." && name != ".." && name != "detail";
     word && name.bytes().all(plain) && name.parse::<ResourceId>().is_err()
 }
 
-/// Refuses a name that no path can hold.
+/// Refuses a name that cannot be part of a path.
 fn check_name(old: Option<&Resource>, resource: &Resource) -> Result<(), ApiFault> {
     let Some(name) = resource
         .name
@@ -328,7 +327,7 @@ fn check_name(old: Option<&Resource>, resource: &Resource) -> Result<(), ApiFaul
     }))
 }
 
-/// Refuses a text that is no hardware address; keeps others in lower case.
+/// Refuses a text that is not a hardware address; converts others to lower case.
 fn check_address(resource: &mut Resource) -> Result<(), ApiFault> {
     let Some(text) = resource.text("address") else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What hangs below a node: its portgroups, its volumes, its allocation.
+//! Sub-resources of a node: its portgroups, its volumes, its allocation.
 
 use serde_json::{Value, json};
 use trivet_model::{RackOrder, Resource, ResourceKind};
@@ -20,14 +20,14 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(
         &["v1", "nodes", "{node}", "portgroups", "detail"],
         24,
-        "The same with every field",
+        "List its portgroups with every field",
         |call| list_node_resources(call, &portgroup::SPEC, true),
     )
     .query_args(&[LIST_QUERY_ARGS]),
     ApiRoute::get(
         &["v1", "nodes", "{node}", "volume"],
         32,
-        "Where its volumes are",
+        "Show the links to its volume resources",
         |call| {
             let base = format!("nodes/{}/volume", call.this()?.node.id);
             reply(&json!({
@@ -54,7 +54,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(
         &["v1", "nodes", "{node}", "allocation"],
         52,
-        "Show what it is allocated to",
+        "Show its allocation",
         |call| {
             let resource = allocated(call)?;
             let table = allocation::SPEC.list.table;
@@ -70,7 +70,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "DELETE",
         &["v1", "nodes", "{node}", "allocation"],
         52,
-        "Free it",
+        "Delete its allocation",
         |call| {
             let id = allocated(call)?.id;
             let kind = ResourceKind::Allocation;

@@ -1,4 +1,4 @@
-//! Portgroups: ports of one node that are bonded.
+//! Portgroups: bonded ports of one node.
 
 use serde_json::{Value, json};
 use trivet_model::{Port, ProvisionState};
@@ -18,10 +18,10 @@ use crate::ports;
 use crate::route::{ApiArg, ResponseSchema, arg};
 use FieldWrite::{Always, AtCreation, Never};
 
-/// Ironic's default bond.
+/// Ironic's default bond mode.
 const MODE: &str = "active-backup";
 
-/// Longest physical network and category, as in Ironic.
+/// Longest physical network and category in bytes, as in Ironic.
 const NETWORK_BYTES_MAX: usize = 64;
 const CATEGORY_BYTES_MAX: usize = 80;
 
@@ -111,7 +111,7 @@ const fn rows() -> [ApiRoute; 8] {
     let below_detail = ApiRoute::get(
         &["v1", "portgroups", "{portgroup}", "ports", "detail"],
         24,
-        "The same with every field",
+        "List its ports with every field",
         |call| members(call, true),
     )
     .query_args(&[LIST_QUERY_ARGS]);
@@ -139,7 +139,7 @@ fn is_member(port: &Port, group: &Resource) -> bool {
     kept.is_some_and(|kept| kept.parse() == Ok(group.id))
 }
 
-/// Whether it has ports; they are ports of its node.
+/// Whether it has member ports, which are ports of its node.
 fn has_members(call: &ApiCall<'_>, group: &Resource) -> bool {
     let view = group.node.and_then(|node| call.view.nodes.get(&node));
     let mut ids = view.into_iter().flat_map(|view| &view.ports);
@@ -181,8 +181,8 @@ fn check(call: &ApiCall<'_>, old: Option<&Resource>, group: &mut Resource) -> Re
     }
 }
 
-/// A bond may change while nobody works on its node, and may move to another
-/// node while it is empty and that node is not in use.
+/// A portgroup can be changed while its node is not locked, and can move to another node while it
+/// is empty and that node is not in use.
 fn check_moment(call: &ApiCall<'_>, old: &Resource, group: &Resource) -> Result<(), ApiFault> {
     use ProvisionState as S;
     let id = group.id;

@@ -1,8 +1,8 @@
-//! Inspection rules: what to do with what an agent found.
+//! Inspection rules: actions on the inventory from an agent.
 //!
-//! The box does not run rules yet, so a new or changed rule is refused with 501. It is checked
-//! before that: each operation's arguments are known, and a malformed rule is refused with 400
-//! as Ironic does. Rules that an earlier version stored are listed, shown and deleted.
+//! The box does not run rules yet, so a new or changed rule is refused with 501. It is validated
+//! before that: each operation's arguments are known, and a malformed rule is refused with 400 as
+//! in Ironic. Rules that an earlier version stored are listed, shown and deleted.
 
 use serde_json::{Value, json};
 use trivet_model::RackOrder;
@@ -28,7 +28,7 @@ pub(crate) const OPERATIONS_MAX: usize = 256;
 /// Highest priority of an operator's rule, as in Ironic.
 const PRIORITY_MAX: u64 = 9999;
 
-/// The only phase there is.
+/// The only phase.
 const PHASE: &str = "main";
 
 const FIELDS: &[Field<Resource>] = &[
@@ -107,7 +107,7 @@ fn update(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     Err(never_run())
 }
 
-/// The refusal of rules, at the inspector's address too.
+/// The error for rules, also for the inspector's API.
 pub(crate) fn never_run() -> ApiFault {
     ApiFault::not_implemented(
         "This box does not run inspection rules yet, so it stores none. Read the inventory \
@@ -115,7 +115,7 @@ pub(crate) fn never_run() -> ApiFault {
     )
 }
 
-/// A sensitive rule does not show what it looks for and does.
+/// A sensitive rule does not show its conditions and actions.
 fn operations(rule: &Resource, _: &ApiCall<'_>, name: &'static str) -> Value {
     if rule.fields.get("sensitive") == Some(&Value::Bool(true)) {
         return Value::Null;
@@ -123,7 +123,7 @@ fn operations(rule: &Resource, _: &ApiCall<'_>, name: &'static str) -> Value {
     rule.fields.get(name).cloned().unwrap_or(json!([]))
 }
 
-/// An operation: its name, the arguments it needs and those it may have.
+/// An operation: its name, its required arguments and its optional ones.
 type RuleOperation = (
     &'static str,
     &'static [&'static str],
@@ -210,7 +210,7 @@ fn check_operation(list: &str, known: &[RuleOperation], item: &Value) -> Result<
     let condition = list == "conditions";
     let what = if condition { "condition" } else { "action" };
     let written = item.get("op").and_then(Value::as_str).unwrap_or_default();
-    // One exclamation mark turns a condition round.
+    // An exclamation mark inverts a condition.
     let op = match written.strip_prefix('!') {
         Some(rest) if condition => rest,
         _ => written,

@@ -1,4 +1,4 @@
-//! Runbooks: clean and service steps by name, and the traits of nodes they fit.
+//! Runbooks: clean and service steps by name, and the traits of the nodes they apply to.
 
 use serde_json::{Value, json};
 
@@ -78,10 +78,10 @@ const fn rows() -> [ApiRoute; 10] {
             let traits = present(SPEC.named(call, call.word(2))?);
             reply(&json!({ "traits": traits }))
         }),
-        ApiRoute::new("PUT", path, 112, "Give it these traits", set_traits)
+        ApiRoute::new("PUT", path, 112, "Set its traits", set_traits)
             .body(BodySchema::Args(TRAITS))
             .for_(admin),
-        ApiRoute::new("DELETE", path, 112, "Take all its traits", |call| {
+        ApiRoute::new("DELETE", path, 112, "Remove all its traits", |call| {
             keep(call, Vec::new(), None)
         })
         .for_(admin),
@@ -97,7 +97,7 @@ const fn rows() -> [ApiRoute; 10] {
 
 pub(crate) const ROUTES: &[ApiRoute] = &rows();
 
-/// Names are traits until a runbook has traits of its own.
+/// Names must be traits until the version in which a runbook has traits of its own.
 fn check(
     call: &ApiCall<'_>,
     old: Option<&Resource>,
@@ -113,7 +113,7 @@ fn check(
     steps::check(runbook)
 }
 
-/// What is public belongs to nobody.
+/// A public runbook has no owner.
 fn check_owner(old: Option<&Resource>, runbook: &mut Resource) -> Result<(), ApiFault> {
     let public = |runbook: &Resource| runbook.fields.get("public") == Some(&Value::Bool(true));
     if !public(runbook) || runbook.text("owner").is_none() {

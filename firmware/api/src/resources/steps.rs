@@ -1,4 +1,4 @@
-//! Steps in deploy templates and runbooks: their shape, and secrets in them.
+//! Steps in deploy templates and runbooks: their format, and secrets in them.
 
 use serde_json::{Value, json};
 use trivet_model::node::JsonObject;
@@ -34,8 +34,8 @@ pub(crate) fn shown(resource: &Resource, _: &ApiCall<'_>, name: &'static str) ->
     steps
 }
 
-/// Puts stored secrets in place of masks, step by step: a step is known by its
-/// interface and name, wherever it stands now.
+/// Replaces masks by stored secrets, step by step: a step is identified by its interface and name,
+/// independent of its position.
 pub(crate) fn restore(new: &mut Value, old: &Value) {
     let known = |step: &Value| (step["interface"].clone(), step["step"].clone());
     for step in new.as_array_mut().into_iter().flatten() {
@@ -46,9 +46,9 @@ pub(crate) fn restore(new: &mut Value, old: &Value) {
     }
 }
 
-/// Refuses steps that are none; numbers that came as text become numbers.
+/// Refuses invalid steps; converts numbers that are text.
 pub(crate) fn check(resource: &mut Resource) -> Result<(), ApiFault> {
-    // A template's steps have a priority, a runbook's an order.
+    // A template's steps have a priority, a runbook's steps an order.
     let (rank, args_required) = match resource.kind {
         ResourceKind::DeployTemplate => ("priority", true),
         _ => ("order", false),

@@ -1,4 +1,4 @@
-//! Deploy templates: steps a deployment runs when the instance has a trait.
+//! Deploy templates: steps that a deployment runs if the instance has a trait.
 
 use super::{
     ApiRoute, Column, Field, LIST_QUERY_ARGS, ListKind, Resource, ResourceKind, ResourceSpec,

@@ -1,5 +1,4 @@
-//! Each kind through the two public functions, on a shelf that keeps what is
-//! ordered as the rack would.
+//! Each kind through the two public functions, on a bench that stores orders as the rack does.
 
 mod allocation;
 mod steps;
@@ -12,7 +11,7 @@ use trivet_model::{PowerState, ProvisionState, RackOrder, Resource, ResourceKind
 use crate::testing::{ApiBench, LATEST, NOW, get, node_id, port, send};
 use crate::{Access, Response, access};
 
-/// A bench that keeps resources, and how many requests it has heard.
+/// A bench that stores resources, and the number of requests it has received.
 struct ResourceBench(ApiBench, u64);
 
 impl ResourceBench {
@@ -54,7 +53,7 @@ impl ResourceBench {
         }
     }
 
-    /// Sends a request at the newest version; an order is carried out.
+    /// Sends a request at the newest version; an order is executed.
     #[track_caller]
     fn send(&mut self, method: &str, path: &str, body: &Value) -> Response {
         self.send_at(LATEST, method, path, body)
@@ -68,7 +67,7 @@ impl ResourceBench {
         };
         let request = send(method, path, &text);
         let request = request.at(version);
-        // No two new records have one UUID.
+        // Every new record gets another UUID.
         self.1 += 1;
         let (view, facts, chance) = (&self.0.view, &self.0.facts, &mut SeededRandom::new(self.1));
         let outcome = crate::handle(&request, view, facts, NOW, chance);
@@ -91,7 +90,7 @@ impl ResourceBench {
             .finish(&request, &then, Ok(trivet_model::OrderOutcome::Stored))
     }
 
-    /// Makes one and returns what was answered.
+    /// Creates a resource and returns the response.
     #[track_caller]
     fn makes(&mut self, path: &str, body: &Value) -> Value {
         let response = self.send("POST", path, body);
@@ -128,8 +127,7 @@ impl ResourceBench {
     }
 }
 
-/// One valid body of every kind, the version it came with, and whether changes
-/// of it are for administrators.
+/// One valid body of every kind, its version, and whether its changes need an admin.
 fn every_kind() -> Vec<(&'static str, Value, u16, bool)> {
     let node = node_id(1).to_string();
     let step = |rank: &str| json!([{"interface": "bios", "step": "x", "args": {}, rank: 1}]);
@@ -178,7 +176,7 @@ fn every_kind() -> Vec<(&'static str, Value, u16, bool)> {
 #[test]
 fn every_kind_is_made_listed_shown_changed_and_deleted() {
     let mut kinds = every_kind();
-    // They are not made yet; see `steps`.
+    // Rules cannot be created yet; see `steps`.
     kinds.retain(|(path, ..)| *path != "/v1/inspection_rules");
     for (path, body, since, _) in kinds {
         let mut shelf = ResourceBench::new();
@@ -404,7 +402,7 @@ fn a_chassis_with_nodes_stays() {
 }
 
 #[test]
-fn secrets_of_volumes_are_masked_and_kept() {
+fn secrets_of_volumes_are_masked_and_stored() {
     let mut shelf = ResourceBench::new();
     let body = json!({
         "node_uuid": node_id(1).to_string(), "volume_type": "iscsi", "boot_index": 0,

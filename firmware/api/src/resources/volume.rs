@@ -1,5 +1,5 @@
-//! Volume connectors and targets: the two sides of a volume a node boots from.
-//! They are kept and served; this box attaches no volumes.
+//! Volume connectors and targets: the two ends of a volume that a node boots from. They are stored
+//! and shown; this box attaches no volumes.
 
 use serde_json::{Value, json};
 use trivet_model::secret::masked;
@@ -121,7 +121,12 @@ const fn rows() -> [ApiRoute; 11] {
         target_columns,
         &[LIST_QUERY_ARGS, NODE_QUERY_ARGS],
     );
-    let root = ApiRoute::get(&["v1", "volume"], 32, "Where volumes are", volume);
+    let root = ApiRoute::get(
+        &["v1", "volume"],
+        32,
+        "Show the links to volume resources",
+        volume,
+    );
     [
         root, list, make, show, change, remove, list2, make2, show2, change2, remove2,
     ]
@@ -137,7 +142,7 @@ fn volume(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     }))
 }
 
-/// A running machine may use its volumes: they change while it is off.
+/// A running machine may use its volumes: they can be changed only while it is off.
 fn check_off(call: &ApiCall<'_>, old: Option<&Resource>, new: &Resource) -> Result<(), ApiFault> {
     let Some(old) = old else { return Ok(()) };
     for resource in [old, new] {

@@ -1,4 +1,4 @@
-//! Making and changing resources, in the way of nodes and ports.
+//! Creating and changing resources, as for nodes and ports.
 
 use serde_json::Value;
 use trivet_model::node::JsonObject;
@@ -21,7 +21,7 @@ pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     make(call, spec, body::object(call)?, resource)
 }
 
-/// Makes the resource that a document fills.
+/// Creates a resource from a document.
 pub(crate) fn make(
     call: &ApiCall<'_>,
     spec: &ResourceSpec,
@@ -67,7 +67,7 @@ pub(crate) fn update(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
             .iter()
             .filter(|row| row.in_patch())
             .map(|row| {
-                // What is kept, not what is shown: secrets would become stars.
+                // The stored values, not the shown ones: otherwise secrets would become masks.
                 let kept = old.fields.get(row.name).cloned();
                 let value = kept.unwrap_or_else(|| row.show(old, call));
                 (row.name.to_owned(), value)
@@ -96,7 +96,7 @@ pub(crate) fn update(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     replace(old, resource, then)
 }
 
-/// The order that puts a changed record in place of the one we read.
+/// The order that replaces the record that was read by the changed one.
 pub(crate) fn replace(
     old: &Resource,
     new: Resource,
@@ -164,7 +164,7 @@ fn read(
     Ok(())
 }
 
-/// An unknown node in a body is the body's fault, not the path's.
+/// An unknown node in a body is 400, not 404.
 pub(crate) fn owner(call: &ApiCall<'_>, ident: &str) -> Result<NodeId, ApiFault> {
     let view = call.view.node(ident).ok_or_else(|| {
         let ident = ident.escape_debug();
@@ -196,7 +196,7 @@ fn check(
         )));
     }
     (spec.check)(call, old, resource)?;
-    // Only now: a check may bring fields into the form they are kept in.
+    // After the checks, because a check can convert fields to their stored form.
     if Value::Object(resource.fields.clone()).to_string().len() > RESOURCE_BYTES_MAX {
         return Err(ApiFault::bad(format!(
             "The fields have at most {RESOURCE_BYTES_MAX} bytes together."

@@ -1,6 +1,5 @@
-//! Everything the tables say came with a version comes with that version: each
-//! field to read, to ask for, to write at creation and to patch, each filter,
-//! and each path.
+//! Every field, filter and path is available exactly from its version in the tables on: each field
+//! to read, to select, to write at creation and to patch.
 
 use serde_json::{Value, json};
 use trivet_model::{ProvisionState, Resource, ResourceKind};
@@ -32,7 +31,7 @@ fn bench() -> ApiBench {
     bench
 }
 
-/// A value the field takes.
+/// A valid value of the field.
 fn sample(column: &Column) -> Value {
     match (column.name, column.shape) {
         ("chassis_uuid", _) => json!(CHASSIS),
@@ -50,7 +49,7 @@ fn sample(column: &Column) -> Value {
     }
 }
 
-/// The columns of the row's body or answer.
+/// The columns of the row's body or response.
 fn columns(method: &str, path: &str) -> Vec<Column> {
     let segments: Vec<String> = path[1..].split('/').map(str::to_owned).collect();
     let row = find(method, &segments).unwrap();
@@ -69,7 +68,7 @@ fn status(bench: &ApiBench, method: &str, path: &str, body: &str, version: u16) 
     }
 }
 
-/// Refused as too new just before, and not any more from then on.
+/// Refused as too new by the version before, and accepted from this version on.
 #[track_caller]
 fn came_with(bench: &ApiBench, method: &str, path: &str, body: &str, since: u16) {
     let before = status(bench, method, path, body, since - 1);
@@ -78,7 +77,7 @@ fn came_with(bench: &ApiBench, method: &str, path: &str, body: &str, since: u16)
     assert_eq!(then, 200, "{method} {path} {body} at 1.{since}");
 }
 
-/// What a record needs besides the field under test.
+/// The other required fields of a record.
 type RequiredFields = fn() -> Value;
 
 const KINDS: [(&str, &str, RequiredFields); 2] = [
@@ -105,7 +104,7 @@ fn fields_are_shown_from_their_version_on() {
                 let has = shown.get(column.name).is_some();
                 assert_eq!(has, version >= column.since, "{} at {at}", column.name);
             }
-            // `fields=` itself came with 1.8.
+            // `fields=` itself was introduced in 1.8.
             let asked = column.since.max(8);
             for path in [one, all] {
                 let path = format!("{path}?fields={}", column.name);
@@ -200,7 +199,7 @@ fn paths_exist_from_their_version_on() {
         if let ApiOutcome::Reply(response) = then
             && response.status >= 400
         {
-            // The HTTP layer speaks of a title; what it finds does not.
+            // Errors of the HTTP layer have a title; errors of a handler do not.
             let fault = response.fault();
             assert!(fault.get("title").is_none(), "{} {path}", row.method);
         }

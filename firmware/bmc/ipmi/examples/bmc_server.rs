@@ -1,8 +1,7 @@
-//! A simulated BMC on a free UDP port of the loopback, for real IPMI consoles
-//! to talk to. Prints `port N`, then one line per change of the machine.
+//! A simulated BMC on a free UDP port of the loopback interface, for interoperability tests with
+//! real IPMI consoles. Prints `port N`, then one line per change of the machine.
 //!
-//! `bmc_server USER PASSWORD [KG [old]]`, where KG may be empty; `old` adds IPMI 1.5 and
-//! suite 0.
+//! `bmc_server USER PASSWORD [KG [old]]`, where KG can be empty; `old` adds IPMI 1.5 and suite 0.
 
 use std::env;
 use std::io::Write;
@@ -26,7 +25,7 @@ struct IpmiServerMachine {
     boot: BootFlags,
 }
 
-/// A line for whoever watches; one that is not read does not matter.
+/// Prints a line; a write error is ignored, because the reader may have exited.
 fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let _unread = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -132,7 +131,7 @@ fn populate(bmc: &mut IpmiSimulator) {
     });
 }
 
-/// A number for an address, as the BMC wants its peers.
+/// A number for an address; the BMC identifies its peers by number.
 fn peer_number(address: SocketAddr) -> u64 {
     match address {
         SocketAddr::V4(v4) => u64::from(v4.ip().to_bits()) << 16 | u64::from(v4.port()),

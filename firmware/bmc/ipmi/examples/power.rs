@@ -1,14 +1,11 @@
-//! Gives orders to a BMC, one after the other in one session, and prints what
-//! each came to.
+//! Sends orders to a BMC, one after the other in one session, and prints the result of each.
 //!
 //! `power ADDRESS:PORT USER PASSWORD SUITE ORDER...`
 //!
-//! SUITE is `auto`, `0`, `3`, `17` or, for IPMI 1.5, `md5`, with `:KG` after it where the BMC
-//! has a key.
-//! Orders: status, on, off, soft, cycle, reset, nmi, bmc-reset, bmc-cold-reset, id,
-//! boot, boot=DEVICE[,persistent][,efi]. Errands: flags, mailbox, mailbox=TEXT, fru,
-//! fru=SERIAL, sel-info, sel, sel-clear, sensors, identify, identify=SECONDS, guid,
-//! device-guid, lan, users.
+//! SUITE is `auto`, `0`, `3`, `17` or, for IPMI 1.5, `md5`, with `:KG` after it if the BMC has a
+//! key. Orders: status, on, off, soft, cycle, reset, nmi, bmc-reset, bmc-cold-reset, id, boot,
+//! boot=DEVICE[,persistent][,efi]. Operations: flags, mailbox, mailbox=TEXT, fru, fru=SERIAL,
+//! sel-info, sel, sel-clear, sensors, identify, identify=SECONDS, guid, device-guid, lan, users.
 
 use std::env;
 use std::io::{ErrorKind, Write};
@@ -29,7 +26,7 @@ mod errands;
 
 type IpmiExampleError = Box<dyn std::error::Error>;
 
-/// The one place that reads a clock.
+/// The only code that reads a clock.
 struct IpmiExampleClock(Instant);
 
 impl IpmiExampleClock {
@@ -123,7 +120,7 @@ fn words(result: &Result<PowerAnswer, PowerError>) -> String {
     }
 }
 
-/// Plays one order or errand to its end; gives what it came to, in words.
+/// Runs one order or operation to its end; returns the result as text.
 fn play(
     session: &mut IpmiSession,
     socket: &UdpSocket,
@@ -151,7 +148,7 @@ fn play(
         socket.set_read_timeout(Some(Duration::from_millis(wait_ms)))?;
         match socket.recv(&mut buffer) {
             Ok(length) => session.datagram(clock.now(), &buffer[..length], entropy),
-            // A closed port reads as refused; the repetition goes on.
+            // A closed port reads as refused; the retries continue.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -163,7 +160,7 @@ fn play(
     }
 }
 
-/// What cannot be sent is lost, as on any wire.
+/// A datagram that cannot be sent counts as lost.
 fn send_all(session: &mut IpmiSession, socket: &UdpSocket) {
     while let Some(bytes) = session.transmit() {
         let _lost = socket.send(&bytes);

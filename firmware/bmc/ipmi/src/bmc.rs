@@ -1,10 +1,9 @@
-//! A simulated BMC: the other end, for the rehearsal and the tests.
+//! A simulated BMC, for the simulation and the tests.
 //!
-//! It decides who may log in and what each command answers, as a careful BMC
-//! would: bounded sessions, a sequence window, privilege levels, repeated
-//! requests answered without being done twice. The machine it controls is a
-//! [`Chassis`] that the caller owns. It has no clock; the session unused for
-//! longest makes room for a new one.
+//! It authenticates consoles and responds to commands as a correct BMC does: a bounded number of
+//! sessions, a sequence window, privilege levels, and repeated requests that are answered without
+//! being executed twice. The machine it controls is an [`IpmiChassis`] that the caller owns. It has
+//! no clock; a new session evicts the least recently used one.
 
 mod commands;
 mod fru;
@@ -41,46 +40,47 @@ use options::BootOptions;
 pub use sdr::SENSORS_MAX;
 pub use sel::SEL_RECORDS_MAX;
 
-/// Most sessions at once, half-open ones included. Ours; real BMCs have 4 to 36.
+/// Most sessions at a time, half-open ones included. Ours; real BMCs have 4 to 36.
 pub const SESSIONS_MAX: usize = 8;
-/// Most acts a session remembers, and how far apart in session numbers two
-/// copies of one request may be. Ours: half the range of request numbers.
+/// Most requests that a session remembers, and the largest distance in session sequence numbers
+/// between two copies of one request. Ours: half the range of request numbers.
 const ACTIONS_MAX: usize = 16;
 const ACTION_DISTANCE_MAX: u32 = 32;
 
-/// The machine a BMC controls.
+/// The machine that a BMC controls.
 pub trait IpmiChassis {
-    /// Whether it runs.
+    /// The present power state.
     fn power(&self) -> PowerState;
-    /// Does one of `On`, `Off`, `SoftOff`, `Cycle`, `Reset`, `Nmi`; others do not come.
+    /// Executes one of `On`, `Off`, `SoftOff`, `Cycle`, `Reset`, `Nmi`; it is not called with
+    /// others.
     fn control(&mut self, order: PowerOrder);
     /// The boot flags its firmware would read.
     fn boot(&self) -> BootFlags;
-    /// Replaces them.
+    /// Replaces the boot flags.
     fn set_boot(&mut self, flags: BootFlags);
-    /// Switches the light that marks it, if it has one.
+    /// Switches the identify LED, if it has one.
     fn identify(&mut self, _light: IpmiIdentify) {}
 }
 
-/// Somebody who may log in.
+/// A user of the simulated BMC.
 #[derive(Clone, Eq, PartialEq)]
 pub struct IpmiSimulatorUser {
     /// Name, at most 16 bytes.
     pub name: Vec<u8>,
     /// Password, at most 20 bytes.
     pub password: Vec<u8>,
-    /// The highest level this user may have.
+    /// The highest privilege level of this user.
     pub limit: IpmiPrivilege,
 }
 
-/// What a BMC is set up with.
+/// The configuration of a simulated BMC.
 #[derive(Clone, Eq, PartialEq)]
 pub struct IpmiSimulatorSetup {
-    /// Who may log in.
+    /// The users that can log in.
     pub users: Vec<IpmiSimulatorUser>,
-    /// The system's identifier, as it goes over the wire.
+    /// The system GUID, in the byte order of the wire.
     pub guid: [u8; 16],
-    /// The BMC's own key, if it has one.
+    /// The BMC key (K_g), if it has one.
     pub kg: Option<Vec<u8>>,
     /// The suites it accepts.
     pub suites: Vec<IpmiCipherSuite>,
@@ -100,11 +100,11 @@ struct IpmiLiveSession {
     exchange: RakpExchange,
     user: IpmiSimulatorUser,
     level: IpmiPrivilege,
-    /// The last requests that acted on the machine, oldest first.
+    /// The last requests that changed the machine, oldest first.
     actions: VecDeque<IpmiCompletedAction>,
 }
 
-/// A request that acted on the machine, kept to recognise its repetitions.
+/// A request that changed the machine, stored to recognise its repetitions.
 struct IpmiCompletedAction {
     sequence: u32,
     request: IpmiMessage,
@@ -112,9 +112,9 @@ struct IpmiCompletedAction {
 }
 
 impl IpmiLiveSession {
-    /// The response to a request that was done before. A copy that was late may
-    /// come after other requests; one far away in session numbers is a new
-    /// request whose six-bit number came round.
+    /// The response to a request that was executed before. A delayed copy can arrive after other
+    /// requests; a request with a distant session sequence number is a new one whose six-bit
+    /// request number wrapped around.
     fn repeated(&self, sequence: u32, request: &IpmiMessage) -> Option<IpmiMessage> {
         let near = |act: &&IpmiCompletedAction| {
             let ahead = sequence.wrapping_sub(act.sequence);
@@ -157,10 +157,10 @@ pub struct IpmiSimulator {
     sel: sel::SimulatedSel,
     sensors: sdr::SimulatedSensors,
     lan: IpmiLanConfig,
-    /// Without a clock a timed light stays lit.
+    /// Without a clock, a timed identify LED stays on.
     light: IpmiIdentifyState,
     sessions: BTreeMap<u32, IpmiSessionSlot>,
-    /// Sessions of IPMI 1.5, where it speaks that.
+    /// Sessions of IPMI 1.5, if it is enabled.
     ipmi15: Option<ipmi15::Ipmi15SessionTable>,
     clock: u64,
     busy: u32,
@@ -189,13 +189,13 @@ impl IpmiSimulator {
         self.sessions.len()
     }
 
-    /// A block of the boot initiator mailbox (boot option 7), which the machine
-    /// reads from inside. None where nothing was written.
+    /// A block of the boot initiator mailbox (boot option 7), which the machine's own software
+    /// reads. `None` if nothing was written.
     pub fn mailbox(&self, block: u8) -> Option<[u8; MAILBOX_BLOCK_BYTES]> {
         self.options.mailbox(block)
     }
 
-    /// Puts an inventory into the FRU device, zeros behind it.
+    /// Stores an inventory in the FRU device, followed by zeros.
     pub fn set_fru(&mut self, inventory: &FruInventory) {
         self.fru.fill(&inventory.emit());
     }
@@ -205,7 +205,7 @@ impl IpmiSimulator {
         &self.fru.bytes
     }
 
-    /// Takes the FRU device only in pieces of so many bytes.
+    /// Limits reads and writes of the FRU device to this many bytes.
     pub fn set_fru_piece(&mut self, bytes: u8) {
         self.fru.chunk_bytes = usize::from(bytes);
     }
@@ -215,44 +215,43 @@ impl IpmiSimulator {
         self.sel.add(time_s, event);
     }
 
-    /// What is in the log.
+    /// The records of the event log.
     pub fn events(&self) -> &[SelRecord] {
         self.sel.records()
     }
 
-    /// Has the log say so often that its erasure goes on.
+    /// Sets how many polls report that the erasure of the log is in progress.
     pub fn set_sel_erase_polls(&mut self, times: u8) {
         self.sel.erase_polls = times;
     }
 
-    /// Adds a sensor, at most [`SENSORS_MAX`], or changes the one of its number.
-    /// Without a raw reading it says that it has none.
+    /// Adds a sensor, at most [`SENSORS_MAX`], or replaces the one with its number. Without a raw
+    /// reading it reports that it has none.
     pub fn set_sensor(&mut self, sensor: SdrSensor, raw: Option<u8>) {
         self.sensors.set(sensor, raw);
     }
 
-    /// Tells it its place in the network.
+    /// Sets its network configuration.
     pub fn set_lan(&mut self, lan: IpmiLanConfig) {
         self.lan = lan;
     }
 
-    /// Takes boot options only between "set in progress" and "set complete".
+    /// Accepts boot options only between "set in progress" and "set complete".
     pub fn require_set_in_progress(&mut self) {
         self.options.set_in_progress_required = true;
     }
 
-    /// Answers the next requests inside sessions with "node busy", as BMCs do
-    /// that have other work.
+    /// Responds to the next requests inside sessions with "node busy", as real BMCs under load do.
     pub fn set_busy_requests(&mut self, requests: u32) {
         self.busy = requests;
     }
 
-    /// Speaks IPMI 1.5 with MD5 too.
+    /// Enables IPMI 1.5 with MD5 as well.
     pub fn enable_ipmi15(&mut self) {
         self.ipmi15 = Some(ipmi15::Ipmi15SessionTable::default());
     }
 
-    /// Forgets all sessions, as a BMC does that restarts.
+    /// Drops all sessions, as a BMC does that restarts.
     pub fn restart(&mut self) {
         self.sessions.clear();
         self.ipmi15 = self
@@ -261,8 +260,8 @@ impl IpmiSimulator {
             .map(|_| ipmi15::Ipmi15SessionTable::default());
     }
 
-    /// Takes a datagram of `peer` and gives the answer, if it deserves one.
-    /// `peer` is the caller's number for the sender's address.
+    /// Processes a datagram of `peer` and returns the response, if there is one. `peer` is the
+    /// caller's number for the sender's address.
     pub fn datagram(
         &mut self,
         peer: u64,
@@ -364,7 +363,7 @@ impl IpmiSimulator {
         Some(bytes)
     }
 
-    /// Draws the consequences of a request for its session.
+    /// Updates the session after a request: its level, its end, or a restart.
     fn update_session(
         &mut self,
         id: u32,

@@ -1,5 +1,4 @@
-//! Boot flags: parameter 5 of the boot options (table 28-14) as five bytes and
-//! as words.
+//! Boot flags: parameter 5 of the boot options (table 28-14), as five bytes and as fields.
 
 use trivet_model::BootDevice;
 
@@ -7,16 +6,16 @@ const BIT_VALID: u8 = 0x80;
 const BIT_PERSISTENT: u8 = 0x40;
 const BIT_EFI: u8 = 0x20;
 
-/// What a BMC tells the firmware about the next boot.
+/// The boot settings that a BMC passes to the firmware.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct BootFlags {
-    /// Whether the rest counts. Firmware clears it when it has used one-shot flags.
+    /// Whether the other flags are in effect. Firmware clears it when it has used one-shot flags.
     pub valid: bool,
     /// For every boot, not only the next.
     pub persistent: bool,
-    /// As UEFI.
+    /// Boot in UEFI mode.
     pub efi: bool,
-    /// From where; none for no override, or one that has no name here.
+    /// The boot device; `None` for no override, or for a device that is not supported here.
     pub device: Option<BootDevice>,
 }
 
@@ -49,7 +48,7 @@ impl BootFlags {
             1 => Some(BootDevice::Pxe),
             2 => Some(BootDevice::Disk),
             3 => Some(BootDevice::Safe),
-            // Eight is a CD that a remote console lends.
+            // Eight is a CD drive of a remote console.
             5 | 8 => Some(BootDevice::Cdrom),
             6 => Some(BootDevice::Bios),
             _ => None,

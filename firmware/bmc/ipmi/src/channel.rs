@@ -1,6 +1,6 @@
-//! An established session's protection: every packet is encrypted and carries
-//! an authentication code and a sequence number; nothing else is let through. In
-//! suite 0, which an operator must insist on, only the numbers are left.
+//! Protection of an established session: every packet is encrypted and has an authentication code
+//! and a sequence number; other packets are dropped. In suite 0, which the operator must select
+//! explicitly, packets have only sequence numbers.
 
 pub(crate) mod ipmi15;
 
@@ -12,12 +12,12 @@ use crate::wire::packet::{
     RmcpPlusPacket,
 };
 
-/// Bytes of the RMCP header, which the code does not cover.
+/// Bytes of the RMCP header, which the authentication code does not cover.
 const RMCP_BYTES: usize = 4;
-/// The last byte before the code, always this (section 13.28.4).
+/// The last byte before the authentication code, always this value (section 13.28.4).
 const NEXT_HEADER: u8 = 0x07;
 
-/// The console's end of an established session of either kind.
+/// The console's end of an established session of either protocol version.
 pub(crate) enum IpmiChannel {
     /// IPMI 2.0.
     RmcpPlus(Box<RmcpPlusChannel>),
@@ -26,7 +26,7 @@ pub(crate) enum IpmiChannel {
 }
 
 impl IpmiChannel {
-    /// The other end's name for this session.
+    /// The peer's identifier of this session.
     pub(crate) fn peer_id(&self) -> u32 {
         match self {
             Self::RmcpPlus(channel) => channel.peer_id,
@@ -34,7 +34,7 @@ impl IpmiChannel {
         }
     }
 
-    /// Protects one message; none where it is too long for the session's kind.
+    /// Protects one message; `None` if it is too long for this protocol version.
     pub(crate) fn seal(&mut self, text: &[u8], entropy: &mut dyn Entropy) -> Option<Vec<u8>> {
         match self {
             Self::RmcpPlus(channel) => Some(channel.seal(KIND_IPMI, text, entropy)),
@@ -42,7 +42,7 @@ impl IpmiChannel {
         }
     }
 
-    /// The message in a packet, if the other end made it for this session.
+    /// The message in a packet, if the peer sent it in this session.
     pub(crate) fn open(&mut self, packet: &RmcpPacket<'_>) -> Option<Vec<u8>> {
         match (self, packet) {
             (Self::RmcpPlus(channel), RmcpPacket::RmcpPlus(plus)) if plus.kind == KIND_IPMI => {
@@ -81,9 +81,9 @@ impl RmcpPlusChannel {
         }
     }
 
-    /// Protects one payload for the other end, under a new sequence number.
+    /// Protects one payload for the peer, with a new sequence number.
     pub(crate) fn seal(&mut self, kind: u8, text: &[u8], entropy: &mut dyn Entropy) -> Vec<u8> {
-        // Zero is for packets outside a session, so the count skips it.
+        // Zero is for packets outside a session, so it is skipped.
         self.sequence = self.sequence.checked_add(1).unwrap_or(1);
         if !self.suite.protects() {
             return packet::emit_rmcp_plus(kind, self.peer_id, self.sequence, text);
@@ -101,9 +101,8 @@ impl RmcpPlusChannel {
         out
     }
 
-    /// The payload of a packet, if the other end made it for this session and
-    /// it was not seen before. The window moves only for such packets, so
-    /// forged ones cannot push it.
+    /// The payload of a packet, if it is authentic, belongs to this session and was not received
+    /// before. The window moves only for such packets, so forged ones cannot move it.
     pub(crate) fn open(&mut self, packet: &RmcpPlusPacket<'_>) -> Option<Vec<u8>> {
         let protects = self.suite.protects();
         if (packet.encrypted, packet.authenticated) != (protects, protects)
@@ -128,15 +127,15 @@ impl RmcpPlusChannel {
     }
 }
 
-/// Which sequence numbers came in already. Everything behind the newest by more
-/// than the width of `seen` is taken for old. Section 6.12.13 also bounds jumps
-/// forward; packets reach this only when authentic, so a jump means losses.
+/// The sequence numbers that were received. A number that is older than the newest by more than the
+/// width of `seen` is rejected. Section 6.12.13 also bounds jumps forward; only authentic packets
+/// are checked here, so a jump means lost packets.
 #[derive(Clone, Copy, Debug)]
 struct IpmiSequenceWindow {
     newest: u32,
-    /// Bit `n` stands for `newest - n`.
+    /// Bit `n` is set if `newest - n` was received.
     seen: u64,
-    /// How far ahead of the newest the next may be.
+    /// How far the next number can be ahead of the newest.
     ahead_max: u32,
 }
 
@@ -151,7 +150,7 @@ impl Default for IpmiSequenceWindow {
 }
 
 impl IpmiSequenceWindow {
-    /// One that begins with `first` and lets nothing in that is far from it.
+    /// A window that begins with `first` and accepts only numbers close to it.
     fn narrow(first: u32, ahead_max: u32) -> Self {
         Self {
             newest: first.wrapping_sub(1),
@@ -274,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_takes_each_number_once_in_any_near_order() {
+    fn the_window_accepts_each_number_once_in_any_near_order() {
         let mut window = IpmiSequenceWindow::default();
         assert!(!window.admit(0));
         for sequence in [5, 3, 4, 70, 69, 7] {
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_goes_on_past_the_largest_number() {
+    fn the_window_continues_past_the_largest_number() {
         let mut window = IpmiSequenceWindow {
             newest: u32::MAX - 1,
             seen: 1,

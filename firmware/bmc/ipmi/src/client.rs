@@ -1,10 +1,10 @@
-//! The appliance's end: one session with one BMC, one order at a time.
+//! The client: one session with one BMC, one order at a time.
 //!
-//! It decides when to log in, when to say something again and when to give up.
-//! A request that goes unanswered is said again with the same request number
-//! (so that the BMC can know it) under a new session number (old ones fall out
-//! of its window). Datagrams that are not the awaited answer change nothing.
-//! The session is kept between orders, and a lost one is replaced once per order.
+//! It decides when to log in, when to repeat a request and when to give up. A request without a
+//! response is sent again with the same request number (so that the BMC can recognise it) and a new
+//! session sequence number (old ones leave its window). Datagrams that are not the expected
+//! response change nothing. The session is kept between orders, and a lost one is replaced once per
+//! order.
 
 mod job_script;
 mod login;
@@ -26,36 +26,35 @@ use job_script::{IpmiJobAnswer, IpmiJobNext, IpmiJobScript, classify_completion_
 use login::{IpmiLogin, IpmiLoginProgress, IpmiLoginTimeout};
 pub use target::{IpmiTarget, IpmiTiming};
 
-/// Most orders and errands that wait, are under way or have answers nobody fetched. Ours.
+/// Most orders and operations that are queued, in progress or have answers not yet fetched. Ours.
 pub const ORDERS_WAITING_MAX: usize = 16;
-/// Most datagrams that wait to be sent; the oldest go first. Ours: one step
-/// makes at most three.
+/// Most datagrams that wait to be sent; the oldest are dropped. Ours: one step makes at most three.
 const OUTBOX_MAX: usize = 8;
-/// Logins begun again after a refusal, per order. Ours: one, against a damaged
-/// or forged refusal; more could lock the account.
+/// Most logins repeated after a refusal, per order. Ours: one, against a damaged or forged refusal;
+/// more could lock the account.
 const REFUSALS_MAX: u32 = 1;
-/// Sessions replaced because the BMC fell silent, per order. Ours.
+/// Most sessions replaced because the BMC did not respond, per order. Ours.
 const LOSSES_MAX: u32 = 1;
-/// Tries in a session that an earlier order left, before it counts as lost. Ours.
+/// Most attempts in a session of an earlier order, before it counts as lost. Ours.
 const REUSED_SESSION_TRIES_MAX: u32 = 3;
-/// Datagrams with one request that changes power. Ours: a BMC that is busy with the change may
-/// carry out each of them, and the caller polls the power state anyway.
+/// Most datagrams with one request that changes power. Ours: a BMC that is busy with the change may
+/// execute each of them, and the caller polls the power state anyway.
 const SWITCH_TRIES_MAX: u32 = 2;
-/// How long a session may rest before we take it for gone. BMCs end sessions
-/// after 60 s without traffic, give or take three (section 6.12.15).
+/// Longest idle time of a session before it counts as lost, in milliseconds. BMCs end sessions
+/// after 60 s without traffic, plus or minus three (section 6.12.15).
 const SESSION_IDLE_MS_MAX: u64 = 50_000;
-/// How long an errand may take in all. Ours: an event log read record by record
-/// from a slow BMC takes minutes.
+/// Longest duration of an operation, in milliseconds. Ours: an event log read record by record from
+/// a slow BMC takes minutes.
 const OPERATION_MS_MAX: u64 = 300_000;
 
 enum IpmiLinkState {
-    /// No session. With work at hand, a login begins when the wait is over.
+    /// No session. If an order is queued, a login begins when the wait is over.
     Down,
     Login(IpmiLogin),
     Up(IpmiChannel),
 }
 
-/// The repetition of what was last said.
+/// The retry timer of the last request.
 #[derive(Clone, Copy)]
 struct IpmiRetryTimer {
     due: Tick,
@@ -63,36 +62,36 @@ struct IpmiRetryTimer {
     tries: u32,
 }
 
-/// The order or errand under way.
+/// The order or operation in progress.
 struct IpmiJob {
     id: u64,
     script: IpmiJobScript,
     request: IpmiRequest,
     started: Tick,
-    /// When the BMC last said something that led on. An order has its time from
-    /// the start, each request of an errand from here.
+    /// When the last useful response was received. The time limit of an order counts from its
+    /// start, that of an operation's request from here.
     last_progress: Tick,
     refusals: u32,
     losses: u32,
-    /// Whether the session was there before this order.
+    /// Whether the session existed before this order.
     reused_session: bool,
-    /// What went wrong last, should time run out.
+    /// The last error, for the case of a timeout.
     last_error: Option<PowerError>,
 }
 
-/// What an answer in the session is awaited to.
+/// The request whose response is expected.
 struct IpmiPendingRequest {
     message: IpmiMessage,
-    /// Set Session Privilege Level, without which everybody is a mere user.
+    /// Set Session Privilege Level; without it a session has only the level User.
     raises_privilege: bool,
 }
 
-/// The appliance's end of a session with one BMC.
+/// The client of one BMC.
 pub struct IpmiSession {
     target: IpmiTarget,
     timing: IpmiTiming,
     link: IpmiLinkState,
-    /// The suite this login uses, and the one that worked last.
+    /// The suite of this login, and the one that worked last.
     suite: IpmiCipherSuite,
     proven_suite: Option<IpmiCipherSuite>,
     pending_request: Option<IpmiPendingRequest>,
@@ -104,13 +103,13 @@ pub struct IpmiSession {
     replies: VecDeque<(u64, Result<IpmiReply, PowerError>)>,
     request_number: u8,
     last_received: Tick,
-    /// No order begins before.
+    /// No order starts before this time.
     next_job_at: Tick,
     closing: bool,
 }
 
 impl IpmiSession {
-    /// A session that does nothing until its first order.
+    /// A client that sends nothing until its first order.
     pub fn new(target: IpmiTarget, pace: IpmiTiming) -> Self {
         Self {
             suite: IpmiCipherSuite::Sha256,
@@ -132,7 +131,7 @@ impl IpmiSession {
         }
     }
 
-    /// Takes an order; its answer comes out of [`Session::answer`] under `id`.
+    /// Queues an order; [`IpmiSession::answer`] returns its answer with this `id`.
     pub fn order(
         &mut self,
         now: Tick,
@@ -144,7 +143,7 @@ impl IpmiSession {
         self.enqueue_job(now, id, talk, request, entropy)
     }
 
-    /// Takes an errand; its report comes out of [`Session::report`] under `id`.
+    /// Queues an operation; [`IpmiSession::reply`] returns its reply with this `id`.
     pub fn operation(
         &mut self,
         now: Tick,
@@ -177,15 +176,15 @@ impl IpmiSession {
         Ok(())
     }
 
-    /// Ends the session once all orders are done. The BMC is told, without
-    /// waiting for its answer. A later order logs in anew.
+    /// Ends the session once all orders are done. Close Session is sent without waiting for the
+    /// response. A later order logs in again.
     pub fn close(&mut self, entropy: &mut dyn Entropy) {
         self.closing = true;
         self.close_when_idle(entropy);
     }
 
-    /// Ends everything at once: what was asked is not answered any more, and the BMC is
-    /// told if there is a session. What is still to be sent is given.
+    /// Ends everything immediately: queued orders get no answer, and Close Session is sent if there
+    /// is a session. Returns the datagrams that are still to be sent.
     pub fn abort(&mut self, entropy: &mut dyn Entropy) -> Vec<Vec<u8>> {
         self.job = None;
         self.waiting.clear();
@@ -194,7 +193,7 @@ impl IpmiSession {
         self.outbox.drain(..).collect()
     }
 
-    /// Takes a datagram from the BMC's address, whoever really sent it.
+    /// Processes a datagram from the BMC's address; it can be forged.
     pub fn datagram(&mut self, now: Tick, bytes: &[u8], entropy: &mut dyn Entropy) {
         let Some(packet) = RmcpPacket::parse(bytes) else {
             return;
@@ -215,7 +214,7 @@ impl IpmiSession {
         }
     }
 
-    /// Does what is due.
+    /// Executes what is due.
     pub fn tick(&mut self, now: Tick, entropy: &mut dyn Entropy) {
         let Some(work) = &self.job else {
             return self.start_next_job(now, entropy);
@@ -227,7 +226,7 @@ impl IpmiSession {
         }
     }
 
-    /// When [`Session::tick`] has something to do next, if ever.
+    /// When [`IpmiSession::tick`] has something to do next, if ever.
     pub fn deadline(&self) -> Option<Tick> {
         let Some(work) = self.job.as_ref() else {
             return (!self.waiting.is_empty()).then_some(self.next_job_at);
@@ -249,17 +248,17 @@ impl IpmiSession {
         self.outbox.pop_front()
     }
 
-    /// The next order that is done, and how it ended.
+    /// The next completed order, and its result.
     pub fn answer(&mut self) -> Option<(u64, Result<PowerAnswer, PowerError>)> {
         self.answers.pop_front()
     }
 
-    /// The next errand that is done, and what it brought.
+    /// The next completed operation, and its result.
     pub fn reply(&mut self) -> Option<(u64, Result<IpmiReply, PowerError>)> {
         self.replies.pop_front()
     }
 
-    /// The wait for an answer is over.
+    /// The retry timer has expired.
     fn handle_retry_timer(&mut self, now: Tick, wait: IpmiRetryTimer, entropy: &mut dyn Entropy) {
         let kept = self.job.as_ref().is_some_and(|work| work.reused_session);
         let switches = self.switches();
@@ -292,7 +291,7 @@ impl IpmiSession {
         self.outbox.push_back(bytes);
     }
 
-    /// Takes up the next order if none is under way.
+    /// Starts the next order if none is in progress.
     fn start_next_job(&mut self, now: Tick, entropy: &mut dyn Entropy) {
         let rests = now < self.next_job_at && !self.waiting.is_empty();
         if self.job.is_some() || rests {
@@ -306,8 +305,8 @@ impl IpmiSession {
             self.end_session(entropy);
         }
         if talk.at_most_once() {
-            // In a session that the BMC may have forgotten nobody could tell whether
-            // such an order was heard.
+            // In a session that the BMC may have dropped, it would be unknown whether the BMC
+            // received such an order.
             self.end_session(entropy);
         }
         let kept = matches!(self.link, IpmiLinkState::Up(_));
@@ -323,7 +322,7 @@ impl IpmiSession {
             last_error: None,
         });
         if kept && self.switches() {
-            // Whether the BMC still knows the session is found out by what may be said twice.
+            // A repeatable request checks first whether the BMC still has the session.
             self.raise_privilege(now, entropy);
         } else if kept {
             self.send_request(now, entropy);
@@ -374,7 +373,7 @@ impl IpmiSession {
         self.transmit_pending(now, self.timing.first_retry_ms, 1, entropy);
     }
 
-    /// Puts the order's present request to the BMC, in the session that stands.
+    /// Sends the order's present request in the established session.
     fn send_request(&mut self, now: Tick, entropy: &mut dyn Entropy) {
         if let Some(work) = &self.job {
             let request = work.request.clone();
@@ -408,7 +407,7 @@ impl IpmiSession {
         self.transmit_pending(now, wait_ms, 1, entropy);
     }
 
-    /// Whether a request that changes the machine's power awaits its answer.
+    /// Whether a request that changes the machine's power has no response yet.
     fn switches(&self) -> bool {
         let raising = self
             .pending_request
@@ -428,14 +427,14 @@ impl IpmiSession {
         )
     }
 
-    /// Says, perhaps again, what awaits an answer.
+    /// Sends the pending request, perhaps again.
     fn transmit_pending(&mut self, now: Tick, wait_ms: u64, tries: u32, entropy: &mut dyn Entropy) {
         let bytes = match (&mut self.link, &self.pending_request) {
             (IpmiLinkState::Login(login), _) => Some(login.message(&self.target)),
             (IpmiLinkState::Up(line), Some(asked)) => line.seal(&asked.message.emit(), entropy),
             _ => return,
         };
-        // What is too long for IPMI 1.5 is never heard, and so ends as silence.
+        // A message that is too long for IPMI 1.5 is not sent, and so ends in a timeout.
         if let Some(bytes) = bytes {
             self.enqueue_datagram(bytes);
         }
@@ -479,7 +478,7 @@ impl IpmiSession {
         }
     }
 
-    /// Suite 3 comes after suite 17; after that, or when one is forced, nothing.
+    /// Tries suite 3 after suite 17; there is no further one, and none if the suite is set.
     fn try_next_suite(&mut self, now: Tick, entropy: &mut dyn Entropy) {
         if self.target.suite.is_none() && self.suite == IpmiCipherSuite::Sha256 {
             self.suite = IpmiCipherSuite::Sha1;
@@ -492,7 +491,7 @@ impl IpmiSession {
         }
     }
 
-    /// Begins again after a pause, or lets the order fail.
+    /// Repeats the login after a pause, or ends the order with an error.
     fn handle_login_refusal(&mut self, now: Tick, error: PowerError, entropy: &mut dyn Entropy) {
         self.link = IpmiLinkState::Down;
         self.pending_request = None;
@@ -511,7 +510,7 @@ impl IpmiSession {
         }
     }
 
-    /// The last try of a request went unanswered.
+    /// The last attempt of a request got no response.
     fn handle_no_response(&mut self, now: Tick, entropy: &mut dyn Entropy) {
         let silence = match &self.link {
             IpmiLinkState::Login(login) => Some(login.timeout_meaning()),
@@ -529,7 +528,7 @@ impl IpmiSession {
             }
             Some(_) => self.handle_login_refusal(now, silent, entropy),
             None => match &mut self.job {
-                // One that says it is busy is not lost.
+                // A BMC that reports busy is not lost.
                 Some(work)
                     if work.losses < LOSSES_MAX
                         && work.last_error.is_none()
@@ -554,7 +553,7 @@ impl IpmiSession {
         PowerError::NoResponse { waited_ms }
     }
 
-    /// Lets the order fail, with what is known about why.
+    /// Ends the order with the most specific error that is known.
     fn give_up(&mut self, now: Tick, entropy: &mut dyn Entropy) {
         let silent = self.no_response_error(now);
         let said = self
@@ -582,7 +581,7 @@ impl IpmiSession {
             return;
         }
         if code == completion::NODE_BUSY {
-            // It asks to be asked again, which the repetition does.
+            // The BMC is busy; the retry timer repeats the request.
             work.last_error = Some(PowerError::Refused { code });
             return;
         }
@@ -598,7 +597,7 @@ impl IpmiSession {
         }
         if work.script.is_operation() {
             work.last_progress = now;
-            // A session replaced long ago says nothing about the one at hand.
+            // An earlier loss does not count against the present session.
             work.losses = 0;
         }
         match work.script.handle_response(code, data) {
@@ -626,8 +625,8 @@ impl IpmiSession {
         }
     }
 
-    /// Drops the session, if there is one, with one word to the BMC so that its
-    /// slot becomes free.
+    /// Drops the session, if there is one, and sends one Close Session so that the BMC frees its
+    /// slot.
     fn end_session(&mut self, entropy: &mut dyn Entropy) {
         self.pending_request = None;
         self.retry_timer = None;

@@ -1,5 +1,4 @@
-//! Numbers of the IPMI commands spoken here (appendix G) and of completion
-//! codes (table 5-2).
+//! Numbers of the IPMI commands used here (appendix G) and of completion codes (table 5-2).
 
 pub(crate) const NETFN_CHASSIS: u8 = 0x00;
 pub(crate) const NETFN_SENSOR: u8 = 0x04;
@@ -7,7 +6,7 @@ pub(crate) const NETFN_APP: u8 = 0x06;
 pub(crate) const NETFN_STORAGE: u8 = 0x0a;
 pub(crate) const NETFN_TRANSPORT: u8 = 0x0c;
 
-/// Commands of the chassis.
+/// Chassis commands.
 pub(crate) mod chassis {
     pub(crate) const STATUS: u8 = 0x01;
     pub(crate) const CONTROL: u8 = 0x02;
@@ -16,7 +15,7 @@ pub(crate) mod chassis {
     pub(crate) const BOOT_OPTIONS: u8 = 0x09;
 }
 
-/// Commands of the management controller itself.
+/// Application commands: the management controller itself.
 pub(crate) mod app {
     pub(crate) const DEVICE_ID: u8 = 0x01;
     pub(crate) const COLD_RESET: u8 = 0x02;
@@ -34,7 +33,7 @@ pub(crate) mod app {
     pub(crate) const CHANNEL_CIPHER_SUITES: u8 = 0x54;
 }
 
-/// Commands of the network.
+/// Transport commands: the LAN configuration.
 pub(crate) mod transport {
     pub(crate) const LAN_PARAMETER: u8 = 0x02;
 }
@@ -49,13 +48,13 @@ pub(crate) mod lan {
     pub(crate) const GATEWAY: u8 = 12;
 }
 
-/// Commands of sensors.
+/// Sensor commands.
 pub(crate) mod sensor {
     pub(crate) const THRESHOLDS: u8 = 0x27;
     pub(crate) const READING: u8 = 0x2d;
 }
 
-/// Commands of what a controller stores.
+/// Storage commands.
 pub(crate) mod storage {
     pub(crate) const FRU_INFO: u8 = 0x10;
     pub(crate) const READ_FRU: u8 = 0x11;
@@ -70,7 +69,7 @@ pub(crate) mod storage {
     pub(crate) const SEL_TIME: u8 = 0x48;
 }
 
-/// What Chassis Control is told to do (section 28.3).
+/// Values of Chassis Control (section 28.3).
 pub(crate) mod control {
     pub(crate) const DOWN: u8 = 0;
     pub(crate) const UP: u8 = 1;
@@ -95,7 +94,7 @@ pub(crate) mod completion {
     pub(crate) const OK: u8 = 0x00;
     /// Boot options and LAN: no such parameter.
     pub(crate) const NO_PARAMETER: u8 = 0x80;
-    /// Boot options: somebody else is setting them.
+    /// Boot options: another console is setting them.
     pub(crate) const IN_PROGRESS: u8 = 0x81;
     /// Set Session Privilege Level: above the user's limit.
     pub(crate) const ABOVE_LIMIT: u8 = 0x81;
@@ -103,12 +102,12 @@ pub(crate) mod completion {
     pub(crate) const NO_SESSION: u8 = 0x87;
     pub(crate) const NODE_BUSY: u8 = 0xc0;
     pub(crate) const NO_COMMAND: u8 = 0xc1;
-    /// The reservation is no longer good.
+    /// The reservation was cancelled.
     pub(crate) const CANCELLED: u8 = 0xc5;
     pub(crate) const BAD_LENGTH: u8 = 0xc7;
     pub(crate) const TOO_LONG: u8 = 0xc8;
     pub(crate) const OUT_OF_RANGE: u8 = 0xc9;
-    /// More bytes asked for than fit into an answer.
+    /// The request is for more bytes than fit into a response.
     pub(crate) const TOO_MUCH: u8 = 0xca;
     pub(crate) const NOT_PRESENT: u8 = 0xcb;
     pub(crate) const BAD_FIELD: u8 = 0xcc;
@@ -117,14 +116,14 @@ pub(crate) mod completion {
     pub(crate) const UNSPECIFIED: u8 = 0xff;
 }
 
-/// A command and its data, without the numbers that one sending of it has.
+/// A command and its data, without the sequence numbers of one transmission.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IpmiRequest {
     /// Network function, even.
     pub netfn: u8,
     /// Command.
     pub command: u8,
-    /// What goes with it.
+    /// The data of the request.
     pub data: Vec<u8>,
 }
 

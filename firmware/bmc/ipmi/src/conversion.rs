@@ -1,5 +1,5 @@
-//! Errands in the words that all protocols share: which of ours each is, and what our
-//! reports mean. What IPMI has no command for is refused with what to do instead.
+//! Conversion between the requests and replies that all BMC protocols share and those of IPMI.
+//! Requests for which IPMI has no command are refused with what to do instead.
 
 mod event;
 mod kind;
@@ -21,13 +21,13 @@ use crate::operation::{
 };
 use crate::sdr::{SdrReading, SdrSensorState};
 
-/// The channel that is spoken on (section 6.3).
+/// The channel of this session (section 6.3).
 const CHANNEL_THIS: u8 = 0x0e;
 
-/// Minutes from 1970 to 1996, when boards began to be made (FRU definition, section 11).
+/// Minutes from 1970 to 1996, when manufacturing dates begin (FRU definition, section 11).
 const MADE_MINUTES: u64 = 13_674_240;
 
-/// The errand of IPMI that does what is asked.
+/// The IPMI operation for a request.
 pub fn to_operation(errand: &Asked) -> Result<IpmiOperation, PowerError> {
     let unsupported = |said| Err(PowerError::Unsupported { said });
     Ok(match errand {
@@ -80,14 +80,14 @@ pub fn to_operation(errand: &Asked) -> Result<IpmiOperation, PowerError> {
         }
         Asked::System => {
             return unsupported(
-                "IPMI does not know what the machine is made of; inspect the node, or read its \
+                "IPMI has no system inventory; inspect the node, or read its \
                  BMC's inventory",
             );
         }
     })
 }
 
-/// What a report means.
+/// The shared form of a reply.
 pub fn to_bmc_reply(report: IpmiReply) -> BmcReply {
     match report {
         IpmiReply::Done | IpmiReply::BootFlags(_) | IpmiReply::SelInfo(_) | IpmiReply::Guid(_) => {
@@ -114,7 +114,7 @@ pub fn to_bmc_reply(report: IpmiReply) -> BmcReply {
     }
 }
 
-/// Areas that can be read; a damaged one hides the others too, so the bytes are told.
+/// The parsed areas; if one is damaged, none can be read, so the bytes are returned.
 fn inventory(bytes: &[u8]) -> BmcReply {
     let (parts, problem) = match FruInventory::parse(bytes) {
         Ok(parts) => (parts, None),
@@ -207,7 +207,7 @@ fn sensor(reading: SdrReading) -> BmcSensor {
     }
 }
 
-/// Raw readings have eight bits: digits beyond the sixth are noise of the conversion.
+/// Raw readings have eight bits: digits after the sixth are conversion errors.
 fn rounded(value: f64) -> f64 {
     const STEPS: f64 = 1_000_000.0;
     let scaled = (value * STEPS).round() / STEPS;

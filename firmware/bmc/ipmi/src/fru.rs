@@ -1,20 +1,20 @@
-//! What a FRU inventory holds (IPMI Platform Management FRU Information Storage
-//! Definition, version 1.0): a common header and the chassis, board and product
-//! areas. A wrong checksum makes an area, or all of it, unreadable.
+//! FRU inventories (IPMI Platform Management FRU Information Storage Definition, version 1.0): a
+//! common header and the chassis, board and product areas. A wrong checksum makes an area, or the
+//! whole inventory, unreadable.
 
 mod field;
 
 pub(crate) use field::text;
 use field::{FruFields, push};
 
-/// Areas are counted in eights of bytes.
+/// Offsets and lengths of areas are multiples of eight bytes.
 const UNIT: usize = 8;
 const VERSION: u8 = 1;
-/// Closes the fields of an area.
+/// The end of the fields of an area.
 const END: u8 = 0xc1;
-/// Most fields of one area that are kept. Ours.
+/// Most fields of one area that are read. Ours.
 pub const FIELDS_MAX: usize = 32;
-/// Language code of English, which text in eight bits has here.
+/// Language code of English, in which eight-bit text is read here.
 const ENGLISH: u8 = 25;
 
 /// Why an inventory cannot be read.
@@ -23,10 +23,10 @@ pub enum FruError {
     /// The common header is missing, of another version or fails its checksum.
     #[error("no common header")]
     Header,
-    /// An area lies outside, is of another version or fails its checksum.
+    /// An area is out of bounds, has another version or fails its checksum.
     #[error("the {area} area is damaged")]
     Area {
-        /// Which.
+        /// Name of the area.
         area: &'static str,
     },
 }
@@ -34,41 +34,41 @@ pub enum FruError {
 /// The chassis area.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct FruChassis {
-    /// As SMBIOS numbers enclosures; 23 is a rack mount chassis.
+    /// Chassis type, as in SMBIOS; 23 is a rack mount chassis.
     pub kind: u8,
     /// Part number.
     pub part: String,
     /// Serial number.
     pub serial: String,
-    /// Whatever else the maker put there.
+    /// Custom fields of the manufacturer.
     pub extra: Vec<String>,
 }
 
 /// The board area.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct FruBoard {
-    /// Minutes from the beginning of 1996 to when it was made; zero if unsaid.
+    /// Manufacturing date, in minutes since the beginning of 1996; zero if unknown.
     pub made_minutes: u32,
-    /// Who made it.
+    /// Manufacturer.
     pub maker: String,
-    /// What it is.
+    /// Product name.
     pub name: String,
     /// Serial number.
     pub serial: String,
     /// Part number.
     pub part: String,
-    /// Name of the file this was made from.
+    /// FRU file identifier: the file that the content was made from.
     pub file: String,
-    /// Whatever else the maker put there.
+    /// Custom fields of the manufacturer.
     pub extra: Vec<String>,
 }
 
 /// The product area.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct FruProduct {
-    /// Who made it.
+    /// Manufacturer.
     pub maker: String,
-    /// What it is.
+    /// Product name.
     pub name: String,
     /// Part or model number.
     pub part: String,
@@ -78,20 +78,20 @@ pub struct FruProduct {
     pub serial: String,
     /// Asset tag.
     pub asset: String,
-    /// Name of the file this was made from.
+    /// FRU file identifier: the file that the content was made from.
     pub file: String,
-    /// Whatever else the maker put there.
+    /// Custom fields of the manufacturer.
     pub extra: Vec<String>,
 }
 
-/// A FRU inventory, as far as it is read.
+/// A FRU inventory: the areas that are read.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct FruInventory {
     /// The chassis, if there is such an area.
     pub chassis: Option<FruChassis>,
-    /// The board.
+    /// The board, if there is such an area.
     pub board: Option<FruBoard>,
-    /// The product.
+    /// The product, if there is such an area.
     pub product: Option<FruProduct>,
 }
 
@@ -113,8 +113,8 @@ impl FruInventory {
         })
     }
 
-    /// The bytes of a FRU device that holds this. Text beyond what a field or an
-    /// area can hold is left out.
+    /// The content of a FRU device with this inventory. Text that does not fit into a field or an
+    /// area is left out.
     pub fn emit(&self) -> Vec<u8> {
         let areas = [
             self.chassis.as_ref().map(emit_chassis),
@@ -142,13 +142,13 @@ fn checksum_is_valid(bytes: &[u8]) -> bool {
     sum(bytes) == 0
 }
 
-/// The byte that makes the sum of all zero.
+/// The byte that makes the sum of all bytes zero.
 fn checksum(bytes: &[u8]) -> u8 {
     sum(bytes).wrapping_neg()
 }
 
-/// Finds an area by its offset, checks it and reads what lies between its head
-/// and its checksum.
+/// Finds an area by its offset, verifies it and parses the bytes between its header and its
+/// checksum.
 fn area<T>(
     bytes: &[u8],
     offset: u8,
@@ -214,7 +214,8 @@ fn parse_product(bytes: &[u8]) -> Option<FruProduct> {
 }
 
 fn emit_area<'a>(head: &[u8], texts: impl Iterator<Item = &'a String>) -> Vec<u8> {
-    /// An area's length is a byte, in eights; the end and the checksum need two.
+    /// The length of an area is one byte, in units of eight; the end mark and the checksum need two
+    /// bytes.
     const TEXT_BYTES_MAX: usize = 255 * UNIT - 2;
     let mut out = [&[VERSION, 0][..], head].concat();
     for text in texts {

@@ -1,12 +1,10 @@
-//! IPMI 2.0 over RMCP+, both ends, without input or output of their own.
+//! IPMI 2.0 over RMCP+, client and simulated BMC, without input or output of their own.
 //!
-//! [`Session`] is the appliance's end: it logs in to one BMC, keeps the session
-//! and carries out one order at a time. [`bmc::Bmc`] is the other end, a
-//! simulated BMC for the rehearsal and the tests. Both share one codec and the
-//! cipher suites 3 and 17. Datagrams, time and randomness come in as arguments
-//! and datagrams go out as values; neither end knows a socket or a clock. The
-//! text followed is the IPMI v2.0 specification, revision 1.1; sections are
-//! named where a constant comes from one.
+//! [`IpmiSession`] is the client: it logs in to one BMC, keeps the session and executes one order
+//! at a time. [`bmc::IpmiSimulator`] is a simulated BMC for the simulation and the tests. Both
+//! share one codec and the cipher suites 3 and 17. Datagrams, time and randomness are arguments and
+//! datagrams to send are return values; this crate uses no socket and no clock. It follows the IPMI
+//! v2.0 specification, revision 1.1; a constant from it names its section.
 
 pub mod bmc;
 mod boot;

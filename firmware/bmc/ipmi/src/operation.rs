@@ -1,10 +1,10 @@
-//! Errands: what is asked of a BMC besides power. Each is a dialogue of
-//! requests, one after the other, that ends in a [`Report`].
+//! Operations: BMC requests other than power. Each is a sequence of requests that ends in an
+//! [`IpmiReply`].
 //!
-//! A dialogue knows nothing of sessions or time: it says its next request and
-//! hears a completion code and data. Whatever a BMC answers, it ends after a
-//! bounded number of requests. An errand may be begun again from the start
-//! when nobody knows how far it came, unless it counts ([`Errand::counts`]).
+//! An operation does not handle sessions or time: it returns its next request and receives a
+//! completion code and data. It ends after a bounded number of requests, whatever the BMC responds.
+//! An operation can be restarted from the beginning when its progress is unknown, unless
+//! [`IpmiOperation::at_most_once`] is true.
 
 mod chunk;
 mod device;
@@ -30,37 +30,37 @@ pub use mailbox::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX, MAILBOX_BYTES_MAX};
 pub use sdr::SENSOR_RECORDS_MAX;
 pub use sel::EVENTS_MAX;
 
-/// Something to ask of a BMC.
+/// A request to a BMC other than power.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum IpmiOperation {
-    /// Read the boot flags as they are, the valid bit too.
+    /// Read the boot flags unchanged, including the valid bit.
     BootFlags,
-    /// Read so many blocks of the boot initiator mailbox, from the first on, or as many
-    /// as there are.
+    /// Read this many blocks of the boot initiator mailbox from the first one, or as many as there
+    /// are.
     ReadMailbox {
         /// At most [`MAILBOX_BLOCKS_MAX`].
         blocks: u8,
     },
-    /// Write the boot initiator mailbox from its first block on, and read it back.
+    /// Write the boot initiator mailbox from its first block, and verify by reading back.
     WriteMailbox {
         /// One to [`MAILBOX_BYTES_MAX`] bytes; the last block is filled with zeros.
         bytes: Vec<u8>,
     },
-    /// Read a FRU inventory device; [`crate::fru::Inventory`] knows its areas.
+    /// Read a FRU inventory device; [`crate::fru::FruInventory`] parses its areas.
     ReadFru {
-        /// Its number; zero is the machine's own.
+        /// Its number; zero is the machine's own device.
         device: u8,
     },
-    /// Write to a FRU inventory device, and read it back.
+    /// Write to a FRU inventory device, and verify by reading back.
     WriteFru {
         /// Its number.
         device: u8,
-        /// Where to begin.
+        /// Offset of the first byte.
         offset: u16,
-        /// What to write; it must end within the device and [`FRU_BYTES_MAX`].
+        /// The bytes to write; they must end within the device and [`FRU_BYTES_MAX`].
         bytes: Vec<u8>,
     },
-    /// Ask how full the event log is.
+    /// Read how full the event log is.
     SelInfo,
     /// Read the event log, at most [`EVENTS_MAX`] records.
     SelList,
@@ -68,39 +68,39 @@ pub enum IpmiOperation {
     SelClear,
     /// Read all sensors, of at most [`SENSOR_RECORDS_MAX`] records.
     Sensors,
-    /// Switch the light that marks the machine.
+    /// Switch the identify LED.
     Identify {
-        /// What it is to do.
+        /// The state to set.
         identify: IpmiIdentify,
     },
-    /// Ask what that light does.
+    /// Read the state of the identify LED.
     IdentifyState,
-    /// Ask who the BMC is, with both identifiers as far as it has them.
+    /// Read the device ID of the BMC, and both GUIDs if it has them.
     Identity,
-    /// Ask for the machine's identifier.
+    /// Read the GUID of the machine.
     SystemGuid,
-    /// Ask for the BMC's own identifier.
+    /// Read the GUID of the BMC.
     DeviceGuid,
-    /// Ask for the BMC's place in the network.
+    /// Read the network configuration of the BMC.
     Lan {
-        /// The channel; 14 for the one that is spoken on.
+        /// The channel; 14 for the channel of this session.
         channel: u8,
     },
     /// List the BMC's users.
     Users {
-        /// The channel; 14 for the one that is spoken on.
+        /// The channel; 14 for the channel of this session.
         channel: u8,
     },
 }
 
-/// What an errand brought back.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum IpmiReply {
-    /// It is done, and where it wrote something, that was read back.
+    /// Done; data that was written has been read back.
     Done,
     /// The boot flags.
     BootFlags(BootFlags),
-    /// Blocks of the mailbox, one after the other.
+    /// Consecutive blocks of the mailbox.
     Mailbox(Vec<u8>),
     /// The bytes of a FRU device, at most [`FRU_BYTES_MAX`].
     Fru(Vec<u8>),
@@ -110,43 +110,43 @@ pub enum IpmiReply {
     Sel {
         /// How full it was at the start.
         info: SelInfo,
-        /// What is in it, oldest first.
+        /// Its records, oldest first.
         records: Vec<SelRecord>,
     },
     /// The sensors, in the order of their records.
     Sensors(Vec<SdrReading>),
-    /// What the light does.
+    /// The state of the identify LED.
     IdentifyState(IpmiIdentifyState),
-    /// Who the BMC is.
+    /// Device ID and GUIDs.
     Identity(IpmiIdentity),
-    /// An identifier, as it went over the wire.
+    /// A GUID, in the byte order of the wire.
     Guid([u8; 16]),
-    /// The BMC's place in the network.
+    /// The network configuration of the BMC.
     Lan(IpmiLanConfig),
     /// The BMC's users, at most [`USERS_MAX`].
     Users(Vec<UserEntry>),
 }
 
-/// How an errand ends.
+/// The result of an operation, or its error.
 pub type IpmiOperationResult = Result<IpmiReply, PowerError>;
 
-/// What comes after an answer.
+/// The next action after a response.
 #[derive(Clone, Debug, PartialEq)]
 pub enum IpmiOperationNext {
     /// The next request.
     Send(IpmiRequest),
     /// The next request, after a pause that the BMC needs.
     SendLater {
-        /// What to ask then.
+        /// The request to send then.
         request: IpmiRequest,
-        /// How long to wait before.
+        /// Milliseconds to wait first.
         wait_ms: u64,
     },
-    /// The end.
+    /// The operation is complete.
     Done(IpmiOperationResult),
 }
 
-/// One errand under way.
+/// One operation in progress.
 #[derive(Clone, Debug)]
 pub struct IpmiOperationScript(IpmiOperationState);
 
@@ -167,16 +167,16 @@ enum IpmiOperationState {
 }
 
 impl IpmiOperation {
-    /// Whether doing it twice could do more than doing it once: a log that is erased
-    /// again loses what came between.
+    /// Whether a repetition can have more effect than one execution: a log that is erased again
+    /// loses the records in between.
     pub const fn at_most_once(&self) -> bool {
         matches!(self, Self::SelClear)
     }
 }
 
 impl IpmiOperationScript {
-    /// The dialogue of an errand and its first request; refused where no BMC
-    /// could do it.
+    /// Starts an operation and returns its first request; an error if its arguments are invalid for
+    /// every BMC.
     pub fn start(errand: IpmiOperation) -> Result<(Self, IpmiRequest), PowerError> {
         let (kind, request) = match errand {
             IpmiOperation::BootFlags => (IpmiOperationState::Flags, mailbox::read_flags()),
@@ -243,7 +243,7 @@ impl IpmiOperationScript {
         (IpmiOperationState::Sel(script), request)
     }
 
-    /// Takes the completion code and the data of the answer to the last request.
+    /// Processes the completion code and the data of the response to the last request.
     pub fn handle_response(&mut self, code: u8, data: &[u8]) -> IpmiOperationNext {
         match &mut self.0 {
             IpmiOperationState::Flags => IpmiOperationNext::Done(mailbox::parse_flags(code, data)),
@@ -275,7 +275,7 @@ fn invalid_response(said: &'static str) -> IpmiOperationNext {
     IpmiOperationNext::Done(Err(PowerError::InvalidResponse { said }))
 }
 
-/// Too much or too little to ask of any BMC.
+/// The error for arguments that are invalid for every BMC.
 fn unsupported(said: &'static str) -> PowerError {
     PowerError::Unsupported { said }
 }
@@ -284,15 +284,15 @@ fn unsupported(said: &'static str) -> PowerError {
 pub(crate) mod tests {
     use super::*;
 
-    /// Plays an errand to its end with a function in the BMC's place; gives the
-    /// requests and the outcome.
+    /// Runs an operation to its end with a function as the BMC; returns the requests and the
+    /// result.
     #[track_caller]
     pub(crate) fn play(
         errand: IpmiOperation,
         mut bmc: impl FnMut(&IpmiRequest) -> Vec<u8>,
     ) -> (Vec<IpmiRequest>, IpmiOperationResult) {
         let (mut dialogue, mut request) =
-            IpmiOperationScript::start(errand).expect("it can be asked");
+            IpmiOperationScript::start(errand).expect("its arguments are valid");
         let mut asked = Vec::new();
         loop {
             assert!(asked.len() < 100_000, "no end");

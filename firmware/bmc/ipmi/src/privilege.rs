@@ -1,19 +1,19 @@
-//! Privilege levels: how much a session may do.
+//! Privilege levels of a session.
 
-/// Privilege levels, lowest first (section 6.8). The callback level is left out:
-/// nothing that anybody here orders can be done with it.
+/// Privilege levels, lowest first (section 6.8). The callback level is left out: no command used
+/// here works with it.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum IpmiPrivilege {
-    /// May look.
+    /// Read only.
     User = 2,
-    /// May switch power and choose boot devices.
+    /// Power control and boot devices.
     Operator = 3,
-    /// May do all.
+    /// All commands.
     Administrator = 4,
 }
 
 impl IpmiPrivilege {
-    /// The level as it goes over the wire.
+    /// The level as its number on the wire.
     pub(crate) const fn level(self) -> u8 {
         self as u8
     }

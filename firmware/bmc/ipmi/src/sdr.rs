@@ -1,6 +1,5 @@
-//! Sensor data records (section 43): full and compact sensors, and what a raw
-//! reading of one means. Conversion is M times x plus B with two exponents, then
-//! one of twelve functions (section 36.3).
+//! Sensor data records (section 43): full and compact sensors, and the conversion of their raw
+//! readings: M times x plus B with two exponents, then one of twelve functions (section 36.3).
 
 use crate::fru::text;
 
@@ -16,32 +15,31 @@ const THRESHOLDS: u8 = 0x01;
 const FULL_NAME_AT: usize = 47;
 const COMPACT_NAME_AT: usize = 31;
 const NAME_BYTES_MAX: usize = 16;
-/// Functions after the linear one; above them a sensor has a table of its own.
+/// The last function after the linear one; sensors with higher numbers have a table of their own.
 const FUNCTION_MAX: u8 = 11;
-/// Where a record keeps the thresholds, in the order in which states and Get
-/// Sensor Thresholds name them: lower non-critical, critical, non-recoverable,
-/// then upper.
+/// Offsets of the thresholds in a record, in the order of the states and of Get Sensor Thresholds:
+/// lower non-critical, critical, non-recoverable, then upper.
 const THRESHOLDS_AT: [usize; 6] = [41, 40, 39, 38, 37, 36];
 
-/// How a raw reading becomes a value.
+/// Factors of the conversion from a raw reading to a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SdrFactors {
-    /// Unsigned, ones' complement, two's complement.
+    /// Unsigned, ones' complement or two's complement.
     pub format: u8,
-    /// Which function comes last; zero for none.
+    /// The last function of the conversion; zero for linear.
     pub function: u8,
-    /// Ten bits with a sign.
+    /// Ten bits, signed.
     pub m: i16,
-    /// Ten bits with a sign.
+    /// Ten bits, signed.
     pub b: i16,
-    /// Exponent of B, four bits with a sign.
+    /// Exponent of B, four bits, signed.
     pub b_exponent: i8,
-    /// Exponent of the result, four bits with a sign.
+    /// Exponent of the result, four bits, signed.
     pub result_exponent: i8,
 }
 
 impl SdrFactors {
-    /// The value of a raw reading; none where there is no such number.
+    /// The value of a raw reading; `None` if the result is not a number.
     pub fn value(self, raw: u8) -> Option<f64> {
         let raw = match self.format {
             // Ones' complement has two zeros.
@@ -74,54 +72,54 @@ impl SdrFactors {
 /// A sensor as its record describes it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SdrSensor {
-    /// Address of the controller it belongs to; a BMC's own have 0x20.
+    /// Address of the controller that owns it; 0x20 for the BMC itself.
     pub owner: u8,
-    /// Unit within that controller.
+    /// Logical unit number (LUN) within that controller.
     pub lun: u8,
-    /// Its number there.
+    /// Sensor number within the LUN.
     pub number: u8,
-    /// What it measures (table 42-3).
+    /// Sensor type (table 42-3).
     pub kind: u8,
-    /// What its states mean (table 42-1); one for thresholds.
+    /// Event and reading type (table 42-1); one for thresholds.
     pub reading_type: u8,
-    /// How units combine, and whether it is a percentage.
+    /// How the units combine, and whether it is a percentage.
     pub unit_flags: u8,
     /// Unit (table 43-15).
     pub unit: u8,
-    /// Second unit, where they combine.
+    /// Modifier unit, if units combine.
     pub unit_second: u8,
-    /// How to convert; none for sensors with states only.
+    /// Conversion factors; `None` for sensors with states only.
     pub factors: Option<SdrFactors>,
-    /// Raw thresholds that can be read, lower before upper and
-    /// non-critical, critical, non-recoverable in each.
+    /// Raw thresholds that can be read: lower before upper, each as non-critical, critical,
+    /// non-recoverable.
     pub thresholds: [Option<u8>; 6],
     /// Its name.
     pub name: String,
 }
 
-/// How a sensor is.
+/// The state of a sensor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SdrSensorState {
     /// Within its thresholds.
     Ok,
-    /// Past a non-critical threshold.
+    /// Beyond a non-critical threshold.
     NonCritical,
-    /// Past a critical one.
+    /// Beyond a critical threshold.
     Critical,
-    /// Past the last one.
+    /// Beyond a non-recoverable threshold.
     NonRecoverable,
-    /// It has states instead, a bit for each that holds.
+    /// A sensor with states instead of thresholds: one bit for each asserted state.
     Bits(u16),
-    /// It says nothing at present.
+    /// It has no reading at present.
     Unavailable,
 }
 
-/// A sensor and what it said.
+/// A sensor with its reading.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SdrReading {
     /// Number of the sensor.
     pub number: u8,
-    /// What it measures.
+    /// Sensor type (table 42-3).
     pub kind: u8,
     /// Its name.
     pub name: String,
@@ -129,9 +127,9 @@ pub struct SdrReading {
     pub value: Option<f64>,
     /// Unit of the value.
     pub unit: String,
-    /// Thresholds that can be read, as [`Sensor::thresholds`] orders them.
+    /// Thresholds that can be read, in the order of [`SdrSensor::thresholds`].
     pub thresholds: [Option<f64>; 6],
-    /// How it is.
+    /// The state at the time of the reading.
     pub state: SdrSensorState,
 }
 
@@ -147,7 +145,7 @@ fn four_bits(bits: u8) -> i8 {
 fn name(bytes: &[u8], at: usize) -> Option<String> {
     let head = *bytes.get(at)?;
     let bytes = bytes.get(at + 1..)?.get(..usize::from(head & 0x1f))?;
-    // Type zero is Unicode here; makers write plain letters all the same.
+    // Type zero is Unicode here; manufacturers write ASCII all the same.
     let kind = if head >> 6 == 0 { 3 } else { head >> 6 };
     let text = text(kind, bytes, true);
     let kept = text.chars().filter(|letter| !letter.is_control());
@@ -155,7 +153,7 @@ fn name(bytes: &[u8], at: usize) -> Option<String> {
 }
 
 impl SdrSensor {
-    /// Reads a whole record; none where it is cut short or not a sensor's.
+    /// Parses a whole record; `None` if it is truncated or not a sensor.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let full = match *bytes.get(3)? {
             KIND_FULL => true,
@@ -199,8 +197,8 @@ impl SdrSensor {
         })
     }
 
-    /// The record of this sensor: full if it has factors, else compact. Of the
-    /// name sixteen letters are kept.
+    /// The record of this sensor: full if it has factors, else compact. The name is truncated to
+    /// sixteen characters.
     pub fn emit(&self, id: u16) -> Vec<u8> {
         let (kind, name_at) = match self.factors {
             Some(_) => (KIND_FULL, FULL_NAME_AT),
@@ -225,7 +223,7 @@ impl SdrSensor {
                 | factors.b_exponent.cast_unsigned() & 0x0f;
             for (bit, at) in THRESHOLDS_AT.into_iter().enumerate() {
                 if let Some(raw) = self.thresholds[bit] {
-                    // Thresholds can be read, and which.
+                    // The readable thresholds, and their mask.
                     out[11] = 0x04;
                     out[18] |= 1 << bit;
                     out[at] = raw;
@@ -243,7 +241,7 @@ impl SdrSensor {
         out
     }
 
-    /// What the data of Get Sensor Reading (section 35.14) means for this sensor.
+    /// The reading of this sensor from the data of Get Sensor Reading (section 35.14).
     pub fn reading(&self, data: &[u8]) -> SdrReading {
         let mut reading = SdrReading {
             number: self.number,
@@ -272,7 +270,7 @@ impl SdrSensor {
         reading
     }
 
-    /// The unit in words, such as `degrees C` or `V`; empty where it has none.
+    /// The name of the unit, such as `degrees C` or `V`; empty if it has none.
     pub fn unit_name(&self) -> String {
         let percent = if self.unit_flags & 1 != 0 { "%" } else { "" };
         let (base, second) = (unit(self.unit), unit(self.unit_second));
@@ -285,7 +283,7 @@ impl SdrSensor {
     }
 }
 
-/// The worst threshold that was passed.
+/// The worst threshold that is crossed.
 fn state(bits: u8) -> SdrSensorState {
     match bits {
         bits if bits & 0b10_0100 != 0 => SdrSensorState::NonRecoverable,
@@ -295,7 +293,7 @@ fn state(bits: u8) -> SdrSensorState {
     }
 }
 
-/// Units by their numbers (table 43-15), as far as sensors of servers have them.
+/// Names of units (table 43-15), those that sensors of servers use.
 fn unit(number: u8) -> &'static str {
     const UNITS: [&str; 27] = [
         "",

@@ -1,21 +1,20 @@
-//! The system event log: what one record says (section 32). Records are sixteen
-//! bytes; only the standard kind has a meaning that is read here, the others
-//! keep their bytes.
+//! Records of the system event log (section 32). Records have sixteen bytes; only the standard type
+//! is parsed, the others are kept as bytes.
 
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 16;
 
-/// The standard kind of record.
+/// The standard record type.
 const KIND_EVENT: u8 = 0x02;
-/// From here on records carry no time.
+/// Record types from here on have no time.
 const KIND_TIMELESS: u8 = 0xe0;
 
 /// How full a log is.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SelInfo {
-    /// Records in it.
+    /// Number of records.
     pub records: u16,
-    /// Bytes left, 65535 for that many or more.
+    /// Free bytes; 65535 means that many or more.
     pub free_bytes: u16,
     /// Whether records were lost because it was full.
     pub overflowed: bool,
@@ -27,7 +26,7 @@ impl SelInfo {
         let &[_version, low, high, free_low, free_high, ..] = data else {
             return None;
         };
-        // Two times of four bytes come before the last byte.
+        // Two timestamps of four bytes are before the last byte.
         let operations = *data.get(13)?;
         Some(Self {
             records: u16::from_le_bytes([low, high]),
@@ -37,33 +36,33 @@ impl SelInfo {
     }
 }
 
-/// What a record of the standard kind says.
+/// The fields of a standard record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SelEvent {
-    /// Who saw it: the address of a controller or the number of a program.
+    /// Generator ID: the address of a controller or the number of a program.
     pub generator: u16,
-    /// Type of sensor (table 42-3).
+    /// Sensor type (table 42-3).
     pub sensor_type: u8,
     /// Number of the sensor.
     pub sensor: u8,
-    /// Whether it came (or, if not, went).
+    /// Whether the event was asserted; otherwise deasserted.
     pub asserted: bool,
-    /// Kind of event (table 42-1).
+    /// Event type (table 42-1).
     pub kind: u8,
-    /// Which of the kind's events, and two bytes that depend on it.
+    /// The offset of the event within its type, and two bytes that depend on it.
     pub data: [u8; 3],
 }
 
 /// One record of the log.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SelRecord {
-    /// Its number.
+    /// Record ID.
     pub id: u16,
-    /// Seconds, of 1970 where the BMC's clock was set; none for kinds without time.
+    /// Seconds since 1970 if the BMC's clock was set; `None` for types without time.
     pub time_s: Option<u32>,
-    /// What it says, if it is of the standard kind.
+    /// The parsed fields, if it is a standard record.
     pub event: Option<SelEvent>,
-    /// All of it.
+    /// The whole record.
     pub bytes: [u8; RECORD_BYTES],
 }
 
@@ -89,7 +88,7 @@ impl SelRecord {
         })
     }
 
-    /// A record of the standard kind.
+    /// A standard record.
     pub fn new(id: u16, time_s: u32, event: SelEvent) -> Self {
         let SelEvent {
             generator,
@@ -104,7 +103,7 @@ impl SelRecord {
         bytes[2] = KIND_EVENT;
         bytes[3..7].copy_from_slice(&time_s.to_le_bytes());
         bytes[7..9].copy_from_slice(&generator.to_le_bytes());
-        // The revision of the event's format, always four.
+        // The revision of the event format, always four.
         bytes[9] = 4;
         bytes[10] = sensor_type;
         bytes[11] = sensor;

@@ -1,5 +1,5 @@
-//! Cipher suites 0, 3 and 17 (table 22-20) and the key exchange made with them
-//! (sections 13.28 to 13.32). Knows keys and bytes, not messages.
+//! Cipher suites 0, 3 and 17 (table 22-20) and their key exchange (sections 13.28 to 13.32).
+//! Handles keys and bytes, not messages.
 
 use cbc::cipher::block_padding::NoPadding;
 use cbc::cipher::{BlockModeDecrypt, BlockModeEncrypt, KeyIvInit};
@@ -11,10 +11,10 @@ use subtle::ConstantTimeEq;
 /// Bytes of one AES block.
 pub(crate) const BLOCK_BYTES: usize = 16;
 
-/// A set of algorithms a session is protected with.
+/// The set of algorithms that protects a session.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum IpmiCipherSuite {
-    /// Suite 0: no proof of anything, nothing encrypted. Only for operators who insist.
+    /// Suite 0: no authentication, no encryption. Used only if the operator selects it.
     Plain,
     /// Suite 3: RAKP-HMAC-SHA1, HMAC-SHA1-96, AES-CBC-128.
     Sha1,
@@ -23,7 +23,7 @@ pub enum IpmiCipherSuite {
 }
 
 impl IpmiCipherSuite {
-    /// The suite with this number, if it is one of ours.
+    /// The suite with this number, if it is supported.
     pub fn from_number(number: u8) -> Option<Self> {
         match number {
             0 => Some(Self::Plain),
@@ -57,12 +57,12 @@ impl IpmiCipherSuite {
             .find(|suite| suite.algorithms() == algorithms)
     }
 
-    /// Whether packets of its sessions are encrypted and signed.
+    /// Whether packets of its sessions are encrypted and authenticated.
     pub(crate) fn protects(self) -> bool {
         self != Self::Plain
     }
 
-    /// Bytes of the code at the end of each packet and of RAKP message 4.
+    /// Bytes of the authentication code of each packet and of RAKP message 4.
     pub(crate) fn code_bytes(self) -> usize {
         match self {
             Self::Plain => 0,
@@ -79,7 +79,7 @@ impl IpmiCipherSuite {
         }
     }
 
-    /// The truncated code of a packet or of RAKP message 4.
+    /// The truncated authentication code of a packet or of RAKP message 4.
     pub(crate) fn code(self, key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
         let mut code = self.hmac(key, parts);
         code.truncate(self.code_bytes());
@@ -95,12 +95,12 @@ fn hmac<M: Mac + KeyInit>(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
     mac.finalize().into_bytes().to_vec()
 }
 
-/// Whether two codes are equal, in time that does not tell where they differ.
+/// Whether two codes are equal, compared in constant time.
 pub(crate) fn same_code(one: &[u8], two: &[u8]) -> bool {
     one.ct_eq(two).into()
 }
 
-/// Everything both ends have said by the time a key can be made.
+/// The data that both ends have exchanged when the keys are derived.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct RakpExchange {
     pub(crate) suite: IpmiCipherSuite,
@@ -128,7 +128,7 @@ impl RakpExchange {
         name
     }
 
-    /// The BMC's proof that it knows the password.
+    /// The code that proves that the BMC knows the password.
     pub(crate) fn rakp2_code(&self, password: &[u8]) -> Vec<u8> {
         let parts: [&[u8]; 6] = [
             &self.console_id.to_le_bytes(),
@@ -141,22 +141,21 @@ impl RakpExchange {
         self.suite.hmac(password, &parts)
     }
 
-    /// The console's proof that it knows the password.
+    /// The code that proves that the console knows the password.
     pub(crate) fn rakp3_code(&self, password: &[u8]) -> Vec<u8> {
         let id = self.console_id.to_le_bytes();
         self.suite
             .hmac(password, &[&self.managed_random, &id, &self.name()])
     }
 
-    /// The BMC's proof that it made the same session key.
+    /// The code that proves that the BMC derived the same session key.
     pub(crate) fn rakp4_code(&self, keys: &IpmiSessionKeys) -> Vec<u8> {
         let id = self.managed_id.to_le_bytes();
         self.suite
             .code(&keys.session, &[&self.console_random, &id, &self.guid])
     }
 
-    /// The keys of the session. A BMC without a key of its own uses the
-    /// password in its place (section 13.31).
+    /// The keys of the session. A BMC without K_g uses the password in its place (section 13.31).
     pub(crate) fn keys(&self, password: &[u8], kg: Option<&[u8]>) -> IpmiSessionKeys {
         let parts: [&[u8]; 3] = [&self.console_random, &self.managed_random, &self.name()];
         let session = self.suite.hmac(kg.unwrap_or(password), &parts);
@@ -171,7 +170,7 @@ impl RakpExchange {
     }
 }
 
-/// Encrypts a payload: vector, then blocks; the pad counts up from one and its
+/// Encrypts a payload: initialization vector, then blocks; the pad counts up from one and its
 /// length is the last byte (section 13.29.2).
 pub(crate) fn encrypt(key: &[u8; BLOCK_BYTES], vector: [u8; BLOCK_BYTES], text: &[u8]) -> Vec<u8> {
     let pad = (BLOCK_BYTES - (text.len() + 1) % BLOCK_BYTES) % BLOCK_BYTES;
@@ -184,8 +183,8 @@ pub(crate) fn encrypt(key: &[u8; BLOCK_BYTES], vector: [u8; BLOCK_BYTES], text: 
     out
 }
 
-/// Decrypts a payload. The pad's content is not looked at: the packet was
-/// authenticated before, and some BMCs leave the pad as it happens to be.
+/// Decrypts a payload. The pad's content is not verified: the packet was authenticated before, and
+/// some BMCs do not set the pad.
 pub(crate) fn decrypt(key: &[u8; BLOCK_BYTES], payload: &[u8]) -> Option<Vec<u8>> {
     let (vector, blocks) = payload.split_first_chunk::<BLOCK_BYTES>()?;
     if blocks.is_empty() {
@@ -313,7 +312,7 @@ mod tests {
     fn refuses_payloads_of_odd_length_and_impossible_pads() {
         let key = [3; 16];
         for length in 0..80 {
-            // Only whole blocks after the vector can decrypt at all.
+            // Only whole blocks after the initialization vector can be decrypted.
             let got = decrypt(&key, &vec![1; length]);
             assert!(got.is_none() || (length > 16 && length % 16 == 0));
         }

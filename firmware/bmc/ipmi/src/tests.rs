@@ -1,4 +1,4 @@
-//! Both ends together, in virtual time, over wires of every quality.
+//! Client and simulated BMC together, in virtual time, with and without network faults.
 
 mod hostile;
 mod ipmi15;

@@ -1,14 +1,13 @@
-//! Bytes on the wire, shared by both ends: RMCP and session headers, IPMI
-//! messages, and the payloads of the session handshake. Decoders return `None`
-//! for whatever does not parse: a datagram that makes no sense is dropped, and
-//! nobody needs to know why.
+//! Wire formats, shared by client and simulated BMC: RMCP and session headers, IPMI messages, and
+//! the payloads of the session handshake. Decoders return `None` for bytes that do not parse: a
+//! malformed datagram is dropped, and the reason is not needed.
 
 pub(crate) mod message;
 pub(crate) mod packet;
 pub(crate) mod rakp;
 
-/// Longest datagram either end reads. Ours: the longest packet of the commands
-/// we speak is below 200 bytes.
+/// Longest datagram that is read, in bytes. Ours: the longest packet of the commands used here is
+/// below 200 bytes.
 pub const PACKET_BYTES_MAX: usize = 1024;
 
 /// A little-endian number at `at`.

@@ -1,8 +1,8 @@
-//! A simulated Redfish service on a free port of the loopback, for real clients to talk
-//! to. Prints `port N`, then one line per thing it was told to do.
+//! A simulated Redfish service on a free loopback port, for interoperability tests with real
+//! clients. Prints `port N`, then one line per action that a client requested.
 //!
-//! `redfish_server USER PASSWORD [--tls CERT.pem KEY.pem] [--lag MS] [--task MS]
-//! [--no-sessions] [--machines N]`
+//! `redfish_server USER PASSWORD [--tls CERT.pem KEY.pem] [--lag MS] [--task MS] [--no-sessions]
+//! [--machines N]`
 
 use std::env;
 use std::io::{Read, Write};
@@ -20,12 +20,12 @@ use trivet_bmc_redfish::{
 use trivet_model::secret::SecretText;
 use trivet_model::{Entropy, Tick};
 
-/// Longest head of a request.
+/// Longest header of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 type RedfishExampleResult<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// Random bytes of the system.
+/// Random bytes from the operating system.
 struct RedfishExampleEntropy(std::fs::File);
 
 impl Entropy for RedfishExampleEntropy {
@@ -34,7 +34,7 @@ impl Entropy for RedfishExampleEntropy {
     }
 }
 
-/// A line for whoever watches; one that is not read does not matter.
+/// Prints a line; a write error is ignored, because the reader may have exited.
 fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let _unread = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -51,7 +51,7 @@ fn tls(certificate: &str, key: &str) -> RedfishExampleResult<Arc<ServerConfig>> 
     Ok(Arc::new(config))
 }
 
-/// Reads one request; none where it is no HTTP.
+/// Reads one request; `None` if it is not HTTP.
 fn read(stream: &mut impl Read) -> RedfishExampleResult<Option<RedfishRequest>> {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];
@@ -154,7 +154,7 @@ impl RedfishExampleServer {
         for deed in self.service.take_actions() {
             print_line(&format!("{deed:?}"));
         }
-        // One that is away says nothing.
+        // A service that is restarting sends no response.
         if let Some(answer) = answer {
             write(stream, &answer)?;
         }

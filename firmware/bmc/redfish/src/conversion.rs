@@ -1,5 +1,5 @@
-//! Errands in the words that all protocols share: which of ours each is, and what our
-//! reports mean. What this box does not ask by Redfish is refused with what to do instead.
+//! Conversion between the requests and replies that all BMC protocols share and those of Redfish.
+//! Requests that this box does not support over Redfish are refused with what to do instead.
 
 use trivet_model::PowerError;
 use trivet_model::bmc_request::{
@@ -11,7 +11,7 @@ use crate::operation::{
     RedfishBootMode, RedfishInventory, RedfishOperation, RedfishReply, RedfishSensorReading,
 };
 
-/// The errand of ours that does what is asked.
+/// The Redfish operation for a request.
 pub fn to_operation(errand: &Asked) -> Result<RedfishOperation, PowerError> {
     let unsupported = |said| Err(PowerError::Unsupported { said });
     Ok(match errand {
@@ -21,7 +21,7 @@ pub fn to_operation(errand: &Asked) -> Result<RedfishOperation, PowerError> {
         Asked::SetIndicator(BmcIndicatorCommand::Off) => RedfishOperation::SetIndicator(false),
         Asked::SetIndicator(BmcIndicatorCommand::On) => RedfishOperation::SetIndicator(true),
         Asked::SetIndicator(BmcIndicatorCommand::For { .. }) => {
-            return unsupported("Redfish has no timer for lights; switch it on, and off again");
+            return unsupported("Redfish has no timer for indicators; set it on, later off");
         }
         Asked::BootMode => RedfishOperation::BootMode,
         Asked::SetBootMode(Mode::Uefi) => RedfishOperation::SetBootMode(RedfishBootMode::Uefi),
@@ -41,20 +41,18 @@ pub fn to_operation(errand: &Asked) -> Result<RedfishOperation, PowerError> {
             return unsupported("this box does not read event logs by Redfish yet");
         }
         Asked::Inventory | Asked::WriteInventory { .. } => {
-            return unsupported(
-                "Redfish has no inventory device; read what the machine is made of (system)",
-            );
+            return unsupported("Redfish has no inventory device; read the system inventory");
         }
         Asked::Network | Asked::Users => {
-            return unsupported("this box does not read a BMC's own settings by Redfish yet");
+            return unsupported("this box does not read the settings of a BMC by Redfish yet");
         }
         Asked::Mailbox | Asked::WriteMailbox(_) => {
-            return unsupported("Redfish has no boot mailbox; that is IPMI's");
+            return unsupported("Redfish has no boot mailbox, only IPMI has one");
         }
     })
 }
 
-/// What a report means.
+/// The shared form of a reply.
 pub fn to_bmc_reply(report: RedfishReply) -> BmcReply {
     match report {
         RedfishReply::Done => BmcReply::Done,
@@ -104,7 +102,7 @@ fn sensor(reading: RedfishSensorReading) -> BmcSensor {
     }
 }
 
-/// `AirFlow` as `air_flow`.
+/// Converts a name such as `AirFlow` to `air_flow`.
 fn lower(word: &str) -> String {
     let mut text = String::new();
     for letter in word.chars().filter(char::is_ascii_alphanumeric) {
@@ -121,7 +119,7 @@ fn system(found: RedfishInventory) -> BmcSystemInfo {
         model: found.cpu_model,
         ..Processor::default()
     };
-    // As many as a machine has sockets, whatever a BMC says.
+    // Limited to the number of sockets that a machine can have, whatever the BMC reports.
     let processors = found.cpus.unwrap_or(0).min(64);
     BmcSystemInfo {
         manufacturer: found.maker,
@@ -151,7 +149,7 @@ mod tests {
     use trivet_model::secret::SecretText;
 
     #[test]
-    fn what_redfish_does_is_asked() {
+    fn supported_requests_become_operations() {
         let url = SecretText::new("http://192.0.2.1/a.iso");
         for errand in [
             Asked::Sensors,
@@ -196,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn sensors_are_told_in_shared_words() {
+    fn sensors_are_converted_to_shared_words() {
         let reading = |kind: &str, unit: &str, value, health: Option<&str>| {
             sensor(RedfishSensorReading {
                 name: "x".to_owned(),
@@ -229,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_of_a_million_sockets_is_told_as_a_smaller_one() {
+    fn a_million_sockets_are_limited() {
         let found = RedfishInventory {
             cpus: Some(u64::MAX),
             memory_mib: Some(512),
@@ -242,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn modes_and_lights_are_told() {
+    fn modes_and_indicators_are_converted() {
         let report = RedfishReply::BootMode(RedfishBootMode::Legacy);
         assert_eq!(to_bmc_reply(report), BmcReply::BootMode(Some(Mode::Bios)));
         assert_eq!(

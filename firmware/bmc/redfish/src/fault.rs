@@ -1,5 +1,5 @@
-//! Failures in words: what went wrong, the likely cause, and which key of `driver_info`
-//! to look at. What a BMC says is quoted cleaned and cut.
+//! Error messages: what failed, the likely cause, and which key of `driver_info` to check. Messages
+//! from a BMC are quoted after cleaning and truncation.
 
 use serde_json::Value;
 use trivet_model::{BmcFailureCause, PowerError};
@@ -7,10 +7,10 @@ use trivet_model::{BmcFailureCause, PowerError};
 use crate::http::RedfishTransportError;
 use crate::script::RedfishParsedResponse;
 
-/// More of a BMC's own words than this is not shown. Ours.
+/// Most characters of a BMC's own message that are shown. Ours.
 const MESSAGE_CHARS_MAX: usize = 200;
 
-/// Messages of one answer that are looked at. Ours.
+/// Most messages of one response that are read. Ours.
 const MESSAGES_MAX: usize = 8;
 
 fn bmc(cause: BmcFailureCause, said: impl Into<String>) -> PowerError {
@@ -23,14 +23,14 @@ fn bmc(cause: BmcFailureCause, said: impl Into<String>) -> PowerError {
 pub(crate) fn invalid_response(said: &str) -> PowerError {
     bmc(
         BmcFailureCause::InvalidResponse,
-        format!("the BMC sent nonsense: {said}"),
+        format!("the BMC sent an invalid response: {said}"),
     )
 }
 
 pub(crate) fn not_applied(said: &str) -> PowerError {
     bmc(
         BmcFailureCause::NotApplied,
-        format!("the BMC said it was done, but {said}"),
+        format!("the BMC reported success, but {said}"),
     )
 }
 
@@ -41,12 +41,12 @@ pub(crate) fn busy(said: &str) -> PowerError {
     )
 }
 
-/// What this BMC cannot do, whoever asks.
+/// The error for a function that this BMC does not have, independent of the user.
 pub(crate) fn unsupported(said: &'static str) -> PowerError {
     PowerError::Unsupported { said }
 }
 
-/// A connection that brought no answer.
+/// The error for a connection that returned no response.
 pub(crate) fn transport(trouble: &RedfishTransportError) -> PowerError {
     match trouble {
         RedfishTransportError::Unreachable { said } => bmc(
@@ -85,11 +85,11 @@ pub(crate) fn transport(trouble: &RedfishTransportError) -> PowerError {
                 clean(said)
             ),
         ),
-        RedfishTransportError::TooLong => invalid_response("an answer longer than anybody reads"),
+        RedfishTransportError::TooLong => invalid_response("the response is too long"),
     }
 }
 
-/// An answer that is a refusal.
+/// The error for a response that is a refusal.
 pub(crate) fn refused(reply: &RedfishParsedResponse) -> PowerError {
     let own = extended_message(reply);
     let status = reply.status;
@@ -102,19 +102,19 @@ pub(crate) fn refused(reply: &RedfishParsedResponse) -> PowerError {
         403 => bmc(
             BmcFailureCause::Privilege,
             format!(
-                "the BMC does not let its user do this ({}); give redfish_username a user with \
-                 more privilege",
+                "the BMC does not allow this user to do this ({}); set redfish_username to a user \
+                 with more privilege",
                 and("HTTP status 403")
             ),
         ),
         429 | 503 => busy(&and(&format!("HTTP status {status}"))),
         300..=399 => invalid_response(
-            "it sends us to another address; if that is right, give it as redfish_address",
+            "it redirects to another address; if that is right, set redfish_address to it",
         ),
         404 => bmc(
             BmcFailureCause::Refused,
             format!(
-                "the BMC has no such thing ({}); check redfish_system_id",
+                "the BMC has no such resource ({}); check redfish_system_id",
                 and("HTTP status 404")
             ),
         ),
@@ -135,7 +135,7 @@ pub(crate) fn login(said: &str) -> PowerError {
     )
 }
 
-/// A service without sessions, where nothing else is wanted.
+/// The error for a service without sessions, if the operator requires a session.
 pub(crate) fn no_sessions(status: u16) -> PowerError {
     bmc(
         BmcFailureCause::Refused,
@@ -145,7 +145,7 @@ pub(crate) fn no_sessions(status: u16) -> PowerError {
     )
 }
 
-/// What the BMC says about a failure: `@Message.ExtendedInfo` of DSP0266, section 8.6.
+/// The BMC's own message about a failure: `@Message.ExtendedInfo` of DSP0266, section 8.6.
 fn extended_message(reply: &RedfishParsedResponse) -> Option<String> {
     let error = reply.body.as_ref()?.get("error")?;
     let messages = error.get("@Message.ExtendedInfo").and_then(Value::as_array);
@@ -158,7 +158,7 @@ fn extended_message(reply: &RedfishParsedResponse) -> Option<String> {
     Some(clean(said)).filter(|said| !said.is_empty())
 }
 
-/// Whether one of the messages of a failure has this in its identifier.
+/// Whether one of the messages of a failure has this text in its identifier.
 pub(crate) fn has_message(reply: &RedfishParsedResponse, name: &str) -> bool {
     let error = reply.body.as_ref().and_then(|body| body.get("error"));
     let messages = error.and_then(|error| error.get("@Message.ExtendedInfo")?.as_array());
@@ -168,7 +168,7 @@ pub(crate) fn has_message(reply: &RedfishParsedResponse, name: &str) -> bool {
     ids.chain(code).any(|id| id.contains(name))
 }
 
-/// One line of printable text, not too long.
+/// Reduces a text to one line of printable characters, truncated.
 pub(crate) fn clean(text: &str) -> String {
     let printable = |letter: char| if letter.is_control() { ' ' } else { letter };
     let words: String = text
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_are_told_apart() {
+    fn statuses_are_distinguished() {
         for (status, cause, part) in [
             (401, BmcFailureCause::Login, "redfish_password"),
             (403, BmcFailureCause::Privilege, "redfish_username"),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_told_apart() {
+    fn connection_errors_are_distinguished() {
         let said = "no route".to_owned();
         let unreachable = RedfishTransportError::Unreachable { said: said.clone() };
         is(
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bmcs_own_words_are_quoted_clean_and_short() {
+    fn messages_of_a_bmc_are_quoted_clean_and_short() {
         let body = json!({"error": {"message": "general", "@Message.ExtendedInfo": [
             7, {"MessageId": "Base.1.8.PropertyUnknown"},
             {"Message": format!("no\u{1b}[31m\nsuch {}", "x".repeat(9999))},

@@ -1,27 +1,27 @@
-//! Requests and answers as values. What may be secret in them does not print.
+//! HTTP requests and responses as values. Their secrets are not printed by `Debug`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use trivet_model::secret::SecretText;
 
-/// Longest token or user with password that is read from a header. Ours.
+/// Longest token or pair of user and password that is read from a header, in bytes. Ours.
 const CREDENTIALS_BYTES_MAX: usize = 4096;
 
-/// What is done with a resource.
+/// The HTTP method of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RedfishMethod {
-    /// Read it.
+    /// Read a resource.
     Get,
-    /// Do or make something.
+    /// Run an action or create a resource.
     Post,
-    /// Change it.
+    /// Change a resource.
     Patch,
-    /// Remove it.
+    /// Remove a resource.
     Delete,
 }
 
 impl RedfishMethod {
-    /// As it goes over the wire.
+    /// The method as it is sent.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -32,17 +32,17 @@ impl RedfishMethod {
     }
 }
 
-/// How a request proves who asks.
+/// The credentials of a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RedfishCredentials {
-    /// With the token of a session.
+    /// The token of a session.
     Token(SecretText),
-    /// With user and password, as `user:password`.
+    /// User and password, as `user:password`.
     Basic(SecretText),
 }
 
 impl RedfishCredentials {
-    /// The header that carries it.
+    /// The name and the value of the HTTP header.
     pub fn header(&self) -> (&'static str, SecretText) {
         match self {
             Self::Token(token) => ("x-auth-token", token.clone()),
@@ -53,7 +53,7 @@ impl RedfishCredentials {
         }
     }
 
-    /// From a header of a request, if it is one of these.
+    /// The credentials in a header of a request, if it is one of these two headers.
     pub fn of_header(name: &str, value: &str) -> Option<Self> {
         if value.len() > CREDENTIALS_BYTES_MAX {
             return None;
@@ -69,22 +69,22 @@ impl RedfishCredentials {
     }
 }
 
-/// Something to ask of a BMC.
+/// A request to a BMC.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RedfishRequest {
-    /// What to do.
+    /// The HTTP method.
     pub method: RedfishMethod,
-    /// With what: a path on the BMC's own origin, with its query.
+    /// A path on the BMC's own origin, with its query.
     pub path: String,
-    /// Who asks.
+    /// Credentials; `None` for a request without login.
     pub credentials: Option<RedfishCredentials>,
-    /// Only if the resource is still the one with this mark.
+    /// The ETag for `If-Match`: the change is made only if the resource still has it.
     pub if_match: Option<String>,
-    /// JSON. A login has a password in it.
+    /// JSON. The body of a login contains a password.
     pub body: Option<SecretText>,
 }
 
-/// What came back.
+/// A response from a BMC.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RedfishResponse {
     /// HTTP status.
@@ -101,27 +101,27 @@ pub struct RedfishResponse {
     pub body: Vec<u8>,
 }
 
-/// Why no answer came back.
+/// Why there is no response.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RedfishTransportError {
-    /// No connection: the BMC has heard nothing.
+    /// No connection: the BMC did not receive the request.
     Unreachable {
-        /// What the connection said.
+        /// The error of the connection.
         said: String,
     },
-    /// Its certificate is not trusted: the BMC has been told nothing.
+    /// The certificate is not trusted: nothing was sent to the BMC.
     Untrusted {
-        /// SHA-256 of the certificate it showed, as hexadecimal digits.
+        /// SHA-256 of the BMC's certificate, as hexadecimal digits.
         fingerprint: Option<String>,
-        /// What was wrong with it.
+        /// Why it is not trusted.
         said: String,
     },
-    /// The connection broke or fell silent: the BMC may have heard the request.
+    /// The connection was closed or timed out: the BMC may have received the request.
     Lost {
-        /// What the connection said.
+        /// The error of the connection.
         said: String,
     },
-    /// The answer is longer than anybody reads. The BMC has heard the request.
+    /// The response is longer than [`crate::BODY_BYTES_MAX`]. The BMC received the request.
     TooLong,
 }
 

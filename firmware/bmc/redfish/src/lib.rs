@@ -1,13 +1,13 @@
-//! Redfish, both ends, without input or output of their own.
+//! Redfish client and simulated service, without input or output of their own.
 //!
-//! [`Session`] is the appliance's end: it logs in to one BMC, keeps the session and
-//! carries out one order or errand at a time, one request at a time. [`service`] is the
-//! other end, a simulated service for tests. Requests go out as values and answers come
-//! in as values, time is an argument; neither end knows a socket or a clock. The texts
-//! followed are DMTF DSP0266 (the protocol) and DSP2046 (the resources). A BMC's links
-//! are followed on its own origin only, so that credentials never go anywhere else.
+//! [`RedfishSession`] is the client: it logs in to one BMC, keeps the session and executes one
+//! power order or operation at a time, with one request in flight. [`service`] is a simulated
+//! Redfish service for tests. Requests and responses are values and time is an argument; this crate
+//! uses no socket and no clock. It follows DMTF DSP0266 (the protocol) and DSP2046 (the resources).
+//! A BMC's links are followed on its own origin only, so that credentials are never sent elsewhere.
 //!
-//! BIOS settings, firmware and events are not here yet: each would be one more errand.
+//! BIOS settings, firmware updates and events are not implemented yet: each would be one more
+//! operation.
 
 mod conversion;
 mod fault;

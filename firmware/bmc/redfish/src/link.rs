@@ -1,14 +1,14 @@
-//! Links in what a BMC says. Only paths on its own origin are followed.
+//! Links in a BMC's resources. Only paths on its own origin are followed.
 
 use serde_json::Value;
 
 use crate::RedfishOrigin;
 
-/// Longest path that is followed. Ours: those of real BMCs have some 150 letters.
+/// Longest path that is followed. Ours: those of real BMCs have some 150 characters.
 const PATH_BYTES_MAX: usize = 512;
 
-/// The path of a link, if it stays on the BMC's own origin. An absolute URL is taken
-/// where it names exactly the origin we talk to, as `Location` of some BMCs does.
+/// The path of a link, if it is on the BMC's own origin. An absolute URL is accepted if it names
+/// exactly the origin of this session, as `Location` of some BMCs does.
 pub(crate) fn path(link: &str, home: &RedfishOrigin) -> Option<String> {
     let path = if link.starts_with('/') {
         link
@@ -16,7 +16,7 @@ pub(crate) fn path(link: &str, home: &RedfishOrigin) -> Option<String> {
         let rest = strip_origin(link, home)?;
         if rest.is_empty() { "/" } else { rest }
     };
-    // What follows is for readers of the body, such as `Thermal#/Fans/0`.
+    // The fragment refers to a part of the body, such as `Thermal#/Fans/0`.
     let path = path.split('#').next()?;
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'\\';
     let good = path.starts_with('/')

@@ -1,5 +1,5 @@
-//! Errands: what is asked of a BMC besides power. Each is a script that ends in a
-//! [`Report`]; each may be begun again from the start when nobody knows how far it came.
+//! Operations: BMC requests other than power. Each is a script that ends in a [`RedfishReply`];
+//! each can be restarted from the beginning when its progress is unknown.
 
 mod inventory;
 mod media;
@@ -17,15 +17,15 @@ use crate::script::{RedfishResource, RedfishScriptContext, RedfishScriptResult};
 pub use inventory::RedfishInventory;
 pub use sensors::{RedfishSensorReading, SENSORS_MAX};
 
-/// Longest address of an image that a BMC is told. Ours.
+/// Longest image URL that is sent to a BMC, in bytes. Ours.
 pub const URL_BYTES_MAX: usize = 1024;
 
-/// How a machine's firmware starts.
+/// The boot mode of a machine's firmware.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RedfishBootMode {
-    /// As UEFI.
+    /// UEFI.
     Uefi,
-    /// As a BIOS.
+    /// Legacy BIOS.
     Legacy,
 }
 
@@ -38,81 +38,81 @@ impl RedfishBootMode {
     }
 }
 
-/// Whether the firmware starts signed loaders only.
+/// The state of Secure Boot.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RedfishSecureBoot {
-    /// As it is set, for the next start.
+    /// The setting for the next boot.
     pub enabled: bool,
-    /// As the machine was started, where the BMC knows.
+    /// The state of the present boot, if the BMC reports it.
     pub current: Option<bool>,
 }
 
-/// Something to ask of a BMC.
+/// A request to a BMC other than power.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RedfishOperation {
-    /// Boot from this address by UEFI's HTTP boot.
+    /// Boot from this URL by UEFI HTTP boot.
     BootHttp {
-        /// Where the loader or image is.
+        /// URL of the boot loader or image.
         url: String,
         /// For every boot, not only the next.
         persistent: bool,
     },
-    /// Put this image into a virtual drive; another one is taken out.
+    /// Insert this image into a virtual drive; an inserted one is ejected first.
     InsertMedia {
-        /// Which kind of drive.
+        /// Kind of the drive.
         device: MediaDevice,
-        /// Where the image is; a login may be part of it.
+        /// URL of the image; it can contain credentials.
         url: SecretText,
     },
-    /// Take images out of virtual drives.
+    /// Eject images from virtual drives.
     EjectMedia {
-        /// Of these kinds; empty means all.
+        /// Kinds of the drives; empty means all.
         devices: Vec<MediaDevice>,
     },
-    /// List virtual drives and what is in them.
+    /// List virtual drives and their images.
     Media,
-    /// Read how the firmware starts.
+    /// Read the boot mode.
     BootMode,
-    /// Choose how the firmware starts.
+    /// Set the boot mode.
     SetBootMode(RedfishBootMode),
-    /// Read whether signed loaders only are started.
+    /// Read the state of Secure Boot.
     SecureBoot,
-    /// Choose whether signed loaders only are started.
+    /// Switch Secure Boot.
     SetSecureBoot(bool),
     /// Read all sensors, at most [`SENSORS_MAX`].
     Sensors,
-    /// Read what the machine is.
+    /// Read the system inventory.
     Inventory,
-    /// Read who the BMC is.
+    /// Read the BMC's model and version.
     Identity,
-    /// Read whether the light that marks the machine is on.
+    /// Read the identify LED.
     Indicator,
-    /// Switch the light that marks the machine.
+    /// Switch the identify LED.
     SetIndicator(bool),
 }
 
-/// What an errand brought back.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RedfishReply {
-    /// It is done, and was read back.
+    /// Done, and verified by reading back.
     Done,
     /// The virtual drives.
     Media(Vec<VirtualMediaDrive>),
-    /// How the firmware starts.
+    /// The boot mode.
     BootMode(RedfishBootMode),
-    /// Whether signed loaders only are started.
+    /// The state of Secure Boot.
     SecureBoot(RedfishSecureBoot),
     /// The sensors, in the BMC's order.
     Sensors(Vec<RedfishSensorReading>),
-    /// What the machine is.
+    /// The system inventory.
     Inventory(Box<RedfishInventory>),
-    /// Who the BMC is.
+    /// The BMC's model and version.
     Identity(Box<BmcIdentity>),
-    /// Whether the light is on.
+    /// Whether the identify LED is on.
     Indicator(bool),
 }
 
-/// Refuses what no BMC could be asked.
+/// Refuses operations whose arguments are invalid for every BMC.
 pub(crate) fn check(errand: &RedfishOperation) -> Result<(), PowerError> {
     let url = match errand {
         RedfishOperation::BootHttp { url, .. } => url,
@@ -123,13 +123,13 @@ pub(crate) fn check(errand: &RedfishOperation) -> Result<(), PowerError> {
     let plain = url.bytes().all(|byte| byte.is_ascii_graphic());
     if !known || !plain || url.len() > URL_BYTES_MAX {
         return Err(fault::unsupported(
-            "the image's address must be an http or https URL of printable letters, not too long",
+            "the image's address must be an http or https URL of at most 1024 ASCII characters",
         ));
     }
     Ok(())
 }
 
-/// Carries an errand out.
+/// Executes an operation.
 pub(crate) fn run(
     errand: &RedfishOperation,
     book: &mut RedfishScriptContext<'_>,
@@ -144,7 +144,7 @@ pub(crate) fn run(
         RedfishOperation::Media => media::read(book),
         RedfishOperation::BootMode => match boot_mode(book.system()?) {
             Some(mode) => Ok(RedfishReply::BootMode(mode)),
-            None => Err(fault::unsupported("the BMC does not say how the firmware starts").into()),
+            None => Err(fault::unsupported("the BMC does not report the boot mode").into()),
         },
         RedfishOperation::SetBootMode(mode) => set_boot_mode(book, *mode),
         RedfishOperation::SecureBoot => {
@@ -190,7 +190,7 @@ fn set_boot_mode(
     }
     let body = json!({"Boot": {"BootSourceOverrideMode": mode.word()}});
     let written = book.patch(&path, system, body)?;
-    let lie = "its boot mode reads back as the other one";
+    let lie = "its boot mode reads back unchanged";
     await_change(book, &path, written, lie, |now| {
         boot_mode(now) == Some(mode)
     })?;
@@ -199,7 +199,7 @@ fn set_boot_mode(
 
 fn secure_boot_path(book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<String> {
     let link = book.system()?.at(&["SecureBoot"]);
-    let lacks = || fault::unsupported("the BMC cannot tell or switch Secure Boot").into();
+    let lacks = || fault::unsupported("the BMC cannot read or switch Secure Boot").into();
     book.linked(link)?.ok_or_else(lacks)
 }
 
@@ -222,14 +222,14 @@ fn set_secure_boot(
         return Ok(RedfishReply::Done);
     }
     let written = book.patch(&path, seen, json!({"SecureBootEnable": enabled}))?;
-    let lie = "Secure Boot reads back as before";
+    let lie = "Secure Boot reads back unchanged";
     await_change(book, &path, written, lie, |now| {
         secure_boot(now).is_ok_and(|is| is.enabled == enabled)
     })?;
     Ok(RedfishReply::Done)
 }
 
-/// The resource with the light: the system, else its chassis.
+/// The resource with the identify LED: the system, else its chassis.
 fn indicator_resource<'a>(
     book: &mut RedfishScriptContext<'a>,
 ) -> RedfishScriptResult<(String, RedfishResource<'a>)> {
@@ -250,13 +250,13 @@ fn indicator_resource<'a>(
     }
 }
 
-/// `IndicatorLED` is the older of the two (DSP2046).
+/// `IndicatorLED` is the older of the two properties (DSP2046).
 fn indicator_is_on(seen: RedfishResource<'_>) -> RedfishScriptResult<bool> {
     let active = seen
         .at(&["LocationIndicatorActive"])
         .and_then(Value::as_bool);
     let led = seen.text(&["IndicatorLED"]).map(|word| word != "Off");
-    let lacks = || fault::unsupported("the BMC has no light to mark the machine with").into();
+    let lacks = || fault::unsupported("the BMC has no identify LED").into();
     active.or(led).ok_or_else(lacks)
 }
 
@@ -277,7 +277,7 @@ fn set_indicator(
         json!({"IndicatorLED": if on { "Lit" } else { "Off" }})
     };
     let written = book.patch(&path, seen, body)?;
-    let lie = "its light reads back as before";
+    let lie = "its identify LED reads back unchanged";
     await_change(
         book,
         &path,

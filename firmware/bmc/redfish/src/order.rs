@@ -1,8 +1,9 @@
 //! Power orders as scripts.
 //!
-//! A switch is said, not guessed needless: a BMC that says "on" of a machine that is off
-//! must not keep it off. Where the BMC refuses it or may not have heard it, the state is
-//! read. Whether the machine follows is for the caller to look at: it takes some time.
+//! A change of power is always requested, even if the reported state is already the wanted one: a
+//! BMC that reports "on" for a machine that is off must not keep it off. If the BMC refuses the
+//! request or may not have received it, the state is read. The caller polls whether the machine
+//! follows, which takes some time.
 
 use serde_json::{Value, json};
 use trivet_model::{BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
@@ -13,12 +14,12 @@ use crate::script::{
     RedfishResource, RedfishScriptContext, RedfishScriptResult, RedfishWriteOutcome,
 };
 
-/// How often a change is looked for before the BMC counts as a liar. Ours.
+/// Most polls for a change before it counts as not applied. Ours.
 const POLLS_MAX: usize = 5;
-/// Pause between two looks. Ours.
+/// Pause between two polls, in milliseconds. Ours.
 const POLL_MS: u64 = 1_000;
 
-/// Carries an order out.
+/// Executes an order.
 pub(crate) fn run(
     order: PowerOrder,
     book: &mut RedfishScriptContext<'_>,
@@ -46,7 +47,7 @@ pub(crate) fn run(
             let words: &[&str] = match device {
                 BootDevice::Pxe => &["Pxe"],
                 BootDevice::Disk => &["Hdd"],
-                // Supermicro's name for a virtual one.
+                // `UsbCd` is Supermicro's name for a virtual CD.
                 BootDevice::Cdrom => &["Cd", "UsbCd"],
                 BootDevice::Bios => &["BiosSetup"],
                 BootDevice::Safe => {
@@ -58,13 +59,13 @@ pub(crate) fn run(
             Ok(PowerAnswer::Accepted)
         }
         PowerOrder::Raw { .. } => {
-            let said = "raw commands are IPMI; a Redfish BMC takes none";
+            let said = "raw commands exist only in IPMI, not in Redfish";
             Err(fault::unsupported(said).into())
         }
     }
 }
 
-/// What the BMC claims. A machine on its way off is not off yet.
+/// The power state that the BMC reports. A machine that is shutting down counts as on.
 fn power(system: RedfishResource<'_>) -> Result<PowerState, PowerError> {
     match system.text(&["PowerState"]) {
         Some("On" | "PoweringOn" | "PoweringOff" | "Paused") => Ok(PowerState::On),
@@ -80,12 +81,12 @@ fn switch(
 ) -> RedfishScriptResult<PowerAnswer> {
     let system = book.system()?;
     let (target, word) = action(book, system, "#ComputerSystem.Reset", words)?;
-    // One that restarts a machine would restart it twice.
+    // A repeated restart request would restart the machine twice.
     let once = end.is_none();
     match book.post(&target, json!({"ResetType": word}), once)? {
         RedfishWriteOutcome::Done => Ok(PowerAnswer::Accepted),
         RedfishWriteOutcome::Refused(error) | RedfishWriteOutcome::Unknown(error) => {
-            // Some refuse to switch on what is on; some do it and fall silent.
+            // Some BMCs refuse to switch on what is on; some do it and send no response.
             let moot = end.is_some() && !error.is_lasting();
             if moot && power(book.system()?).ok() == end {
                 return Ok(PowerAnswer::Accepted);
@@ -95,7 +96,7 @@ fn switch(
     }
 }
 
-/// Off and on again; on, if it is off.
+/// Off and on again; only on, if it is off.
 fn restart(
     book: &mut RedfishScriptContext<'_>,
     words: &[&str],
@@ -106,8 +107,8 @@ fn restart(
     }
 }
 
-/// Where an action is, and the first of these words that it takes. Where the BMC does
-/// not say what it takes, the first is tried; for a restart that is `ForceRestart`.
+/// The target of an action, and the first of these values that it accepts. If the BMC does not list
+/// the accepted values, the first is tried; for a restart that is `ForceRestart`.
 fn action(
     book: &mut RedfishScriptContext<'_>,
     on: RedfishResource<'_>,
@@ -159,13 +160,13 @@ fn bmc_reset(book: &mut RedfishScriptContext<'_>, warm: bool) -> RedfishScriptRe
     };
     let (target, word) = action(book, manager, "#Manager.Reset", words)?;
     match book.post(&target, json!({"ResetType": word}), true)? {
-        // A BMC that restarts may do so before it answers.
+        // A BMC that restarts may do so before it replies.
         RedfishWriteOutcome::Done | RedfishWriteOutcome::Unknown(_) => Ok(PowerAnswer::Accepted),
         RedfishWriteOutcome::Refused(error) => Err(error.into()),
     }
 }
 
-/// The BMC's own resource: the one that manages the system, else the only one.
+/// The manager resource of the system, else the only one.
 pub(crate) fn manager(book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<String> {
     let system = book.system()?;
     let managers = system.at(&["Links", "ManagedBy"]);
@@ -175,7 +176,7 @@ pub(crate) fn manager(book: &mut RedfishScriptContext<'_>) -> RedfishScriptResul
     let mut members = book.members("/redfish/v1/Managers")?;
     match (members.pop(), members.is_empty()) {
         (Some(only), true) => Ok(only),
-        _ => Err(fault::invalid_response("no telling which manager is the system's").into()),
+        _ => Err(fault::invalid_response("the system's manager is ambiguous").into()),
     }
 }
 
@@ -196,9 +197,9 @@ fn boot(system: RedfishResource<'_>) -> PowerAnswer {
     }
 }
 
-/// Sets the boot override and reads it back: the target only, as there are BMCs that
-/// show "Continuous" whatever was set. Without `efi` the mode stays as it is, since
-/// nobody may have said anything about it.
+/// Sets the boot override and reads it back: the target only, because some BMCs report "Continuous"
+/// whatever was set. Without `efi` the mode is not changed, since the operator may not have set
+/// one.
 pub(crate) fn set_boot(
     book: &mut RedfishScriptContext<'_>,
     words: &[&str],
@@ -245,7 +246,7 @@ pub(crate) fn set_boot(
     })
 }
 
-/// Reads a resource until it shows a change, or says that the BMC lied.
+/// Reads a resource until it shows a change, or returns the error that the change was not applied.
 pub(crate) fn await_change(
     book: &mut RedfishScriptContext<'_>,
     path: &str,

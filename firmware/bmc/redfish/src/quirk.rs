@@ -1,24 +1,24 @@
-//! Where known BMCs deviate. What every client must stand anyhow has no line here: that
-//! sushy-tools reads "Continuous" back whatever was set, or that Supermicro calls a
-//! virtual CD `UsbCd`.
+//! Deviations of known BMCs from the standard. Deviations that every client must tolerate anyway
+//! are not listed here: sushy-tools reads "Continuous" back whatever was set, and Supermicro names
+//! a virtual CD `UsbCd`.
 
 use serde_json::Value;
 
-/// A deviation from what the protocol promises.
+/// A deviation from the protocol.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RedfishQuirk {
-    /// A boot override is kept back until the next start, and reads as before until then.
+    /// A boot override is applied at the next boot, and reads back unchanged until then.
     BootOverrideDeferred,
 }
 
-/// How a maker's name begins, and what is known of its BMCs.
+/// The prefix of the manufacturer's name, and the deviation of its BMCs.
 const KNOWN: [(&str, RedfishQuirk); 1] = [("Dell", RedfishQuirk::BootOverrideDeferred)];
 
-/// Whether the system is one that is known for this.
+/// Whether the system is known to have this deviation.
 pub(crate) fn has(system: &Value, quirk: RedfishQuirk) -> bool {
     let maker = system.get("Manufacturer").and_then(Value::as_str);
     let maker = maker.unwrap_or_default();
-    // A system that says so itself (DSP0266, section 9.10) needs no table.
+    // A system that announces it (DSP0266, section 9.10) needs no entry in the table.
     let says =
         quirk == RedfishQuirk::BootOverrideDeferred && system.get("@Redfish.Settings").is_some();
     says || KNOWN

@@ -1,8 +1,8 @@
-//! Dialogues as plain functions. A script is run from its start after each answer, with
-//! all answers so far: it either has what it needs or names the next request. So a
-//! dialogue reads from top to bottom, loops and all, and knows nothing of logins or time.
+//! Request sequences as plain functions. A script is run from its start after each response, with
+//! all responses so far: it either returns its result or names the next request. So a sequence
+//! reads from top to bottom, with its loops, and does not handle logins or time.
 //!
-//! Whatever a BMC answers, every script ends after a bounded number of requests.
+//! Every script ends after a bounded number of requests, whatever the BMC responds.
 
 use serde_json::Value;
 use trivet_model::PowerError;
@@ -12,32 +12,32 @@ use crate::http::{RedfishMethod, RedfishTransportError};
 use crate::link;
 use crate::target::RedfishTarget;
 
-/// How often something is said that the BMC surely has not heard, or that may be said
-/// twice. Ours.
+/// Most attempts for a request that the BMC has certainly not received, or that can be repeated.
+/// Ours.
 const TRIES_MAX: usize = 3;
-/// Pause before it is said again, where the BMC names none. Ours.
+/// Pause before the next attempt in milliseconds, if the BMC requests none. Ours.
 const RETRY_MS: u64 = 1_000;
-/// The longest pause that a BMC may ask for. Ours.
+/// The longest pause that a BMC can request, in milliseconds. Ours.
 const PAUSE_MS_MAX: u64 = 30_000;
-/// How often a task is looked at. Ours.
+/// Most polls of a task. Ours.
 const TASK_POLLS_MAX: usize = 60;
-/// Pause between two looks at a task, where the BMC names none. Ours.
+/// Pause between two polls of a task in milliseconds, if the BMC requests none. Ours.
 const TASK_POLL_MS: u64 = 2_000;
-/// Longest mark of a resource that is repeated to the BMC. Ours.
+/// Longest ETag that is sent back to the BMC, in bytes. Ours.
 const ETAG_BYTES_MAX: usize = 128;
-/// Members of a collection that are looked at. Ours.
+/// Most members of a collection that are read. Ours.
 pub(crate) const MEMBERS_MAX: usize = 256;
-/// Where systems are (DSP0266, section 8.2).
+/// The collection of systems (DSP0266, section 8.2).
 const SYSTEMS: &str = "/redfish/v1/Systems";
 
-/// An answer, read.
+/// A parsed response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RedfishParsedResponse {
     pub(crate) status: u16,
     pub(crate) location: Option<String>,
     pub(crate) etag: Option<String>,
     pub(crate) retry_after_s: Option<u64>,
-    /// Null where it was empty, none where it was no JSON.
+    /// Null if it was empty, `None` if it was not JSON.
     pub(crate) body: Option<Value>,
 }
 
@@ -71,10 +71,10 @@ pub(crate) struct RedfishCall {
     pub(crate) body: Option<Value>,
 }
 
-/// Why a script does not go on.
+/// Why a script stops.
 #[derive(Debug)]
 pub(crate) enum RedfishScriptStop {
-    /// It wants this answered first, asked after a pause.
+    /// It needs the response to this request, sent after a pause.
     Send {
         call: Box<RedfishCall>,
         wait_ms: u64,
@@ -91,7 +91,7 @@ impl From<PowerError> for RedfishScriptStop {
 
 pub(crate) type RedfishScriptResult<T> = Result<T, RedfishScriptStop>;
 
-/// A resource as the BMC shows it.
+/// A resource as the BMC returned it.
 #[derive(Clone, Copy)]
 pub(crate) struct RedfishResource<'a> {
     pub(crate) body: &'a Value,
@@ -117,17 +117,17 @@ impl<'a> RedfishResource<'a> {
     }
 }
 
-/// How something that changes the BMC ended.
+/// The result of a request that changes the BMC.
 #[derive(Debug)]
 pub(crate) enum RedfishWriteOutcome {
     Done,
     Refused(PowerError),
-    /// The BMC may have heard it.
+    /// The BMC may have received it.
     Unknown(PowerError),
 }
 
 impl RedfishWriteOutcome {
-    /// Where not knowing is no better than a refusal.
+    /// Converts an unknown result to an error, for callers that treat it as a refusal.
     pub(crate) fn done(self) -> RedfishScriptResult<()> {
         match self {
             Self::Done => Ok(()),
@@ -136,13 +136,13 @@ impl RedfishWriteOutcome {
     }
 }
 
-/// What a script has to go by.
+/// The responses so far, and what earlier scripts found.
 pub(crate) struct RedfishScriptContext<'a> {
     target: &'a RedfishTarget,
     /// The system's path, if an earlier script found it.
     known_system: Option<&'a str>,
     answers: core::slice::Iter<'a, RedfishResponseResult>,
-    /// The system's path, if this one has.
+    /// The system's path, if this script found it.
     pub(crate) found_system: Option<String>,
 }
 
@@ -160,7 +160,7 @@ impl<'a> RedfishScriptContext<'a> {
         }
     }
 
-    /// The answer to this request, which is asked after a pause if it has not been.
+    /// The response to this request; if there is none yet, the request is sent after a pause.
     fn send(
         &mut self,
         call: RedfishCall,
@@ -173,11 +173,11 @@ impl<'a> RedfishScriptContext<'a> {
     }
 
     pub(crate) fn path(&self, text: &str) -> RedfishScriptResult<String> {
-        let elsewhere = || fault::invalid_response("a link that leaves the BMC").into();
+        let elsewhere = || fault::invalid_response("a link to another host").into();
         link::path(text, &self.target.address).ok_or_else(elsewhere)
     }
 
-    /// The resource that a value links to, if it does.
+    /// The resource that a value links to, if it is a link.
     pub(crate) fn linked(&self, value: Option<&Value>) -> RedfishScriptResult<Option<String>> {
         match value.and_then(link::id) {
             Some(id) => self.path(id).map(Some),
@@ -185,7 +185,7 @@ impl<'a> RedfishScriptContext<'a> {
         }
     }
 
-    /// Reads a resource after a pause. Reading may be done again.
+    /// Reads a resource after a pause. A read is repeated after an error.
     pub(crate) fn read_after(
         &mut self,
         path: &str,
@@ -201,7 +201,7 @@ impl<'a> RedfishScriptContext<'a> {
             };
             let last = attempt >= TRIES_MAX;
             match self.send(call, wait_ms)? {
-                // An answer that was cut off on its way may come whole the next time.
+                // A truncated response may be complete at the next attempt.
                 Ok(reply) if reply.is_good() && reply.body.is_none() && !last => {
                     wait_ms = RETRY_MS;
                 }
@@ -240,7 +240,7 @@ impl<'a> RedfishScriptContext<'a> {
         ids.map(|id| self.path(id)).collect()
     }
 
-    /// Where the node's system is.
+    /// The path of the node's system.
     pub(crate) fn system_path(&mut self) -> RedfishScriptResult<String> {
         if let Some(path) = self.target.system.as_deref().or(self.known_system) {
             return Ok(path.to_owned());
@@ -251,7 +251,7 @@ impl<'a> RedfishScriptContext<'a> {
                 self.found_system = Some(only.clone());
                 Ok(only)
             }
-            (None, _) => Err(fault::invalid_response("a list of systems with none in it").into()),
+            (None, _) => Err(fault::invalid_response("an empty list of systems").into()),
             (Some(_), false) => Err(PowerError::NotConfigured {
                 missing: "redfish_system_id (the BMC has more than one system)",
             }
@@ -264,8 +264,8 @@ impl<'a> RedfishScriptContext<'a> {
         self.get(&path)
     }
 
-    /// Says something that changes the BMC, and follows the task it becomes. `once` is
-    /// for what must not be said again where it may have been heard.
+    /// Sends a request that changes the BMC, and polls the task that it creates. With `once`, the
+    /// request is not repeated if the BMC may have received it.
     fn write(
         &mut self,
         call: &RedfishCall,
@@ -279,7 +279,7 @@ impl<'a> RedfishScriptContext<'a> {
                     wait_ms = reply.pause_ms(RETRY_MS);
                 }
                 Ok(reply) => return Ok(Ok(reply)),
-                // Nothing was said.
+                // The request was not sent.
                 Err(RedfishTransportError::Unreachable { .. }) if !last => wait_ms = RETRY_MS,
                 Err(
                     trouble @ (RedfishTransportError::Lost { .. } | RedfishTransportError::TooLong),
@@ -322,8 +322,8 @@ impl<'a> RedfishScriptContext<'a> {
         self.finish_write(outcome)
     }
 
-    /// Changes a resource that was read before. Where somebody else changed it since, it
-    /// is read again, once.
+    /// Changes a resource that was read before. If another client changed it since, it is read
+    /// again, once.
     pub(crate) fn patch(
         &mut self,
         path: &str,
@@ -339,7 +339,7 @@ impl<'a> RedfishScriptContext<'a> {
         let mut outcome = self.write(&call, false)?;
         if matches!(outcome, Ok(reply) if reply.status == 412) {
             let fresh = self.get(path)?.etag();
-            // A weak mark never matches where the BMC takes RFC 9110 by its word.
+            // A weak ETag never matches in a BMC that follows RFC 9110 strictly.
             let strong = fresh.map(|etag| etag.strip_prefix("W/").unwrap_or(etag));
             call.if_match = strong.map(str::to_owned);
             outcome = self.write(&call, false)?;
@@ -347,7 +347,7 @@ impl<'a> RedfishScriptContext<'a> {
         self.finish_write(outcome)
     }
 
-    /// Looks at a task until it ends (DSP0266, section 12).
+    /// Polls a task until it ends (DSP0266, section 12).
     fn follow_task(
         &mut self,
         accepted: &'a RedfishParsedResponse,
@@ -383,12 +383,12 @@ impl<'a> RedfishScriptContext<'a> {
     }
 }
 
-/// How a task ended, if it has.
+/// The result of a task, if it has ended.
 fn task_outcome(reply: &RedfishParsedResponse) -> Option<RedfishWriteOutcome> {
     if reply.status == 202 || reply.is_busy() || reply.status >= 500 {
         return None;
     }
-    // A BMC may forget a task as soon as it has ended.
+    // A BMC may delete a task as soon as it has ended.
     if matches!(reply.status, 404 | 410) {
         return Some(RedfishWriteOutcome::Done);
     }
@@ -409,7 +409,7 @@ fn task_outcome(reply: &RedfishParsedResponse) -> Option<RedfishWriteOutcome> {
     };
     match word("TaskState") {
         Some("Completed") if word("TaskStatus") == Some("Critical") => failed(),
-        // Without a state, what came is the answer itself.
+        // Without a task state, the response is the result itself.
         None | Some("Completed") => Some(RedfishWriteOutcome::Done),
         Some("Exception" | "Killed" | "Cancelled" | "Interrupted") => failed(),
         Some(_) => None,

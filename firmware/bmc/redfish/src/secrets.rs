@@ -1,5 +1,5 @@
-//! What a BMC was told in confidence and may say again: in the words of its refusals, which
-//! are shown to people, it is blotted out.
+//! Redaction of secrets: a BMC may repeat the password or token in its error messages, which are
+//! shown to people.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,10 +9,10 @@ use trivet_model::secret::{MASK, SecretText};
 
 use crate::RedfishTarget;
 
-/// How deep an answer is looked into. Ours: deeper words are quoted by nobody.
+/// Deepest level of a response that is redacted. Ours: no deeper text is quoted.
 const DEPTH_MAX: usize = 16;
 
-/// The password, the token, and both together with the user as a header has them.
+/// The password, the token, and user with password in the form of a header.
 pub(crate) struct RedfishSecrets(Vec<SecretText>);
 
 impl RedfishSecrets {
@@ -35,7 +35,7 @@ impl RedfishSecrets {
         }
     }
 
-    /// Blots them out of every text of an answer.
+    /// Redacts every text of a response.
     pub(crate) fn redact_all(&self, value: &mut Value) {
         self.redact_below(value, 0);
     }
@@ -58,7 +58,7 @@ impl RedfishSecrets {
         }
     }
 
-    /// The same error, without them.
+    /// The same error with its text redacted.
     pub(crate) fn redact_error(&self, error: PowerError) -> PowerError {
         match error {
             PowerError::Bmc { cause, mut said } => {

@@ -1,9 +1,8 @@
-//! The other end: a simulated Redfish service, for tests and interop.
+//! A simulated Redfish service, for tests and interoperability tests.
 //!
-//! Pure, like the client's end. It has sessions and passwords, machines whose power
-//! follows some time later, boot overrides, virtual media, Secure Boot, lights, sensors
-//! and an inventory, marks on resources, and tasks where it is told to. It can be told to
-//! misbehave as BMCs do.
+//! Pure, like the client. It has sessions and passwords, machines whose power follows after a
+//! delay, boot overrides, virtual media, Secure Boot, identify LEDs, sensors, an inventory, ETags,
+//! and tasks if the test enables them. Tests can switch on the faults of real BMCs.
 
 mod change;
 mod show;
@@ -16,33 +15,33 @@ use trivet_model::{Entropy, MacAddr, PowerState, Tick};
 
 use crate::http::{RedfishCredentials, RedfishMethod, RedfishRequest, RedfishResponse};
 
-/// Sessions it can hold. Ours; real ones have as few.
+/// Most sessions at a time. Ours; real BMCs have as few.
 pub const SESSIONS_MAX: usize = 8;
-/// Tasks it remembers; the oldest are forgotten. Ours.
+/// Most tasks that are kept; the oldest are removed. Ours.
 const TASKS_MAX: usize = 16;
-/// Done things it remembers. Ours.
+/// Most actions that are recorded. Ours.
 const ACTIONS_MAX: usize = 4096;
 
-/// What the service is like.
+/// The configuration of the simulated service.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a switch of its own for a test"
 )]
 #[derive(Clone, Debug)]
 pub struct RedfishSimulatorSetup {
-    /// Who may log in; none where everybody may do everything.
+    /// User and password; `None` if no login is required.
     pub user: Option<(String, SecretText)>,
-    /// The user may read, and nothing else.
+    /// The user has only read access.
     pub read_only: bool,
-    /// It has a session service; else passwords in each request.
+    /// It has a session service; otherwise each request needs the password.
     pub sessions: bool,
-    /// Power follows an order after so long.
+    /// Delay of a power change, in milliseconds.
     pub lag_ms: u64,
-    /// Changes become tasks that take so long.
+    /// Changes become tasks that take this many milliseconds.
     pub task_ms: Option<u64>,
-    /// Virtual media are below the manager, not the system.
+    /// Virtual media are below the manager, not below the system.
     pub media_below_manager: bool,
-    /// Sensors as single resources, else as the older tables.
+    /// Sensors as single resources, otherwise as the older tables.
     pub sensors: bool,
     /// How many machines it manages.
     pub machines: usize,
@@ -63,35 +62,35 @@ impl Default for RedfishSimulatorSetup {
     }
 }
 
-/// How it misbehaves; all of it can be changed at any time.
+/// Faults of the service; tests can change them at any time.
 #[derive(Clone, Debug, Default)]
 pub struct RedfishSimulatorFaults {
-    /// So many requests more are answered with 503, and to come again in so many seconds.
+    /// The number of requests that are refused with 503, and the `Retry-After` in seconds.
     pub busy: (u32, u64),
-    /// So many answers more are cut in half.
+    /// The number of responses that are cut in half.
     pub truncated: u32,
-    /// It says this of the power, whatever is true.
+    /// The power state that it reports instead of the true one.
     pub reported_power: Option<PowerState>,
-    /// It takes resets and does nothing.
+    /// It accepts resets and does nothing.
     pub ignores_resets: bool,
 }
 
-/// One machine behind the service.
+/// One simulated machine.
 #[derive(Clone, Debug)]
 pub struct RedfishSimulatorMachine {
-    /// Whether it runs.
+    /// The present power state.
     pub power: PowerState,
-    /// A state on its way, and when it is there.
+    /// The next power state, and when it takes effect.
     pub pending: Option<(PowerState, Tick)>,
-    /// Boot override: target, enabled, mode, address.
+    /// Boot override: target, enabled, mode, URL.
     pub boot: [String; 4],
     /// The image in its virtual drive.
     pub media: Option<String>,
-    /// Its light.
+    /// Whether the identify LED is on.
     pub indicator: bool,
     /// Secure Boot as set.
     pub secure_boot: bool,
-    /// Addresses of its ports.
+    /// Hardware addresses of its ports.
     pub macs: Vec<MacAddr>,
     revision: u64,
 }
@@ -131,25 +130,25 @@ struct RedfishSimulatorTask {
     ended: Option<Result<(), u16>>,
 }
 
-/// Something that the service was told to do.
+/// An action that a client requested.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RedfishSimulatorAction {
-    /// A machine's power, in Redfish's word.
+    /// Reset of a machine, with the `ResetType`.
     Reset(usize, String),
-    /// The BMC itself.
+    /// Reset of the BMC itself.
     ManagerReset,
-    /// An image into a machine's drive, or out of it.
+    /// An image inserted into a machine's drive, or ejected from it.
     Media(usize, Option<String>),
-    /// A machine's settings.
+    /// A change of a machine's settings.
     Change(usize, Value),
-    /// The same, of its Secure Boot.
+    /// A change of a machine's Secure Boot.
     SecureBoot(usize, bool),
 }
 
 /// A simulated Redfish service.
 pub struct RedfishSimulator {
     setup: RedfishSimulatorSetup,
-    /// What it does wrong now.
+    /// Its present faults.
     pub faults: RedfishSimulatorFaults,
     machines: Vec<RedfishSimulatorMachine>,
     sessions: BTreeMap<String, String>,
@@ -176,12 +175,12 @@ impl RedfishSimulator {
         }
     }
 
-    /// A machine, by its place.
+    /// A machine, by its index.
     pub fn machine(&mut self, index: usize) -> Option<&mut RedfishSimulatorMachine> {
         self.machines.get_mut(index)
     }
 
-    /// What it was told to do, oldest first, since the last time.
+    /// The actions since the last call, oldest first.
     pub fn take_actions(&mut self) -> Vec<RedfishSimulatorAction> {
         self.actions.drain(..).collect()
     }
@@ -191,19 +190,19 @@ impl RedfishSimulator {
         self.sessions.len()
     }
 
-    /// Forgets all sessions, as BMCs do.
+    /// Removes all sessions, as BMCs do.
     pub fn drop_sessions(&mut self) {
         self.sessions.clear();
     }
 
-    /// Is away for a while, and forgets what is not kept.
+    /// Restarts: no responses until then, and volatile state is lost.
     pub fn restart(&mut self, until: Tick) {
         self.sessions.clear();
         self.tasks.clear();
         self.down_until = until;
     }
 
-    /// The answer to a request; none while it is away.
+    /// The response to a request; `None` while it restarts.
     pub fn handle(
         &mut self,
         now: Tick,
@@ -219,7 +218,7 @@ impl RedfishSimulator {
         if self.faults.busy.0 > 0 {
             self.faults.busy.0 -= 1;
             let retry_after_s = Some(self.faults.busy.1).filter(|seconds| *seconds > 0);
-            let refusal = refused(503, "Base.1.8.ServiceTemporarilyUnavailable", "Come again.");
+            let refusal = refused(503, "Base.1.8.ServiceTemporarilyUnavailable", "Try again.");
             return Some(RedfishResponse {
                 retry_after_s,
                 ..refusal
@@ -255,7 +254,7 @@ impl RedfishSimulator {
             return self.log_in(&body, entropy);
         }
         if !parts.is_empty() && !self.is_authorized(request.credentials.as_ref()) {
-            return refused(401, "Base.1.8.NoValidSession", "Who are you?");
+            return refused(401, "Base.1.8.NoValidSession", "Not authenticated.");
         }
         match request.method {
             RedfishMethod::Get => self.show(now, parts),
@@ -270,7 +269,7 @@ impl RedfishSimulator {
                 _ => missing(),
             },
             _ if self.setup.read_only => {
-                refused(403, "Base.1.8.InsufficientPrivilege", "You may only read.")
+                refused(403, "Base.1.8.InsufficientPrivilege", "Read access only.")
             }
             RedfishMethod::Post => self.act(now, parts, &body),
             RedfishMethod::Patch => self.change(now, parts, request.if_match.as_deref(), &body),
@@ -342,7 +341,7 @@ fn missing() -> RedfishResponse {
     )
 }
 
-/// A refusal as DSP0266, section 8.6, has it.
+/// A refusal in the format of DSP0266, section 8.6.
 fn refused(status: u16, id: &str, said: &str) -> RedfishResponse {
     let message = json!({"MessageId": id, "Message": said, "Severity": "Warning"});
     let error = json!({"code": id, "message": said, "@Message.ExtendedInfo": [message]});

@@ -1,9 +1,8 @@
-//! The appliance's end: one BMC, one order or errand at a time, one request in flight.
+//! The client of one BMC: one power order or operation at a time, one request in flight.
 //!
-//! It decides when to log in and what a connection's end means for the order. A script
-//! never notices a login: a request that was refused because its session is gone is said
-//! again in a new one, once. How fast a BMC may be asked is for the caller, who also
-//! knows which nodes share one.
+//! It decides when to log in and what a lost connection means for the order. Logins are invisible
+//! to scripts: a request that was refused because its session has expired is sent again in a new
+//! session, once. The caller limits the request rate, because it knows which nodes share a BMC.
 
 use std::collections::VecDeque;
 
@@ -25,27 +24,27 @@ use crate::script::{
 use crate::secrets::RedfishSecrets;
 use crate::target::{RedfishAuth, RedfishTarget};
 
-/// Most orders and errands that wait, are under way or have answers nobody fetched. Ours.
+/// Most orders and operations that are queued, in progress or have answers not yet fetched. Ours.
 pub const ORDERS_WAITING_MAX: usize = 16;
-/// Longest body that is read. Ours: the largest of real BMCs have some 200 KiB.
+/// Longest response body in bytes. Ours: the largest of real BMCs have some 200 KiB.
 pub const BODY_BYTES_MAX: usize = 512 * 1024;
-/// How long a BMC may take for one answer. Ours: slow ones need some ten seconds.
+/// Timeout of one response in milliseconds. Ours: slow BMCs need some ten seconds.
 pub const REQUEST_TIMEOUT_MS: u64 = 30_000;
-/// Bytes of all answers to one order or errand. Ours.
+/// Most bytes of all responses to one order or operation. Ours.
 const JOB_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Requests of one order or errand. Ours: sensors are read one by one.
+/// Most requests of one order or operation. Ours: sensors are read one by one.
 const JOB_REQUESTS_MAX: usize = 600;
-/// How long an order or errand may take in all. Ours.
+/// Longest duration of an order or operation, in milliseconds. Ours.
 const JOB_MS_MAX: u64 = 300_000;
-/// Logins that are begun for one order, after busy or lost ones. Ours.
+/// Most logins for one order, after busy or lost ones. Ours.
 const LOGINS_MAX: u32 = 3;
-/// Pause before the next, where the BMC names none. Ours.
+/// Pause before the next login in milliseconds, if the BMC requests none. Ours.
 const LOGIN_RETRY_MS: u64 = 2_000;
-/// The longest pause that a BMC may ask for. Ours.
+/// The longest pause that a BMC can request, in milliseconds. Ours.
 const LOGIN_PAUSE_MS_MAX: u64 = 30_000;
-/// Longest token that is kept. Ours.
+/// Longest token that is stored, in bytes. Ours.
 const TOKEN_BYTES_MAX: usize = 4096;
-/// Where sessions are made (DSP0266, section 13.3.4).
+/// The path where sessions are created (DSP0266, section 13.3.4).
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 
 enum RedfishTask {
@@ -66,26 +65,26 @@ impl RedfishTask {
         }
     }
 
-    /// A BMC that restarts forgets its sessions.
+    /// Whether the BMC loses its sessions, because it restarts.
     fn ends_session(&self) -> bool {
         matches!(self, Self::Order(PowerOrder::BmcReset { .. }))
     }
 }
 
-/// The order or errand under way.
+/// The order or operation in progress.
 struct RedfishJob {
     id: u64,
     task: RedfishTask,
-    /// The system's path as it was known at the start: a script must find the same
-    /// ground each time it is run.
+    /// The system's path as it was known at the start: a script must see the same data each time it
+    /// is run.
     known_system: Option<String>,
     answers: Vec<RedfishResponseResult>,
     bytes: usize,
     started: Tick,
     logins: u32,
-    /// A session that was gone has been replaced.
+    /// An expired session has been replaced.
     replaced: bool,
-    /// What the script asks next, and when.
+    /// The next request of the script, and when to send it.
     next: Option<(RedfishCall, Tick)>,
 }
 
@@ -99,15 +98,15 @@ enum RedfishInFlight {
 /// A session on the BMC.
 struct RedfishSessionToken {
     token: SecretText,
-    /// Where it can be ended.
+    /// The path of the session, for the logout.
     path: Option<String>,
 }
 
-/// The appliance's end of the talk with one BMC.
+/// The client of one BMC.
 pub struct RedfishSession {
     target: RedfishTarget,
     token: Option<RedfishSessionToken>,
-    /// The BMC has no sessions: the password goes with each request.
+    /// The BMC has no sessions: each request contains the password.
     basic: bool,
     system: Option<String>,
     in_flight: Option<RedfishInFlight>,
@@ -119,7 +118,7 @@ pub struct RedfishSession {
 }
 
 impl RedfishSession {
-    /// A session that does nothing until its first order.
+    /// A client that sends nothing until its first order.
     pub fn new(target: RedfishTarget) -> Self {
         Self {
             basic: target.auth == RedfishAuth::Basic,
@@ -135,12 +134,12 @@ impl RedfishSession {
         }
     }
 
-    /// Takes an order; its answer comes out of [`Session::answer`] under `id`.
+    /// Queues an order; [`RedfishSession::answer`] returns its answer with this `id`.
     pub fn order(&mut self, now: Tick, id: u64, order: PowerOrder) -> Result<(), PowerError> {
         self.enqueue_task(now, id, RedfishTask::Order(order))
     }
 
-    /// Takes an errand; its report comes out of [`Session::report`] under `id`.
+    /// Queues an operation; [`RedfishSession::reply`] returns its reply with this `id`.
     pub fn operation(
         &mut self,
         now: Tick,
@@ -162,13 +161,14 @@ impl RedfishSession {
         Ok(())
     }
 
-    /// Ends the session once all orders are done; [`Session::transmit`] gives the
-    /// request for it. A later order logs in anew.
+    /// Ends the session once all orders are done; [`RedfishSession::transmit`] returns the request
+    /// for it. A later order logs in again.
     pub fn close(&mut self) {
         self.closing = true;
     }
 
-    /// The request that ends the session on the BMC at once, for who forgets this one.
+    /// The request that ends the session on the BMC immediately, for a caller that drops this
+    /// client.
     pub fn logout_request(&mut self) -> Option<RedfishRequest> {
         let token = self.token.take()?;
         Some(RedfishRequest {
@@ -180,7 +180,7 @@ impl RedfishSession {
         })
     }
 
-    /// When [`Session::transmit`] has something to send next, if ever.
+    /// When [`RedfishSession::transmit`] has something to send next, if ever.
     pub fn deadline(&self) -> Option<Tick> {
         if self.in_flight.is_some() {
             return None;
@@ -191,8 +191,8 @@ impl RedfishSession {
         }
     }
 
-    /// The next request, if its time has come. It must be answered by
-    /// [`Session::answered`] before there is another.
+    /// The next request, if it is due. Its response must be passed to
+    /// [`RedfishSession::handle_response`] before there is another.
     pub fn transmit(&mut self, now: Tick) -> Option<RedfishRequest> {
         if self.in_flight.is_some() {
             return None;
@@ -245,8 +245,8 @@ impl RedfishSession {
         })
     }
 
-    /// Takes the answer to the last request, or why there is none. One that nobody
-    /// asked for changes nothing.
+    /// Processes the response to the last request, or why there is none. A response without a
+    /// request changes nothing.
     pub fn handle_response(
         &mut self,
         now: Tick,
@@ -259,12 +259,12 @@ impl RedfishSession {
         }
     }
 
-    /// The next order that is done, and how it ended.
+    /// The next completed order, and its result.
     pub fn answer(&mut self) -> Option<(u64, Result<PowerAnswer, PowerError>)> {
         self.answers.pop_front()
     }
 
-    /// The next errand that is done, and what it brought.
+    /// The next completed operation, and its result.
     pub fn reply(&mut self) -> Option<(u64, Result<RedfishReply, PowerError>)> {
         self.replies.pop_front()
     }
@@ -290,7 +290,7 @@ impl RedfishSession {
         self.advance(now);
     }
 
-    /// Runs the script with all that has been heard.
+    /// Runs the script with all responses so far.
     fn advance(&mut self, now: Tick) {
         let Some(work) = &mut self.job else { return };
         let mut book =
@@ -303,12 +303,12 @@ impl RedfishSession {
         let over = work.answers.len() >= JOB_REQUESTS_MAX || work.bytes > JOB_BYTES_MAX;
         match step {
             Err(RedfishScriptStop::Send { .. }) if over => {
-                self.finish(now, Err(fault::invalid_response("more than anybody reads")));
+                self.finish(now, Err(fault::invalid_response("too much data")));
             }
             Err(RedfishScriptStop::Send { call, wait_ms }) => {
                 let due = now.after_ms(wait_ms);
                 if due >= work.started.after_ms(JOB_MS_MAX) {
-                    self.finish(now, Err(fault::busy("it took too long over one order")));
+                    self.finish(now, Err(fault::busy("one order took too long")));
                 } else {
                     work.next = Some((*call, due));
                 }
@@ -323,7 +323,7 @@ impl RedfishSession {
         let secrets = RedfishSecrets::of(&self.target, self.token.as_ref().map(|it| &it.token));
         let outcome = outcome.map_err(|error| secrets.redact_error(error));
         if outcome.is_err() {
-            // The BMC may be another one now.
+            // The BMC may have been replaced by another one.
             self.system = None;
         }
         if work.task.ends_session() {
@@ -340,7 +340,7 @@ impl RedfishSession {
             (RedfishTask::Operation(_), Err(error)) => {
                 self.replies.push_back((work.id, Err(error)))
             }
-            // A task's script gives its own kind of outcome.
+            // Each kind of task returns its own kind of outcome.
             (RedfishTask::Order(_), Ok(RedfishTaskOutcome::Reply(_)))
             | (RedfishTask::Operation(_), Ok(RedfishTaskOutcome::Answer(_))) => {}
         }
@@ -355,7 +355,7 @@ impl RedfishSession {
         let Some(work) = &mut self.job else { return };
         let gone = matches!(&answer, Ok(answer) if answer.status == 401);
         if gone && self.token.take().is_some() && !work.replaced {
-            // It was refused before anything was done, so it may be said again.
+            // It was refused before anything was done, so it can be sent again.
             work.replaced = true;
             return;
         }
@@ -421,7 +421,7 @@ impl RedfishSession {
             (400, _) if unauthorised() => {
                 self.finish(now, Err(fault::login("at its session service")));
             }
-            // It has no sessions, or none left.
+            // It has no session service, or no free session.
             _ if self.target.auth == RedfishAuth::Auto => self.basic = true,
             (200..300, None) => self.finish(
                 now,
@@ -436,7 +436,7 @@ impl RedfishSession {
     }
 }
 
-/// Reads what came. No JSON is no failure by itself: many refusals come as HTML.
+/// Parses a response. A body that is not JSON is not an error: many refusals are HTML.
 fn parse_response(
     answer: RedfishResponse,
     secrets: &RedfishSecrets,
@@ -450,8 +450,8 @@ fn parse_response(
         serde_json::from_slice(&answer.body).ok()
     };
     let body = body.map(|mut body| {
-        // Only refusals are quoted; elsewhere a word that happens to be the password
-        // must keep its meaning.
+        // Only refusals are quoted; in other responses a value that equals the password must not be
+        // changed.
         if answer.status >= 400 {
             secrets.redact_all(&mut body);
         }

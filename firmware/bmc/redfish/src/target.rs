@@ -1,5 +1,5 @@
-//! How to reach a node's BMC, as its `driver_info` says. A value that cannot be honoured
-//! is refused: working with less than was asked for would surprise later.
+//! How to connect to a node's BMC, from its `driver_info`. An unsupported value is refused, because
+//! a weaker setting than the requested one would be a surprise later.
 
 use core::fmt;
 use core::str::FromStr;
@@ -14,15 +14,15 @@ use crate::link;
 /// Bytes of a certificate's SHA-256.
 pub const PIN_BYTES: usize = 32;
 
-/// Longest name of a host (RFC 1035, section 2.3.4).
+/// Longest host name in bytes (RFC 1035, section 2.3.4).
 const HOST_BYTES_MAX: usize = 253;
 
 const ADDRESS: &str = "a redfish_address such as https://192.0.2.7 (scheme, host and port only)";
 
-/// Where a Redfish service listens.
+/// The origin of a Redfish service.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct RedfishOrigin {
-    /// With TLS.
+    /// Whether to use TLS.
     pub secure: bool,
     /// A name or an IP address, without brackets.
     pub host: String,
@@ -31,7 +31,7 @@ pub struct RedfishOrigin {
 }
 
 impl RedfishOrigin {
-    /// Host and port as a `Host` header has them.
+    /// Host and port, in the form of a `Host` header.
     pub fn authority(&self) -> String {
         let [whole, short] = self.authorities();
         if self.port == self.usual_port() {
@@ -45,7 +45,7 @@ impl RedfishOrigin {
         if self.secure { 443 } else { 80 }
     }
 
-    /// What a URL of this origin may call it.
+    /// The forms of host and port that a URL of this origin can have.
     pub(crate) fn authorities(&self) -> [String; 2] {
         let host = if self.host.contains(':') {
             format!("[{}]", self.host)
@@ -68,7 +68,7 @@ impl fmt::Display for RedfishOrigin {
     }
 }
 
-/// A URL, or a host that is spoken to with TLS.
+/// A URL, or a host, which is connected to with TLS.
 impl FromStr for RedfishOrigin {
     type Err = ();
 
@@ -109,7 +109,7 @@ impl FromStr for RedfishOrigin {
     }
 }
 
-/// How to log in.
+/// How to authenticate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RedfishAuth {
     /// With a session, or else with the password in each request.
@@ -120,47 +120,47 @@ pub enum RedfishAuth {
     Basic,
 }
 
-/// Whom to log in as.
+/// Credentials for the login.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RedfishLogin {
-    /// The user.
+    /// User name.
     pub username: String,
     /// The password.
     pub password: SecretText,
 }
 
-/// Which certificate is believed.
+/// Which certificate is trusted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RedfishTrust {
-    /// One that the site's authorities signed. Who they are the box's settings say.
+    /// One signed by the site's authorities, which the box's settings name.
     Site,
     /// One that an authority in this PEM text signed.
     Authority(String),
     /// One that an authority in this file signed.
     File(String),
-    /// The one with this SHA-256 and no other.
+    /// Only the one with this SHA-256.
     Pin([u8; PIN_BYTES]),
-    /// Any: the operator said so.
+    /// Any: the operator disabled certificate verification.
     Any,
 }
 
-/// A BMC, and how to talk to it.
+/// A BMC, and how to connect to it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RedfishTarget {
-    /// Where it listens.
+    /// Its origin.
     pub address: RedfishOrigin,
-    /// The path of the node's system; none where it is the only one.
+    /// The path of the node's system; `None` if there is only one.
     pub system: Option<String>,
-    /// Whom to log in as; none where nobody needs to.
+    /// Credentials; `None` if the BMC requires no login.
     pub login: Option<RedfishLogin>,
-    /// How.
+    /// How to authenticate.
     pub auth: RedfishAuth,
-    /// Whom to believe that it is the BMC.
+    /// Which certificate is trusted.
     pub trust: RedfishTrust,
 }
 
 impl RedfishTarget {
-    /// As a node's `driver_info` says.
+    /// Reads a node's `driver_info`.
     pub fn of(info: &JsonObject) -> Result<Self, PowerError> {
         let missing = |missing| PowerError::NotConfigured { missing };
         let address = text(info, "redfish_address").ok_or(missing("redfish_address"))?;
@@ -201,7 +201,7 @@ impl RedfishTarget {
     }
 }
 
-/// Present text; null and the empty text count as absent.
+/// The text of a key; null and the empty text count as absent.
 fn text<'a>(info: &'a JsonObject, key: &str) -> Option<&'a str> {
     info.get(key)?.as_str().filter(|text| !text.is_empty())
 }
@@ -244,7 +244,7 @@ fn trust(info: &JsonObject) -> Result<RedfishTrust, PowerError> {
     }
 }
 
-/// Hexadecimal digits, with or without colons, as `openssl x509 -fingerprint` has them.
+/// Parses hexadecimal digits, with or without colons, in the format of `openssl x509 -fingerprint`.
 fn pin(text: &str) -> Option<[u8; PIN_BYTES]> {
     let text = text.trim();
     let text = text.strip_prefix("sha256:").unwrap_or(text);

@@ -1,15 +1,14 @@
-//! Command lines that the operator gives, for hosts that have no libvirt: a rack's power
-//! strip, another hypervisor, a script. They are run as they stand in the record; nothing
-//! is put into them.
+//! Command lines from the operator, for hosts without libvirt: a power strip, another hypervisor, a
+//! script. They are run exactly as stored in the record; nothing is inserted into them.
 
 use serde_json::Value;
 use trivet_model::node::JsonObject;
 use trivet_model::{PowerAnswer, PowerError, PowerOrder, PowerState};
 
-/// Longest command line. Ours.
+/// Longest command line in bytes. Ours.
 const LINE_BYTES_MAX: usize = 1024;
 
-/// What to run on the host for what.
+/// The operator's command line for each power action.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SshPowerCommands {
     on: String,
@@ -41,8 +40,8 @@ impl SshPowerCommands {
         self.status.clone()
     }
 
-    /// The line that carries an order out, and what its success means; none where nothing
-    /// is to be done on this host.
+    /// The command line for an order, and the answer that its success means; `None` if no command
+    /// is needed on this host.
     pub(crate) fn line(
         &self,
         order: PowerOrder,
@@ -58,7 +57,7 @@ impl SshPowerCommands {
             (PowerOrder::Off, PowerState::On) => Ok((self.off.clone(), off)),
             (PowerOrder::SoftOff, PowerState::On) => match &self.soft_off {
                 Some(line) => Ok((line.clone(), PowerAnswer::Accepted)),
-                None => lacks("driver_info has no ssh_power_soft_off; power off hard, or give one"),
+                None => lacks("driver_info has no ssh_power_soft_off; power off hard, or set it"),
             },
             (PowerOrder::Reset, PowerState::On) if let Some(line) = &self.reset => {
                 Ok((line.clone(), on))
@@ -71,7 +70,7 @@ impl SshPowerCommands {
     }
 }
 
-/// What a status line printed, by its last word.
+/// The power state that a status command printed, by its last word.
 pub(crate) fn state(printed: &[u8]) -> Option<PowerState> {
     let text = String::from_utf8_lossy(printed).to_ascii_lowercase();
     match text.split_whitespace().last()? {

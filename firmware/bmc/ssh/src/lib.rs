@@ -1,11 +1,11 @@
-//! Power of virtual machines, through the SSH of the host that runs them.
+//! Power control of virtual machines, over SSH to the host that runs them.
 //!
-//! Pure. An order becomes a [`Talk`]: it names a command line, takes what came of it,
-//! and either names the next or ends with an answer. Who runs `ssh` is not known here.
-//! With libvirt the machine is found by the addresses of the node's ports, and no word of
-//! the node's record stands in a command line: those are constant, or carry a UUID that
-//! was read from the host and checked letter by letter. Where the operator gives command
-//! lines of his own (`given`), those are run as they are.
+//! Pure: no input or output. A [`SshPowerScript`] executes one order: it returns a command line,
+//! receives the output, and returns either the next command line or the final answer. The caller
+//! runs `ssh`. With libvirt the machine is found by the addresses of the node's ports, and no text
+//! of the node's record is part of a command line: command lines are constant, or contain a UUID
+//! that was read from the host and verified character by character. Command lines that the operator
+//! sets ([`SshPowerCommands`]) are run unchanged.
 
 mod commands;
 mod target;
@@ -16,62 +16,63 @@ pub use target::{SshPrivateKey, SshTarget};
 
 use trivet_model::{MacAddr, PowerAnswer, PowerError, PowerOrder, PowerState};
 
-/// How long one command line may take.
+/// Longest run time of one command line, in milliseconds.
 pub const RUN_TIMEOUT_MS: u64 = 60_000;
 
-/// More of what a command printed is not read. Ours: some thousand machines fit.
+/// Most bytes of a command's standard output that are read. Ours: enough for some thousand
+/// machines.
 pub const STDOUT_BYTES_MAX: usize = 1024 * 1024;
 
-/// What `ssh` itself exits with when it could not connect.
+/// The exit status of `ssh` when it could not connect.
 const SSH_FAILED: i32 = 255;
 
-/// What a shell exits with when there is no such program.
+/// The exit status of a shell when the program does not exist.
 const NOT_FOUND: i32 = 127;
 
-/// More of what the host said than this is not shown.
+/// Most characters of the host's error message that are shown. Ours.
 const MESSAGE_CHARS_MAX: usize = 300;
 
-/// What came of a command line.
+/// The result of a command line.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SshCommandOutput {
-    /// The exit status of `ssh`, which is the command's where there was one.
+    /// The exit status of `ssh`, which is the command's if the command was run.
     pub status: i32,
-    /// What it printed.
+    /// Standard output.
     pub stdout: Vec<u8>,
-    /// What it complained about.
+    /// Standard error.
     pub stderr: Vec<u8>,
 }
 
-/// What follows.
+/// The next action of the caller.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SshPowerStep {
-    /// Run this on the host.
+    /// Run this command line on the host.
     Run(String),
-    /// The order has ended.
+    /// The order is complete.
     Done(Result<PowerAnswer, PowerError>),
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum SshPendingOutput {
-    /// For the list of machines.
+    /// The list of machines, or the operator's status command.
     Status,
-    /// For the change, which leads to this state.
+    /// The command that changes the power; its success means this answer.
     Change(PowerAnswer),
 }
 
-/// One order on its way.
+/// One order in progress.
 #[derive(Clone, Debug)]
 pub struct SshPowerScript {
     order: PowerOrder,
     macs: Vec<MacAddr>,
-    /// The operator's own command lines, in place of virsh.
+    /// The operator's own command lines, instead of virsh.
     commands: Option<SshPowerCommands>,
     pending: SshPendingOutput,
 }
 
 impl SshPowerScript {
-    /// Begins an order for the machine that has one of these addresses, or by the
-    /// operator's own command lines.
+    /// Starts an order for the machine that has one of these addresses, or with the operator's own
+    /// command lines.
     pub fn new(order: PowerOrder, macs: Vec<MacAddr>, given: Option<SshPowerCommands>) -> Self {
         Self {
             order,
@@ -81,26 +82,26 @@ impl SshPowerScript {
         }
     }
 
-    /// The order.
+    /// The order that this script executes.
     pub fn order(&self) -> PowerOrder {
         self.order
     }
 
-    /// The first thing to do.
+    /// The first action.
     pub fn begin(&self) -> SshPowerStep {
         if let Some(given) = &self.commands {
             return SshPowerStep::Run(given.status());
         }
         if self.macs.is_empty() {
             return failed(
-                "the node has no port, so its virtual machine cannot be told from others; create \
+                "the node has no port, so its virtual machine cannot be identified; create \
                  a port with the machine's address",
             );
         }
         SshPowerStep::Run(virsh::FIND.to_owned())
     }
 
-    /// Takes what came of the last command line, or why it could not be run.
+    /// Processes the result of the last command line, or the reason why it could not be run.
     pub fn handle_output(&mut self, ran: Result<SshCommandOutput, String>) -> SshPowerStep {
         let ran = match ran {
             Ok(ran) => ran,
@@ -117,7 +118,7 @@ impl SshPowerScript {
         }
     }
 
-    /// The operator's command line has told the state.
+    /// Processes the output of the operator's status command.
     fn handle_status(&mut self, given: &SshPowerCommands, printed: &[u8]) -> SshPowerStep {
         let Some(is) = commands::state(printed) else {
             return failed(&format!(
@@ -155,7 +156,7 @@ impl SshPowerScript {
             (PowerOrder::Off, PowerState::On) => {
                 (virsh::DESTROY, PowerAnswer::Power(PowerState::Off))
             }
-            // It goes down when its system is ready to.
+            // The machine switches off when its operating system has shut down.
             (PowerOrder::SoftOff, PowerState::On) => (virsh::SHUTDOWN, PowerAnswer::Accepted),
             (PowerOrder::Reset, PowerState::On) => {
                 (virsh::RESET, PowerAnswer::Power(PowerState::On))
@@ -166,7 +167,7 @@ impl SshPowerScript {
             (PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset, PowerState::Off) => {
                 (virsh::START, PowerAnswer::Power(PowerState::On))
             }
-            // It is as it should be.
+            // The power state is already the requested one.
             _ => return SshPowerStep::Done(Ok(PowerAnswer::Power(is))),
         };
         self.pending = SshPendingOutput::Change(to);
@@ -174,13 +175,13 @@ impl SshPowerScript {
     }
 }
 
-/// What is not about power: boot devices are management, which this room does not do, and
-/// there is no BMC to say anything to.
+/// Orders that are not about power: boot devices are set by the management interface, which is not
+/// part of this crate, and there is no BMC to send commands to.
 fn answer_non_power(order: PowerOrder) -> Option<Result<PowerAnswer, PowerError>> {
     match order {
         PowerOrder::ReadBoot | PowerOrder::SetBoot { .. } => Some(Ok(PowerAnswer::Accepted)),
         PowerOrder::Nmi | PowerOrder::BmcReset { .. } | PowerOrder::Raw { .. } => {
-            let said = "a machine that is switched over SSH has no BMC";
+            let said = "a node with power control over SSH has no BMC";
             Some(Err(PowerError::Unsupported { said }))
         }
         _ => None,
@@ -198,7 +199,7 @@ fn host(said: &str, lasting: bool) -> PowerError {
     }
 }
 
-/// Why a command line failed, in words that help.
+/// Converts a failed command into an error that names what to check.
 fn command_error(ran: &SshCommandOutput, program: &str) -> PowerError {
     let said = last_line(&ran.stderr);
     if ran.status == NOT_FOUND && program == "virsh" {
@@ -217,7 +218,7 @@ fn command_error(ran: &SshCommandOutput, program: &str) -> PowerError {
         ),
         (
             "Host key verification failed",
-            "the host is not the one seen before; if it was installed anew, remove its line from \
+            "the host key has changed; if the host was reinstalled, remove its line from \
              known_hosts in the box's data directory",
         ),
         (
@@ -236,7 +237,7 @@ fn command_error(ran: &SshCommandOutput, program: &str) -> PowerError {
     host(&format!("the host cannot be reached: {said}"), false)
 }
 
-/// The last line of what was said, fit to be shown.
+/// The last line of the output, limited to printable characters.
 fn last_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let last = text.lines().map(str::trim).rfind(|line| !line.is_empty());

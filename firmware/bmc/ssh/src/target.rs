@@ -1,4 +1,4 @@
-//! Which host, as whom, with which key: from `driver_info`, every word checked.
+//! Host, user and private key for SSH, read from `driver_info` and validated.
 
 use serde_json::Value;
 use trivet_model::PowerError;
@@ -7,16 +7,16 @@ use trivet_model::secret::SecretText;
 
 use crate::commands::SshPowerCommands;
 
-/// The port of SSH (RFC 4253, section 4).
+/// The TCP port of SSH (RFC 4253, section 4).
 const SSH_PORT: u16 = 22;
 
-/// Longest name of a host or a user: that of a host name in DNS.
+/// Longest host name or user name, in bytes: the limit of a host name in DNS (RFC 1035).
 const WORD_BYTES_MAX: usize = 253;
 
-/// Longest private key. Ours: RSA with 16384 bits fits.
+/// Longest private key, in bytes. Ours: RSA with 16384 bits fits.
 const KEY_BYTES_MAX: usize = 16 * 1024;
 
-/// The private key.
+/// Where the private key is.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SshPrivateKey {
     /// In this file on the box.
@@ -25,7 +25,7 @@ pub enum SshPrivateKey {
     Contents(SecretText),
 }
 
-/// Which host to log in to, and how.
+/// The host to log in to, and the credentials.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SshTarget {
     /// IP address or name.
@@ -41,12 +41,12 @@ pub struct SshTarget {
 }
 
 impl SshTarget {
-    /// What `driver_info` says, if it is fit to stand on a command line.
+    /// Reads `driver_info`; an error if a value is missing or not safe on a command line.
     pub fn of(info: &JsonObject) -> Result<Self, PowerError> {
         let missing = |missing| PowerError::NotConfigured { missing };
         let word = |key: &str, more: &str| {
             let text = info.get(key).and_then(Value::as_str).map(str::trim);
-            // A leading dash would be an option of ssh.
+            // A leading dash would be parsed as an option of ssh.
             text.filter(|text| !text.is_empty() && text.len() <= WORD_BYTES_MAX)
                 .filter(|text| !text.starts_with('-'))
                 .filter(|text| {
@@ -89,7 +89,7 @@ fn key(info: &JsonObject) -> Option<SshPrivateKey> {
             let plain = file.starts_with('/') && !file.chars().any(char::is_control);
             plain.then(|| SshPrivateKey::File(file.to_owned()))
         }
-        // OpenSSH refuses a key whose last line has no end.
+        // OpenSSH refuses a key whose last line has no line end.
         (None, Some(key)) => Some(SshPrivateKey::Contents(SecretText::new(format!(
             "{}\n",
             key.trim()

@@ -7,7 +7,7 @@ use super::*;
 const MAC: MacAddr = MacAddr([0x52, 0x54, 0, 0xaa, 0xbb, 1]);
 const ID: &str = "6a5e2c1a-90a7-4d17-9e5f-aa0f6f3a1b2c";
 
-/// What virsh of libvirt 9 prints for two machines.
+/// The output of virsh (libvirt 9) for two machines.
 fn listed(state: &str) -> String {
     format!(
         "domain 00000000-90a7-4d17-9e5f-aa0f6f3a1b2c\nrunning\n\n Interface   Type      Source    \
@@ -42,7 +42,7 @@ fn found(order: PowerOrder, state: &str) -> (SshPowerScript, SshPowerStep) {
 }
 
 #[test]
-fn the_state_of_the_right_machine_is_told() {
+fn the_state_of_the_right_machine_is_returned() {
     for (word, state) in [
         ("running", PowerState::On),
         ("shut off", PowerState::Off),
@@ -120,7 +120,7 @@ fn a_machine_that_is_not_there_is_named_by_its_address() {
 }
 
 #[test]
-fn failures_are_told_apart() {
+fn failures_are_distinguished() {
     for (status, complained, part, lasting) in [
         (
             255,
@@ -170,7 +170,7 @@ fn no_printed_word_reaches_a_command_line() {
 }
 
 #[test]
-fn what_a_host_says_is_cut_and_plain() {
+fn messages_of_a_host_are_truncated_and_plain() {
     let long = format!("first\n{}\u{7}", "x".repeat(1000));
     let mut talk = SshPowerScript::new(PowerOrder::Status, vec![MAC], None);
     let (said, _) = error(talk.handle_output(ran(1, "", &long)));
@@ -188,7 +188,7 @@ fn target(info: &Value) -> Result<SshTarget, PowerError> {
 }
 
 #[test]
-fn driver_info_says_where_to_log_in() {
+fn driver_info_has_the_host_to_log_in_to() {
     let read = target(&info()).unwrap();
     assert_eq!((read.address.as_str(), read.port), ("192.0.2.7", 22));
     assert_eq!(read.key, SshPrivateKey::File("/k/id %h".into()));
@@ -232,7 +232,7 @@ fn words_that_would_mean_something_to_a_shell_or_to_ssh_are_refused() {
     assert!(target(&both).is_err());
 }
 
-/// What `driver_info` says of a host whose commands the operator gives.
+/// A `driver_info` with the operator's own commands.
 fn given(more: &[(&str, &str)]) -> Result<SshPowerCommands, PowerError> {
     let mut info = json!({
         "ssh_power_on": "outlet 7 on",
@@ -248,7 +248,7 @@ fn given(more: &[(&str, &str)]) -> Result<SshPowerCommands, PowerError> {
     SshPowerCommands::of(&info)
 }
 
-/// Plays an order where the status line printed this; the line that followed.
+/// Runs an order where the status command printed this; returns the next command line.
 fn by_commands(
     order: PowerOrder,
     printed: &str,
@@ -324,7 +324,7 @@ fn a_soft_order_wants_a_command_of_its_own() {
 }
 
 #[test]
-fn a_status_nobody_understands_and_a_command_that_fails_are_told() {
+fn an_unknown_status_and_a_failed_command_are_reported() {
     for printed in ["", "maybe", "on fire"] {
         let (said, lasting) = error(by_commands(PowerOrder::On, printed, &[]).1);
         assert!(

@@ -1,21 +1,21 @@
-//! libvirt's `virsh`: the command lines, and what it prints.
+//! libvirt's `virsh`: its command lines and its output.
 
 use trivet_model::{MacAddr, PowerState};
 
-/// Lists every machine with its UUID, state and interfaces. Constant: machines are
-/// named by UUID, so that no name of theirs becomes a word of the shell.
+/// Lists every machine with its UUID, state and interfaces. Constant: machines are named by UUID,
+/// so that no name of a machine is passed to the shell.
 pub(crate) const FIND: &str = "export LC_ALL=C; for id in $(virsh -c qemu:///system list --all \
     --uuid); do echo \"domain $id\"; virsh -c qemu:///system domstate \"$id\"; virsh -c \
     qemu:///system domiflist \"$id\"; done; virsh -c qemu:///system version >/dev/null";
 
-/// Changes, by the sub-commands that make them.
+/// Sub-commands that change the power.
 pub(crate) const START: &[&str] = &["start"];
 pub(crate) const DESTROY: &[&str] = &["destroy"];
 pub(crate) const SHUTDOWN: &[&str] = &["shutdown"];
 pub(crate) const RESET: &[&str] = &["reset"];
 pub(crate) const RESTART: &[&str] = &["destroy", "start"];
 
-/// A UUID in its plain form: nothing else is ever put into a command line.
+/// A UUID in its plain form: the only variable part of a command line.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct LibvirtDomainId(String);
 
@@ -30,14 +30,14 @@ impl LibvirtDomainId {
     }
 }
 
-/// A machine of the host.
+/// A virtual machine of the host.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct LibvirtDomain {
     pub(crate) id: LibvirtDomainId,
     pub(crate) state: PowerState,
 }
 
-/// The command line of a change.
+/// The command line that makes a change.
 pub(crate) fn line(change: &[&str], id: &LibvirtDomainId) -> String {
     let parts = change
         .iter()

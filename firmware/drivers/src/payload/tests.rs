@@ -21,7 +21,7 @@ fn refuses(instance: Value, part: &str) {
 }
 
 #[test]
-fn an_installer_has_kernel_ramdisk_and_its_own_words() {
+fn an_installer_has_kernel_ramdisk_and_its_own_arguments() {
     let info = json!({
         "kernel": "debian/12/linux", "ramdisk": "https://m.example/initrd.gz",
         "ramdisk_kernel_arguments": "auto=true  url=http://m/p",
@@ -43,7 +43,7 @@ fn an_image_stands_alone() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn a_missing_field_is_named() {
     refuses(json!({}), "give kernel and ramdisk, or boot_iso");
     refuses(json!({"kernel": "", "ramdisk": null}), "lacks what to boot");
     refuses(json!({"kernel": "k"}), "no ramdisk");
@@ -94,7 +94,7 @@ fn no_argument_becomes_a_command() {
 }
 
 #[test]
-fn the_instances_words_go_before_the_nodes_and_those_before_the_boxs() {
+fn the_instances_arguments_precede_the_nodes_and_those_the_boxs() {
     let args = |instance, driver| agent_args(&node(instance, driver), "quiet").unwrap();
     assert_eq!(args(json!({}), json!({})), "quiet");
     let key = "kernel_append_params";
@@ -104,7 +104,7 @@ fn the_instances_words_go_before_the_nodes_and_those_before_the_boxs() {
 }
 
 #[test]
-fn an_agent_of_the_nodes_own_comes_as_a_pair_of_addresses() {
+fn an_agent_of_the_nodes_own_is_a_pair_of_urls() {
     let files = |driver, rescue| agent_files(&node(json!({}), driver), rescue);
     let pair = |kernel: &str, ramdisk: &str| Ok(Some((kernel.to_owned(), ramdisk.to_owned())));
     assert_eq!(files(json!({}), false), Ok(None));

@@ -1,6 +1,6 @@
 "use strict";
-// The page shows one model and keeps none of its own. All text goes through
-// textContent, so nothing a machine says of itself can become markup.
+// The page shows the model that the box sends and has no data of its own. All text is set as
+// textContent, so text that a machine sent cannot become markup.
 (() => {
   const STALE_MS = 3500;
   const POLL_MS = 1000;
@@ -43,7 +43,7 @@
     while (count >= 1000 && unit < units.length - 1) { count /= 1000; unit += 1; }
     return (unit ? count.toFixed(1) : count) + " " + units[unit];
   };
-  // As `trivet node list` says it: what happens, which try, since when.
+  // As in `trivet node list`: present action, attempt, begin.
   const work = (node) => node.doing
     + (node.tries ? ", try " + node.tries[0] + " of " + node.tries[1] : "")
     + (node.since_ms ? ", began " + ago(node.since_ms) : "");
@@ -93,7 +93,7 @@
     parts.error.hidden = !node.error;
     say(parts.advice, node.advice || "");
     parts.advice.hidden = !node.advice;
-    // The error already says what the note of the failure says.
+    // The error already contains the note of the failure.
     const last = node.notes.find((note) => !node.error || !note.text.includes(node.error));
     say(parts.last, last ? last.text + ", " + ago(last.at_ms) : "");
     parts.last.hidden = !last;
@@ -153,8 +153,8 @@
   };
 
   const MODES = {
-    listen: "listens and says nothing", proxy: "tells what to boot beside another server",
-    reservations: "serves known machines", server: "serves everybody",
+    listen: "listens and sends nothing", proxy: "sends boot information only (proxy DHCP)",
+    reservations: "serves known machines", server: "serves every machine",
   };
 
   const drawLinks = () => {
@@ -165,7 +165,7 @@
       const others = link.servers.map((server) => "another DHCP server" +
         (server.proxy ? " (boot only)" : "") + ": " +
         [server.address, server.mac, server.vendor].filter(Boolean).join(" ") +
-        ", heard " + ago(server.seen_at_ms));
+        ", last seen " + ago(server.seen_at_ms));
       item.appendChild(make("span", "about")).textContent =
         [MODES[link.mode], ...others].join("; ");
       return item;
@@ -207,7 +207,7 @@
       ["Power", powerOf(node)],
       ["Hardware type", node.driver],
       ["Ports", node.macs.join(", ") || "none"],
-      ["Agent", node.beat_at_ms ? "reported " + ago(node.beat_at_ms) : "not heard"],
+      ["Agent", node.beat_at_ms ? "reported " + ago(node.beat_at_ms) : "no heartbeat"],
     ];
     if (node.transfer) {
       const { path, sent, size } = node.transfer;
@@ -262,7 +262,7 @@
     watch();
   };
 
-  // Says plainly whether what is shown is true now.
+  // Shows whether the data on the page is up to date.
   const watch = () => {
     const silent = Date.now() - (heardAt || startedAt) > STALE_MS;
     const streams = performance.now() - streamAt < STALE_MS;
@@ -270,7 +270,7 @@
     const state = silent ? "lost" : heard;
     mark(by("link"), "link", state);
     say(by("link"), { wait: "connecting", lost: "box cannot be reached", live: "live",
-      poll: "live, by asking" }[state]);
+      poll: "live, by polling" }[state]);
     by("lost").hidden = state !== "lost";
     by("main").classList.toggle("old", state === "lost");
     if (state === "lost") {
@@ -287,7 +287,7 @@
     });
     source.addEventListener("error", () => {
       streamAt = -Infinity;
-      // A closed source does not come back by itself.
+      // A closed EventSource does not reconnect automatically.
       if (source.readyState === EventSource.CLOSED) setTimeout(stream, 5000);
     });
   };
@@ -300,7 +300,7 @@
         });
         if (answer.ok) hear(await answer.text());
       } catch (error) {
-        // Silence is told by watch().
+        // watch() shows that the box does not reply.
       }
     }
     watch();

@@ -190,7 +190,7 @@ fn a_child_needs_another_node_as_parent() {
 }
 
 #[test]
-fn a_name_of_the_seed_era_is_shown_as_what_it_stands_for() {
+fn a_driver_name_of_the_first_releases_is_shown_as_the_present_one() {
     for (older, today, deploy) in [
         ("agent_ipmitool", "ipmi", "direct"),
         ("agent_ssh", "ssh", "direct"),
@@ -213,7 +213,7 @@ fn a_misspelt_driver_info_key_is_refused_with_a_suggestion() {
     let said = refuses(&bench, &body, LATEST, 400);
     assert!(said.contains("\"ipmi_adress\""), "{said}");
     assert!(said.contains("did you mean \"ipmi_address\"?"), "{said}");
-    // Other keys are stored, as Ironic does: Metal3 and others bring their own.
+    // Other keys are stored, as in Ironic: Metal3 and other clients have their own.
     let body = json!({"driver": "ipmi", "driver_info": {
         "ipmi_address": "192.0.2.1", "force_persistent_boot_device": "Default", "rack": 7,
         "deploy_iso": "http://box/agent.iso",

@@ -13,7 +13,7 @@ fn uuids(body: &Value) -> Vec<String> {
 
 fn three() -> ApiBench {
     let mut bench = ApiBench::new();
-    // Ages and identities run against each other.
+    // The order of creation is the reverse of the order of UUIDs.
     for number in 1..=3 {
         let mut node = node(number);
         node.serial = u64::from(10 - number);
@@ -267,7 +267,7 @@ fn filters_refuse_nonsense_unknown_words_and_older_versions() {
     bench.refuses(&get("/v1/nodes?provision_state=active").at("1.8"), 406);
 }
 
-/// How many nodes are in the rack of the tests below.
+/// Number of nodes in the rack of the tests below.
 const MANY: u64 = 2000;
 
 /// Every tenth node is active, one is in maintenance, two are of class gold.
@@ -291,7 +291,7 @@ fn many() -> ApiBench {
     bench
 }
 
-/// The numbers of the nodes on a page of the tests above, and how many it looked at.
+/// The numbers of the nodes on a page of the tests above, and how many records were examined.
 #[track_caller]
 fn looked(bench: &ApiBench, query: &str) -> (Vec<u64>, usize) {
     crate::list::EXAMINED.set(0);
@@ -330,17 +330,17 @@ fn a_page_in_the_order_of_an_index_looks_at_the_nodes_of_the_page_only() {
 fn a_filtered_page_looks_at_the_nodes_of_the_smallest_index_only() {
     let bench = many();
     for (query, want, most) in [
-        // Walks along the filter's index and along the order: two, in turn.
+        // Two walks in turn: along the filter's index and along the order.
         ("provision_state=active&limit=3", &[1990, 1980, 1970][..], 6),
         ("associated=true&limit=3", &[1990, 1980, 1970][..], 60),
         ("maintenance=true", &[7][..], 2),
         ("resource_class=gold", &[1999, 40][..], 5),
         ("resource_class=gold&sort_key=name", &[40, 1999][..], 5),
-        // Three walks: the smallest index decides, and the rest is checked.
+        // Three walks: the smallest index decides, and the other filters are checked.
         ("provision_state=active&resource_class=gold", &[40][..], 8),
         ("driver=redfish", &[][..], 2),
         ("owner=ann", &[][..], 2),
-        // Not sorted by an index, but few to sort.
+        // Not sorted by an index, but there are few records to sort.
         (
             "resource_class=gold&sort_key=created_at",
             &[1999, 40][..],
@@ -354,7 +354,7 @@ fn a_filtered_page_looks_at_the_nodes_of_the_smallest_index_only() {
 }
 
 #[test]
-fn a_list_of_one_state_sorted_by_state_goes_on_behind_a_marker_in_another_state() {
+fn a_list_of_one_state_sorted_by_state_continues_after_a_marker_in_another_state() {
     let mut bench = ApiBench::new();
     for (number, state) in [
         (1, ProvisionState::Active),

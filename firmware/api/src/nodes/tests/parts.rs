@@ -1,4 +1,4 @@
-//! What a machine without hardware can do: consoles, modes, lights, disks, drives.
+//! Functions of fake hardware: consoles, modes, indicators, disks, drives.
 
 use crate::testing::{ApiBench, LATEST, get, send};
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ fn refuses(bench: &ApiBench, method: &str, rest: &str, body: &Value, status: u16
 }
 
 #[test]
-fn the_console_is_kept_and_ties_the_driver() {
+fn the_console_is_stored_and_locks_the_driver() {
     let mut bench = fake();
     let off = json!({"console_enabled": false, "console_info": null});
     assert_eq!(value(&bench, "states/console"), off);
@@ -63,7 +63,7 @@ fn the_console_is_kept_and_ties_the_driver() {
 }
 
 #[test]
-fn boot_mode_and_secure_boot_are_kept_and_shown() {
+fn boot_mode_and_secure_boot_are_stored_and_shown() {
     let mut bench = fake();
     assert_eq!(value(&bench, "states")["secure_boot"], Value::Null);
     does(
@@ -101,7 +101,7 @@ fn boot_mode_and_secure_boot_are_kept_and_shown() {
 }
 
 #[test]
-fn a_raid_target_is_checked_kept_and_cleared() {
+fn a_raid_target_is_checked_stored_and_cleared() {
     let mut bench = fake();
     let disk = json!({"raid_level": "1", "size_gb": 100, "is_root_volume": true});
     let target = json!({"logical_disks": [disk, {"raid_level": "5", "size_gb": "MAX"}]});
@@ -127,7 +127,7 @@ fn a_raid_target_is_checked_kept_and_cleared() {
 }
 
 #[test]
-fn lights_are_listed_lit_and_remembered() {
+fn indicators_are_listed_set_and_stored() {
     let mut bench = fake();
     let list = value(&bench, "management/indicators");
     assert_eq!(list["indicators"][1]["name"], "led@system");
@@ -185,7 +185,7 @@ fn images_are_inserted_and_ejected() {
 }
 
 #[test]
-fn settings_and_firmware_are_shown_as_the_hardware_said_them() {
+fn settings_and_firmware_are_shown_as_the_hardware_reported_them() {
     let mut bench = fake();
     bench.change(|node| {
         let info = &mut node.driver_internal_info;
@@ -245,7 +245,7 @@ fn history_is_paged_sorted_and_grows_with_its_version() {
 }
 
 #[test]
-fn hardware_that_cannot_says_so() {
+fn unsupported_functions_are_refused() {
     let bench = ApiBench::with(ProvisionState::Manageable);
     let image = json!({"device_type": "cdrom", "image_url": "http://x/y.iso"});
     let on = json!({"enabled": true});

@@ -152,7 +152,7 @@ fn a_mask_written_back_keeps_the_secret() {
 }
 
 #[test]
-fn secrets_nobody_touched_stay_in_clear() {
+fn secrets_that_a_patch_does_not_touch_stay_in_clear() {
     let mut bench = ApiBench::with(ProvisionState::Manageable);
     bench.change(|node| {
         node.instance_info
@@ -197,7 +197,7 @@ fn nothing_changes_while_a_transition_is_under_way() {
 }
 
 #[test]
-fn in_maintenance_an_instance_can_always_be_taken_off() {
+fn in_maintenance_an_instance_can_always_be_removed() {
     let mut bench = ApiBench::with(ProvisionState::DeployWait);
     bench.change(|node| {
         node.target_provision_state = Some(ProvisionState::Active);

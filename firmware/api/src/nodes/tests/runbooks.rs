@@ -1,4 +1,4 @@
-//! Runbooks bring steps to nodes that were approved for them.
+//! Runbooks provide steps for nodes that a trait approves.
 
 use crate::testing::{ApiBench, LATEST, NOW, send};
 use serde_json::json;

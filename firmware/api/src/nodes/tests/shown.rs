@@ -3,7 +3,7 @@ use crate::testing::{ApiBench, LATEST, get, node, node_id, node_in};
 use serde_json::{Value, json};
 use trivet_model::{Job, JobKind, JobPhase, JobStep, ProvisionState, StepKind, secret::MASK};
 
-/// A fresh node of Ironic 39 at 1.99.
+/// The keys of a new node in Ironic 39 at 1.99.
 const SEEN: &str = "allocation_uuid automated_clean bios_interface boot_interface boot_mode \
     chassis_uuid clean_step conductor conductor_group console_enabled console_interface \
     created_at deploy_interface deploy_step description disable_power_off driver driver_info \
@@ -17,7 +17,7 @@ const SEEN: &str = "allocation_uuid automated_clean bios_interface boot_interfac
     traits updated_at uuid vendor_interface volume";
 
 #[test]
-fn a_fresh_node_has_exactly_the_keys_of_ironic() {
+fn a_new_node_has_exactly_the_keys_of_ironic() {
     let bench = ApiBench::with(ProvisionState::Enroll);
     let shown = bench.reply(&get("/v1/nodes/node-1").at("1.99")).value();
     let keys: Vec<&str> = shown
@@ -101,7 +101,7 @@ fn what_is_absent_is_null_or_empty_as_go_clients_need_it() {
 }
 
 #[test]
-fn old_versions_read_old_words() {
+fn old_versions_have_old_state_names() {
     let mut bench = ApiBench::with(ProvisionState::Available);
     bench.add(node_in(2, ProvisionState::InspectWait));
     let state = |ident: &str, version: &str| {
@@ -184,7 +184,7 @@ fn the_step_under_way_is_shown_in_its_own_field() {
 }
 
 #[test]
-fn nobody_finds_a_node_that_is_not_there() {
+fn an_unknown_node_is_not_found() {
     let bench = ApiBench::new();
     let said = bench.refuses(&get("/v1/nodes/nobody").at(LATEST), 404);
     assert_eq!(said, "Node nobody could not be found.");

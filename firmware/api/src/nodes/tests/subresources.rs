@@ -76,7 +76,7 @@ fn deletion_depends_on_state_maintenance_and_instance() {
 }
 
 #[test]
-fn maintenance_goes_on_and_off_with_and_without_a_reason() {
+fn maintenance_is_set_and_cleared_with_and_without_a_reason() {
     let bench = bench();
     let path = "/v1/nodes/node-1/maintenance";
     let node = node_id(1);
@@ -100,7 +100,7 @@ fn maintenance_goes_on_and_off_with_and_without_a_reason() {
 }
 
 #[test]
-fn validation_says_what_is_missing() {
+fn validation_names_what_is_missing() {
     let before = value(&bench(), "validate");
     let why = before["boot"]["reason"].as_str().unwrap();
     assert!(why.contains("does not have any port"), "{why}");
@@ -133,7 +133,7 @@ fn validation_says_what_is_missing() {
     assert_eq!(*deploy, json!({"result": true}));
 }
 
-/// What is answered when the rack says this of a deployment.
+/// The response when the deployment check returns this error.
 fn validated(bench: &ApiBench, lacks: Option<&str>) -> Value {
     let request = get("/v1/nodes/node-1/validate").at(LATEST);
     let (order, then) = bench.order(&request);
@@ -145,7 +145,7 @@ fn validated(bench: &ApiBench, lacks: Option<&str>) -> Value {
 }
 
 #[test]
-fn what_a_deployment_would_be_refused_for_is_told_beforehand() {
+fn validation_shows_why_a_deployment_would_be_refused() {
     let mut bench = bench();
     bench.change(|node| node.driver = "fake-hardware".into());
     let lacks = "instance_info has an invalid image_type";
@@ -288,7 +288,7 @@ fn request_note(user: &str, refused: Option<String>) -> NoteKind {
 }
 
 #[test]
-fn history_tells_the_failures() {
+fn history_lists_the_failures() {
     let mut bench = bench();
     assert_eq!(value(&bench, "history"), json!({"history": []}));
     let mut view = NodeView::clone(&bench.view.nodes[&node_id(1)]);
@@ -319,13 +319,13 @@ fn history_tells_the_failures() {
     let uuid = record["uuid"].as_str().unwrap();
     let one = value(&bench, &format!("history/{uuid}"));
     assert_eq!(one["conductor"], "box");
-    assert_eq!(one["user"], "ann", "whose order was carried out last");
+    assert_eq!(one["user"], "ann", "the user of the last order");
     assert_eq!(one["uuid"], uuid);
     refuses(&bench, "GET", "history/other", "", 404);
 }
 
 #[test]
-fn virtual_interfaces_are_taken_and_forgotten() {
+fn virtual_interfaces_are_accepted_and_not_stored() {
     let bench = bench();
     assert_eq!(value(&bench, "vifs"), json!({"vifs": []}));
     let path = "/v1/nodes/node-1/vifs";

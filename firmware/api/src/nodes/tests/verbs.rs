@@ -139,7 +139,7 @@ fn clean_takes_steps_of_known_interfaces() {
 }
 
 #[test]
-fn deploy_steps_say_all_four_words() {
+fn deploy_steps_need_all_four_keys() {
     let bench = ready();
     let step = json!({"interface": "deploy", "step": "write_image", "args": {}, "priority": 80});
     let body = json!({"target": "active", "deploy_steps": [step]});
@@ -262,7 +262,7 @@ fn power_targets_become_wishes() {
 }
 
 #[test]
-fn a_rescue_brings_its_password_hidden() {
+fn a_rescue_password_is_hidden() {
     let mut bench = ApiBench::with(ProvisionState::Active);
     let body = json!({"target": "rescue", "rescue_password": "hunter2"}).to_string();
     let request = send("PUT", PROVISION, &body).at(LATEST);
@@ -345,7 +345,7 @@ fn power_is_refused_for_nonsense_versions_and_states() {
 const WITH_INSTANCE_INFO: &str = "/trivet/nodes/node-1/provision";
 
 #[test]
-fn a_verb_carries_its_change_of_instance_info_in_the_same_order() {
+fn a_verb_has_its_change_of_instance_info_in_the_same_order() {
     let mut bench = ready();
     bench.change(|node| node.provision_state = ProvisionState::Active);
     let body = json!({"target": "rebuild", "instance_info": {
@@ -362,7 +362,7 @@ fn a_verb_carries_its_change_of_instance_info_in_the_same_order() {
     assert_eq!(info["image_source"], "http://box/new.img");
     assert!(!info.contains_key("image_checksum"), "null removes a key");
     assert_eq!(bench.done(&request).status, 202);
-    // Ironic's own request has no such key, and other verbs need none.
+    // Ironic's own request does not have this key, and other verbs do not need it.
     refuses(&bench, &serde_json::from_str(&body).unwrap(), LATEST, 400);
     let body = r#"{"target": "undeploy", "instance_info": {"image_source": "x"}}"#;
     let said = bench.refuses(&send("PUT", WITH_INSTANCE_INFO, body).at(LATEST), 400);

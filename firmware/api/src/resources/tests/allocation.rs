@@ -10,7 +10,7 @@ fn an_allocation_names_what_it_wants() {
         "candidate_nodes": ["node-1"], "owner": "somebody",
     });
     let made = shelf.makes(PATH, &body);
-    // Names become UUIDs.
+    // Names are converted to UUIDs.
     assert_eq!(made["candidate_nodes"], json!([node_id(1).to_string()]));
     assert_eq!(made["node_uuid"], Value::Null);
     assert_eq!(shelf.shows("/v1/allocations/mine")["uuid"], made["uuid"]);

@@ -45,7 +45,7 @@ fn steps_have_a_shape() {
         let body = json!({"name": name, "steps": [good]});
         shelf.refuses("POST", path, &body, 400);
     }
-    // A number that came as text is a number.
+    // A number as text is converted to a number.
     let made = shelf.makes(path, &with("priority", json!("150")));
     assert_eq!(made["steps"][0]["priority"], 150);
     let patch = json!([{"op": "replace", "path": "/steps/0/interface", "value": "x"}]);
@@ -83,7 +83,7 @@ fn runbook() -> Value {
 }
 
 #[test]
-fn a_public_runbook_is_nobodys() {
+fn a_public_runbook_has_no_owner() {
     let mut shelf = ResourceBench::new();
     let mut body = runbook();
     body["owner"] = json!("somebody");
@@ -122,7 +122,7 @@ fn names_are_traits_until_runbooks_have_traits() {
         (&made["description"], &made["traits"]),
         (&json!("why"), &json!([]))
     );
-    // Older clients may change it all the same.
+    // Older clients can change it all the same.
     let patch = json!([{"op": "add", "path": "/extra/a", "value": 1}]);
     let response = shelf.send_at("1.111", "PATCH", "/v1/runbooks/any-name", &patch);
     assert_eq!(response.status, 200, "{}", response.text());
@@ -236,7 +236,7 @@ fn rules_know_their_operations() {
     assert_eq!(shelf.send("DELETE", &one, &Value::Null).status, 204);
 }
 
-/// A rule as an earlier version of the box stored it; its path.
+/// A rule as an earlier version of the box stored it; returns its path.
 fn stored_rule(shelf: &mut ResourceBench, fields: &Value) -> String {
     let id = "00000000-0000-4000-a000-000000000001".parse().unwrap();
     let mut rule = Resource::new(id, ResourceKind::InspectionRule, NOW);

@@ -1,4 +1,4 @@
-//! Randomness of the operating system.
+//! Random bytes from the operating system.
 
 use std::fs::File;
 use std::io::Read;

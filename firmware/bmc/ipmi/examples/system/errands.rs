@@ -1,11 +1,11 @@
-//! Errands as words on a command line, and reports as lines.
+//! Operations as words of a command line, and replies as lines of text.
 
 use trivet_bmc_ipmi::fru::FruInventory;
 use trivet_bmc_ipmi::operation::{IpmiIdentify, IpmiOperation, IpmiReply};
 
-/// The errand a word means, if it means one.
+/// The operation with this name, if there is one.
 pub(crate) fn operation(word: &str) -> Option<IpmiOperation> {
-    /// The channel that is spoken on.
+    /// The channel of this session.
     const CHANNEL_THIS: u8 = 14;
     Some(match word {
         "flags" => IpmiOperation::BootFlags,
@@ -43,7 +43,7 @@ pub(crate) fn operation(word: &str) -> Option<IpmiOperation> {
     })
 }
 
-/// An inventory with a product of this serial number.
+/// An inventory of a product with this serial number.
 fn product(serial: &str) -> FruInventory {
     let product = trivet_bmc_ipmi::fru::FruProduct {
         maker: "Trivet".into(),
@@ -57,7 +57,7 @@ fn product(serial: &str) -> FruInventory {
     }
 }
 
-/// A report on one line.
+/// A reply as one line.
 pub(crate) fn words(report: &IpmiReply) -> String {
     match report {
         IpmiReply::Done => "done".into(),

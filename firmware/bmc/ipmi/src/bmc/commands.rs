@@ -1,4 +1,4 @@
-//! What each command answers. A response body is a completion code and data.
+//! The response to each command. A response body is a completion code and data.
 
 use trivet_model::{PowerOrder, PowerState};
 
@@ -14,14 +14,13 @@ use crate::wire::rakp::suite_record;
 use super::{IpmiChassis, IpmiPrivilege, IpmiSimulator, identity};
 use crate::operation::IpmiIdentify;
 
-/// The number a request names when it means the channel it came by, and the
-/// number that channel really has.
+/// The number that stands for the channel of the request, and the real number of that channel.
 pub(super) const CHANNEL_THIS: u8 = 0x0e;
 pub(super) const CHANNEL_LAN: u8 = 0x01;
-/// Bytes of suite records that one answer holds (section 22.15).
+/// Most bytes of suite records in one response (section 22.15).
 const SUITE_BYTES_MAX: usize = 16;
 
-/// Who sent a request inside a session.
+/// The session that a request came from.
 #[derive(Clone, Copy)]
 pub(super) struct IpmiCaller {
     pub(super) session_id: u32,
@@ -29,7 +28,7 @@ pub(super) struct IpmiCaller {
     pub(super) limit: IpmiPrivilege,
 }
 
-/// The level that a request raised its session to, if it did.
+/// The level that a request raised its session to, if any.
 pub(super) fn level_granted(
     request: &IpmiMessage,
     response: &IpmiMessage,
@@ -41,7 +40,7 @@ pub(super) fn level_granted(
     }
 }
 
-/// Whether the request did something that doing again would do twice.
+/// Whether the request has an effect that a repetition would cause twice.
 pub(super) fn is_action(request: &IpmiMessage, response: &IpmiMessage) -> bool {
     // A second reservation would cancel the first.
     let acts = matches!(
@@ -68,8 +67,7 @@ pub(super) fn session_closed(request: &IpmiMessage, response: &IpmiMessage) -> O
 }
 
 impl IpmiSimulator {
-    /// Carries out a request; outside a session only what a console needs to
-    /// find out how to log in.
+    /// Executes a request; outside a session only those that a console needs for the login.
     pub(super) fn execute(
         &mut self,
         request: &IpmiMessage,
@@ -118,7 +116,7 @@ impl IpmiSimulator {
         }
     }
 
-    /// The machine itself. Looking is for everybody, acting for operators.
+    /// Chassis commands. Every user can read, operators can change.
     fn chassis(
         &mut self,
         command: u8,
@@ -151,7 +149,7 @@ impl IpmiSimulator {
         }
     }
 
-    /// What the BMC stores. Reading is for everybody, writing for operators.
+    /// Storage commands. Every user can read, operators can write.
     fn storage(&mut self, command: u8, data: &[u8], caller: IpmiCaller) -> Vec<u8> {
         let writes = matches!(command, storage::WRITE_FRU | storage::CLEAR_SEL);
         if writes && caller.level < IpmiPrivilege::Operator {
@@ -180,8 +178,8 @@ impl IpmiSimulator {
         if !matches!(channel & 0x0f, CHANNEL_THIS | CHANNEL_LAN) {
             return vec![completion::BAD_FIELD];
         }
-        // The extended data of IPMI 2.0; MD5 where IPMI 1.5 is spoken; named
-        // users exist; a key of our own where it is set.
+        // The extended data of IPMI 2.0; MD5 if IPMI 1.5 is enabled; named users exist; a BMC key
+        // if it is set.
         let kinds = if self.ipmi15.is_some() { 1 << MD5 } else { 0 };
         let kg = if self.setup.kg.is_some() { 0x20 } else { 0 };
         vec![
@@ -219,8 +217,8 @@ impl IpmiSimulator {
     }
 }
 
-/// Get Device ID (section 20.1): firmware 1.00, IPMI 2.0; chassis,
-/// FRU, event log, sensor repository and sensors; no manufacturer.
+/// Get Device ID (section 20.1): firmware 1.00, IPMI 2.0; chassis, FRU, event log, sensor
+/// repository and sensors; no manufacturer.
 fn device_id() -> Vec<u8> {
     vec![
         completion::OK,
@@ -241,7 +239,7 @@ fn device_id() -> Vec<u8> {
 fn set_privilege(data: &[u8], caller: IpmiCaller) -> Vec<u8> {
     match data.first().map(|level| level & 0x0f) {
         None => vec![completion::BAD_LENGTH],
-        // Zero asks for the present level.
+        // Zero requests the present level.
         Some(0) => vec![completion::OK, caller.level as u8],
         Some(level) => match IpmiPrivilege::from_level(level) {
             None => vec![completion::BAD_FIELD],
@@ -251,7 +249,7 @@ fn set_privilege(data: &[u8], caller: IpmiCaller) -> Vec<u8> {
     }
 }
 
-/// Only its own session may be closed by a console.
+/// A console can close only its own session.
 fn close_session(data: &[u8], caller: IpmiCaller) -> Vec<u8> {
     match number_at(data, 0) {
         None => vec![completion::BAD_LENGTH],
@@ -260,8 +258,8 @@ fn close_session(data: &[u8], caller: IpmiCaller) -> Vec<u8> {
     }
 }
 
-/// Chassis Control. What is off can be neither cycled nor reset nor shut down
-/// nor interrupted, as on many BMCs.
+/// Chassis Control. A machine that is off cannot be cycled, reset, shut down or interrupted, as
+/// with many BMCs.
 fn chassis_control(data: &[u8], machine: &mut dyn IpmiChassis) -> u8 {
     let Some(&action) = data.first() else {
         return completion::BAD_LENGTH;

@@ -1,13 +1,13 @@
-//! FRU devices of the simulated BMC: bytes that are read and written in pieces
-//! no longer than it takes.
+//! The FRU device of the simulated BMC: bytes that are read and written in chunks of limited
+//! length.
 
 use crate::command::{completion, storage};
 use crate::operation::FRU_BYTES_MAX;
 
-/// Longest piece by default. Ours; a usual size of BMC buffers.
+/// Longest chunk by default. Ours; a usual size of BMC buffers.
 const CHUNK_BYTES: usize = 32;
 
-/// One FRU device, numbered zero.
+/// One FRU device, number zero.
 #[derive(Clone, Debug)]
 pub(super) struct SimulatedFru {
     pub(super) bytes: Vec<u8>,
@@ -24,7 +24,7 @@ impl Default for SimulatedFru {
 }
 
 impl SimulatedFru {
-    /// Puts other bytes in, zeros after them up to the device's size.
+    /// Replaces the content; zeros fill it up to the device's size.
     pub(super) fn fill(&mut self, bytes: &[u8]) {
         let bytes = &bytes[..bytes.len().min(FRU_BYTES_MAX)];
         self.bytes = bytes.to_vec();
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_writes_pieces_it_can_take() {
+    fn reads_and_writes_chunks_up_to_its_limit() {
         let mut fru = SimulatedFru::default();
         assert_eq!(fru.answer(storage::FRU_INFO, &[0]), [0, 0, 1, 0]);
         let write = [0, 2, 0, 7, 8];

@@ -1,6 +1,6 @@
-//! The BMC's part of the handshake: Open Session and RAKP 2 and 4 (sections
-//! 13.17 to 13.23). A message that comes again gets the same answer, for the
-//! console may have lost the first or acted on it already.
+//! The BMC's part of the handshake: Open Session and RAKP 2 and 4 (sections 13.17 to 13.23). A
+//! repeated message gets the same response, because the console may have lost the first response or
+//! used it already.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ impl IpmiSimulator {
         if request.console_id == 0 {
             return Some(refuse(status::BAD_SESSION_ID));
         }
-        // A repetition finds the session that its first copy opened.
+        // A repetition uses the session that its first copy opened.
         let known = self.sessions.iter().find(|(_, slot)| {
             slot.peer == peer
                 && slot.request == request
@@ -50,8 +50,8 @@ impl IpmiSimulator {
             rest: &rest,
         };
         let mut answer = reply.emit();
-        // The level this session may reach; the user's limit comes in later.
-        // FreeIPMI asks for the highest, which is zero, and wants to hear its name.
+        // The highest level of this session; the user's limit is applied later. FreeIPMI requests
+        // the highest level as zero, and expects its number in the response.
         answer[2] = match request.privilege {
             0 => IpmiPrivilege::Administrator as u8,
             level => level,
@@ -59,7 +59,7 @@ impl IpmiSimulator {
         Some(answer)
     }
 
-    /// Which of the three algorithms is the one that is not had.
+    /// The status code for the unsupported one of the three algorithms.
     fn algorithm_status(&self, request: OpenSessionRequest) -> u8 {
         let offered = |at: usize| {
             self.setup
@@ -86,8 +86,8 @@ impl IpmiSimulator {
         entropy: &mut dyn Entropy,
     ) -> u32 {
         if self.sessions.len() >= SESSIONS_MAX {
-            // Half-open sessions go first, so that opening alone, which needs no
-            // password, ends nobody's session while there is another way.
+            // Half-open sessions are evicted first: opening a session needs no password, so it must
+            // not end a live session while there is a half-open one.
             let oldest = self
                 .sessions
                 .iter()
@@ -100,7 +100,7 @@ impl IpmiSimulator {
             }
         }
         let mut managed_id = (entropy.number() as u32).max(1);
-        // The table is small, so a free number is near.
+        // The table is small, so a free number is found soon.
         while self.sessions.contains_key(&managed_id) {
             managed_id = managed_id.wrapping_add(1).max(1);
         }
@@ -131,7 +131,7 @@ impl IpmiSimulator {
         else {
             return refuse(status::NAME_REFUSED);
         };
-        // Level zero asks for the highest there is.
+        // Level zero requests the highest level.
         let level = said.role & 0x0f;
         if level > user.limit as u8 {
             return refuse(status::ROLE_REFUSED);
@@ -140,8 +140,8 @@ impl IpmiSimulator {
         let mut managed_random = [0; 16];
         match &slot.stage {
             IpmiSlotStage::Live(_) => return None,
-            // A repetition must get the same answer: the console may have taken
-            // the first one already.
+            // A repetition must get the same response: the console may have used the first one
+            // already.
             IpmiSlotStage::Named { exchange, .. }
                 if exchange.console_random == said.console_random
                     && exchange.role == said.role
@@ -190,8 +190,8 @@ impl IpmiSimulator {
         };
         let live = matches!(slot.stage, IpmiSlotStage::Live(_));
         if said.status != status::OK {
-            // The console gives up. It need not prove who it is, so only a
-            // half-open session ends by this.
+            // The console aborts. This message is not authenticated, so it ends only a half-open
+            // session.
             if !live {
                 self.sessions.remove(&said.managed_id);
             }

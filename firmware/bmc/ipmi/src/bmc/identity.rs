@@ -1,5 +1,5 @@
-//! What the simulated BMC tells about itself: its channel, its address, its
-//! users. User one is nobody, as on most BMCs; those of the set-up follow.
+//! Data of the simulated BMC about itself: its channel, its network configuration, its users. User
+//! one has no name, as on most BMCs; the configured users follow.
 
 use crate::command::{completion, lan};
 use crate::operation::IpmiLanConfig;
@@ -7,15 +7,14 @@ use crate::operation::IpmiLanConfig;
 use super::IpmiSimulatorUser;
 use super::commands::{CHANNEL_LAN, CHANNEL_THIS};
 
-/// Number of the first user of the set-up.
+/// Number of the first configured user.
 const USER_FIRST: usize = 2;
 
 fn is_ours(channel: u8) -> bool {
     matches!(channel & 0x0f, CHANNEL_THIS | CHANNEL_LAN)
 }
 
-/// Get Channel Info (section 22.24): an Ethernet that speaks IPMB messages, with
-/// sessions.
+/// Get Channel Info (section 22.24): Ethernet with IPMB messages, with sessions.
 pub(super) fn channel_info(data: &[u8]) -> Vec<u8> {
     match data.first() {
         None => vec![completion::BAD_LENGTH],
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn users_have_names_and_levels_and_nobody_is_the_first() {
+    fn users_have_names_and_levels_and_the_first_is_unnamed() {
         let users = users();
         assert_eq!(user_access(&[14, 1], &users), [0, 2, 1, 1, 0x0f]);
         assert_eq!(user_access(&[1, 2], &users), [0, 2, 1, 1, 0x14]);
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_known_of_the_network_is_told() {
+    fn only_known_network_parameters_are_returned() {
         let known = IpmiLanConfig {
             mac: Some([2, 0, 0, 0, 0, 9]),
             ..IpmiLanConfig::default()

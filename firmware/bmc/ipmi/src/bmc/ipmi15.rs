@@ -1,6 +1,6 @@
-//! The BMC's end of IPMI 1.5: Get Session Challenge and Activate Session
-//! (sections 22.16 and 22.17), and sessions whose messages are signed with MD5.
-//! What is not signed right is dropped without a word, as real BMCs do.
+//! The BMC's part of IPMI 1.5: Get Session Challenge and Activate Session (sections 22.16 and
+//! 22.17), and sessions whose messages are authenticated with MD5. A packet with a wrong code is
+//! dropped without a response, as real BMCs do.
 
 use std::collections::VecDeque;
 
@@ -15,10 +15,10 @@ use crate::wire::packet::Ipmi15Packet;
 use super::commands::{self, IpmiCaller};
 use super::{IpmiChassis, IpmiPrivilege, IpmiSimulator, IpmiSimulatorUser};
 
-/// Most challenges and sessions at once; the oldest make room. Ours.
+/// Most challenges and sessions at a time; the oldest are evicted. Ours.
 const TABLE_MAX: usize = 8;
 
-/// Codes of these two commands.
+/// Completion codes of these two commands.
 const UNKNOWN_USER: u8 = 0x81;
 const ABOVE_LIMIT: u8 = 0x86;
 
@@ -38,7 +38,7 @@ struct Ipmi15BmcSession {
     channel: Ipmi15Channel,
     user: IpmiSimulatorUser,
     level: IpmiPrivilege,
-    /// The last request and its response: a repetition is not done twice.
+    /// The last request and its response: a repetition is not executed twice.
     last: Option<(IpmiMessage, IpmiMessage)>,
 }
 
@@ -50,7 +50,7 @@ fn push<T>(queue: &mut VecDeque<T>, item: T) {
 }
 
 impl IpmiSimulator {
-    /// Answers Get Session Challenge; none if the message is another.
+    /// Responds to Get Session Challenge; `None` if the message is another one.
     pub(super) fn handle_session_challenge(
         &mut self,
         bytes: &[u8],
@@ -91,7 +91,7 @@ impl IpmiSimulator {
         answer(body)
     }
 
-    /// A signed packet: the activation of a session, or a request inside one.
+    /// An authenticated packet: the activation of a session, or a request inside one.
     pub(super) fn handle_ipmi15_packet(
         &mut self,
         packet: &Ipmi15Packet<'_>,
@@ -134,7 +134,7 @@ impl IpmiSimulator {
 }
 
 impl Ipmi15SessionTable {
-    /// A repetition gets a session of its own: the first one is not used then.
+    /// A repetition gets a new session; the first one is then unused.
     fn activate(
         &mut self,
         packet: &Ipmi15Packet<'_>,

@@ -1,5 +1,5 @@
-//! Boot options (sections 28.12 and 28.13): the parameters a BMC stores for the
-//! machine's firmware. Flags live in the chassis, the rest here.
+//! Boot options (sections 28.12 and 28.13): the parameters a BMC stores for the machine's firmware.
+//! The flags are stored in the chassis, the other parameters here.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::operation::{MAILBOX_BLOCK_BYTES, MAILBOX_BLOCKS_MAX};
 /// The stored parameters.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BootOptions {
-    /// Whether parameters may be set only between "in progress" and "complete".
+    /// Whether parameters can be set only between "set in progress" and "set complete".
     pub(super) set_in_progress_required: bool,
     in_progress: u8,
     clearing: u8,
@@ -34,7 +34,7 @@ impl BootOptions {
         if let Some(code) = self.outside_set_in_progress(parameter, data) {
             return vec![code];
         }
-        // The top bit would lock the parameter; locks are not kept.
+        // The top bit would lock the parameter; locks are not implemented.
         let code = match (parameter, data) {
             (option::SET_IN_PROGRESS, &[state, ..]) => {
                 self.in_progress = state & 0x03;
@@ -69,7 +69,7 @@ impl BootOptions {
         vec![code]
     }
 
-    /// The refusal of what a BMC that insists on frames gets outside one.
+    /// The completion code for a write outside "set in progress", if the BMC requires it.
     fn outside_set_in_progress(&self, parameter: u8, data: &[u8]) -> Option<u8> {
         let open = self.in_progress == 1;
         match (parameter, data.first()) {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_insists_takes_parameters_only_inside_a_frame() {
+    fn a_strict_bmc_accepts_parameters_only_in_set_in_progress() {
         let mut options = BootOptions {
             set_in_progress_required: true,
             ..BootOptions::default()

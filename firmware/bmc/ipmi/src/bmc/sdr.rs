@@ -1,12 +1,12 @@
-//! Sensors of the simulated BMC: the repository of their records, given in
-//! pieces to whoever holds the newest reservation, and their readings.
+//! Sensors of the simulated BMC: the repository of their records, read in chunks with the newest
+//! reservation, and their readings.
 
 use crate::command::{completion, sensor, storage};
 use crate::sdr::SdrSensor;
 
 /// Most sensors it has. Ours.
 pub const SENSORS_MAX: usize = 64;
-/// Longest piece of a record that it gives. Ours.
+/// Longest chunk of a record. Ours.
 const CHUNK_BYTES_MAX: usize = 32;
 
 /// The sensors, each with its raw reading if it has one.
@@ -17,8 +17,8 @@ pub(super) struct SimulatedSensors {
 }
 
 impl SimulatedSensors {
-    /// Adds a sensor or gives one of the same number another reading. Changes of
-    /// the repository cancel reservations.
+    /// Adds a sensor or replaces the one with the same number. Changes of the repository cancel
+    /// reservations.
     pub(super) fn set(&mut self, sensor: SdrSensor, raw: Option<u8>) {
         let known = |(other, _): &&mut (SdrSensor, _)| other.number == sensor.number;
         if let Some(place) = self.sensors.iter_mut().find(known) {
@@ -36,7 +36,7 @@ impl SimulatedSensors {
                 let [low, high] = (self.sensors.len() as u16).to_le_bytes();
                 let mut body = vec![completion::OK, 0x51, low, high, 0, 0];
                 body.extend([0; 8]);
-                // Reservations are known.
+                // Reservations are supported.
                 body.push(0x02);
                 body
             }
@@ -56,7 +56,7 @@ impl SimulatedSensors {
         if offset != 0 && u16::from_le_bytes([low, high]) != self.reservation {
             return vec![completion::CANCELLED];
         }
-        // Record numbers count from one; zero asks for the first too.
+        // Record numbers count from one; zero requests the first too.
         let id = u16::from_le_bytes([id_low, id_high]).max(1);
         let at = usize::from(id) - 1;
         let Some((sensor, _)) = self.sensors.get(at) else {
@@ -114,7 +114,7 @@ impl SimulatedSensors {
     }
 }
 
-/// A bit for each threshold that a reading is past.
+/// A bit for each threshold that a reading has crossed.
 fn crossed_thresholds(sensor: &SdrSensor, raw: u8) -> u8 {
     let Some(factors) = sensor.factors else {
         return raw;
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_records_in_pieces_to_the_newest_reservation() {
+    fn returns_records_in_chunks_for_the_newest_reservation() {
         let mut sensors = two();
         let reserve = sensors.handle_repository_command(storage::RESERVE_SDR, &[]);
         let (low, high) = (reserve[1], reserve[2]);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_say_which_thresholds_are_passed() {
+    fn readings_have_the_crossed_thresholds() {
         let mut sensors = two();
         for (raw, bits) in [(69, 0), (70, 0b1000), (80, 0b1_1000)] {
             sensors.set(full(), Some(raw));

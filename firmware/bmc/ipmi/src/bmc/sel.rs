@@ -1,10 +1,10 @@
-//! The event log of the simulated BMC: bounded, with reservations, erased in
-//! as many steps as it is told to take.
+//! The event log of the simulated BMC: bounded, with reservations; its erasure takes a configurable
+//! number of polls.
 
 use crate::command::{completion, storage};
 use crate::sel::{RECORD_BYTES, SelEvent, SelRecord};
 
-/// Most records it keeps; later ones are lost. Ours.
+/// Most records it stores; later ones are lost. Ours.
 pub const SEL_RECORDS_MAX: usize = 256;
 
 /// The log.
@@ -13,7 +13,7 @@ pub(super) struct SimulatedSel {
     records: Vec<SelRecord>,
     overflowed: bool,
     reservation: u16,
-    /// How often an erasure is asked about before it is done.
+    /// The number of polls until an erasure is complete.
     pub(super) erase_polls: u8,
     erasing: u8,
     added: u16,
@@ -56,7 +56,7 @@ impl SimulatedSel {
         body.extend(count);
         body.extend(free.to_le_bytes());
         body.extend([0; 8]);
-        // Reservations are known.
+        // Reservations are supported.
         body.push(0x02 | if self.overflowed { 0x80 } else { 0 });
         body
     }
@@ -69,7 +69,7 @@ impl SimulatedSel {
         let &[low, high, id_low, id_high, offset, count, ..] = data else {
             return vec![completion::BAD_LENGTH];
         };
-        // A reservation matters only for parts of a record (section 31.5).
+        // A reservation is needed only for parts of a record (section 31.5).
         if offset != 0 && self.stale(low, high) {
             return vec![completion::CANCELLED];
         }

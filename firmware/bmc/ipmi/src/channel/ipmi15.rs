@@ -1,5 +1,5 @@
-//! An established session of IPMI 1.5 (section 13.6): messages are readable by
-//! everybody, but carry a sequence number and a code that needs the password.
+//! An established session of IPMI 1.5 (section 13.6): messages are not encrypted, but have a
+//! sequence number and an authentication code that needs the password.
 
 use md5::{Digest as _, Md5};
 
@@ -14,9 +14,9 @@ pub(crate) const MD5: u8 = 0x02;
 /// Longest password of IPMI 1.5 (section 22.30).
 pub(crate) const KEY_BYTES: usize = 16;
 
-/// How far ahead of the last the next packet may be. Ours; the specification has
-/// eight (section 6.12.13). Numbers begin at random, so that packets of an
-/// earlier session with the same password do not fit.
+/// How far the next packet's number can be ahead of the last. Ours; the specification has eight
+/// (section 6.12.13). Numbers begin at random, so that packets of an earlier session with the same
+/// password are rejected.
 const AHEAD_MAX: u32 = 16;
 
 fn code(password: &[u8], session_id: u32, sequence: u32, message: &[u8]) -> [u8; 16] {
@@ -33,7 +33,7 @@ fn code(password: &[u8], session_id: u32, sequence: u32, message: &[u8]) -> [u8;
     hash.finalize().into()
 }
 
-/// A signed packet; none where the message is too long.
+/// An authenticated packet; `None` if the message is too long.
 pub(crate) fn sign(
     password: &[u8],
     session_id: u32,
@@ -48,7 +48,7 @@ pub(crate) fn sign(
     })
 }
 
-/// Whether somebody who knows the password signed the packet.
+/// Whether the authentication code of the packet was made with this password.
 pub(crate) fn is_signed(password: &[u8], packet: &Ipmi15Packet<'_>) -> bool {
     let want = code(password, packet.session_id, packet.sequence, packet.message);
     same_code(&packet.code, &want)
@@ -64,8 +64,8 @@ pub(crate) struct Ipmi15Channel {
 }
 
 impl Ipmi15Channel {
-    /// A session whose next packet from here has the number `next`, and the first
-    /// one from the other end the number `first`.
+    /// A session whose next packet to the peer has the number `next`, and whose first packet from
+    /// the peer has the number `first`.
     pub(crate) fn new(password: &[u8], id: u32, next: u32, first: u32) -> Self {
         Self {
             password: password.to_vec(),
@@ -79,16 +79,16 @@ impl Ipmi15Channel {
         self.id
     }
 
-    /// Signs one message under a new number.
+    /// Authenticates one message with a new number.
     pub(crate) fn seal(&mut self, message: &[u8]) -> Option<Vec<u8>> {
-        // Zero is for packets outside a session, so the count skips it.
+        // Zero is for packets outside a session, so it is skipped.
         let sequence = self.next.max(1);
         self.next = sequence.wrapping_add(1);
         sign(&self.password, self.id, sequence, message)
     }
 
-    /// The message of a packet that the other end signed for this session and that
-    /// was not seen before.
+    /// The message of a packet that is authentic, belongs to this session and was not received
+    /// before.
     pub(crate) fn open(&mut self, packet: &Ipmi15Packet<'_>) -> Option<Vec<u8>> {
         let fits = packet.session_id == self.id && is_signed(&self.password, packet);
         let admitted = fits && self.window.admit(packet.sequence);
@@ -128,7 +128,8 @@ mod tests {
     fn refuses_a_packet_with_any_bit_turned_and_one_seen_before() {
         let (mut console, mut managed) = pair();
         let bytes = console.seal(b"text").unwrap();
-        // Bits of the head decide what the packet is; from the number on they are signed.
+        // The first bits of the header select the packet type; from the sequence number on, they
+        // are authenticated.
         for bit in 5 * 8..bytes.len() * 8 {
             let mut bad = bytes.clone();
             bad[bit / 8] ^= 1 << (bit % 8);

@@ -1,5 +1,5 @@
-//! What a session can be busy with: an order about power, or an errand. One
-//! face for both, so that the session need not know which it is.
+//! A power order or an operation, with one interface for both, so that the session handles them
+//! alike.
 
 use trivet_model::{PowerAnswer, PowerError, PowerOrder};
 
@@ -7,20 +7,20 @@ use super::power_script::{self, IpmiPowerScript};
 use crate::command::{IpmiRequest, completion};
 use crate::operation::{self, IpmiOperationScript, IpmiReply};
 
-/// What comes after an answer.
+/// The next action after a response.
 pub(super) enum IpmiJobNext {
     Send(IpmiRequest),
     SendLater { request: IpmiRequest, wait_ms: u64 },
     Done(Result<IpmiJobAnswer, PowerError>),
 }
 
-/// How a talk ended well.
+/// The result of a successful script.
 pub(super) enum IpmiJobAnswer {
     Power(PowerAnswer),
     Operation(IpmiReply),
 }
 
-/// One order or errand, waiting or under way.
+/// One order or operation, queued or in progress.
 pub(super) enum IpmiJobScript {
     Power(IpmiPowerScript),
     Operation {
@@ -54,7 +54,7 @@ impl IpmiJobScript {
         matches!(self, Self::Operation { .. })
     }
 
-    /// Whether it must not be said again where it may have been heard.
+    /// Whether it must not be repeated if the BMC may have received it.
     pub(super) fn at_most_once(&self) -> bool {
         match self {
             Self::Power(script) => script.at_most_once(),
@@ -70,7 +70,7 @@ impl IpmiJobScript {
         matches!(self, Self::Power(script) if script.changes_power())
     }
 
-    /// Whether the session is no good after it.
+    /// Whether the session is unusable after it.
     pub(super) fn ends_session(&self) -> bool {
         match self {
             Self::Power(script) => script.ends_session(),
@@ -78,7 +78,7 @@ impl IpmiJobScript {
         }
     }
 
-    /// What it means when it was said and nothing came back.
+    /// The result if it was sent and got no response.
     pub(super) fn answer_without_response(&self) -> Option<IpmiJobAnswer> {
         match self {
             Self::Power(script) => script.answer_without_response().map(IpmiJobAnswer::Power),
@@ -86,7 +86,7 @@ impl IpmiJobScript {
         }
     }
 
-    /// Takes the answer to the last request.
+    /// Processes the response to the last request.
     pub(super) fn handle_response(&mut self, code: u8, data: &[u8]) -> IpmiJobNext {
         match self {
             Self::Power(script) => match script.handle_response(code, data) {
@@ -110,7 +110,7 @@ impl IpmiJobScript {
     }
 }
 
-/// Completion codes that mean the same whatever was asked.
+/// Completion codes that have the same meaning for every command.
 pub(super) fn classify_completion_code(error: PowerError) -> PowerError {
     match error {
         PowerError::Refused {

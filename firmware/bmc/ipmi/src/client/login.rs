@@ -1,5 +1,5 @@
-//! Logging in, by the way that the target asks for. A login knows what to say
-//! and what to believe; when to say it again is the session's business.
+//! Login, with the protocol version of the target. A login knows which messages to send and how to
+//! verify the responses; the session decides when to repeat them.
 
 mod ipmi15;
 mod rmcp_plus;
@@ -12,32 +12,32 @@ use crate::wire::packet::RmcpPacket;
 
 use super::IpmiTarget;
 
-/// What one datagram did to a login.
+/// The effect of one datagram on a login.
 pub(super) enum IpmiLoginProgress {
-    /// It was not the awaited answer.
+    /// It was not the expected response.
     Ignored,
     /// The next message is to be sent.
     Next,
-    /// The session stands.
+    /// The session is established.
     Done(IpmiChannel),
-    /// The BMC will not do this suite.
+    /// The BMC does not support this suite.
     SuiteRefused,
-    /// The BMC refused, or its proof is wrong; perhaps a last word to it.
+    /// The BMC refused, or its authentication code is wrong; perhaps with a final message to it.
     Refused {
         error: PowerError,
         final_packet: Option<Vec<u8>>,
     },
 }
 
-/// What it means when the last try of a message went unanswered.
+/// The meaning of the last attempt of a message without a response.
 pub(super) enum IpmiLoginTimeout {
-    /// Nobody has answered anything yet.
+    /// There was no response to any message.
     NoBmc,
-    /// Some BMCs keep silent where they should refuse a suite.
+    /// Some BMCs do not respond where they should refuse a suite.
     SuiteRefused,
-    /// It is known what such silence is about.
+    /// The cause of the missing response is known.
     KnownCause(PowerError),
-    /// Somebody was there a moment ago.
+    /// The BMC responded to an earlier message.
     DuringLogin,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum IpmiLogin {
 }
 
 impl IpmiLogin {
-    /// A login that starts by asking whether anybody is there.
+    /// A login that starts with a request whether there is a BMC.
     pub(super) fn new(
         target: &IpmiTarget,
         suite: IpmiCipherSuite,
@@ -65,7 +65,7 @@ impl IpmiLogin {
         }
     }
 
-    /// The same with another suite, when it is known that somebody is.
+    /// The same with another suite, if it is known that there is a BMC.
     pub(super) fn open(
         target: &IpmiTarget,
         suite: IpmiCipherSuite,
@@ -76,8 +76,8 @@ impl IpmiLogin {
         )))
     }
 
-    /// The message whose answer is awaited. Sent again, it is the same to the
-    /// last byte, so that a BMC can tell a repetition from a new attempt.
+    /// The message whose response is expected. A repetition is identical to the last byte, so that
+    /// a BMC can distinguish it from a new attempt.
     pub(super) fn message(&self, target: &IpmiTarget) -> Vec<u8> {
         match self {
             Self::RmcpPlus(login) => login.message(target),
@@ -96,7 +96,7 @@ impl IpmiLogin {
         }
     }
 
-    /// A doubtful refusal that nobody contradicted.
+    /// An unauthenticated refusal, if no other response followed.
     pub(super) fn take_unconfirmed_refusal(&mut self) -> Option<IpmiLoginProgress> {
         match self {
             Self::RmcpPlus(login) => login.take_unconfirmed_refusal(),

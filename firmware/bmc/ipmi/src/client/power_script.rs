@@ -1,6 +1,6 @@
-//! Orders as series of commands. Each order is one or a few requests; the
-//! script says the first, and for each answer the next or the end. It knows
-//! nothing of sessions or time.
+//! Power orders as sequences of commands. Each order is one or a few requests; the script returns
+//! the first request, and for each response the next request or the result. It does not handle
+//! sessions or time.
 
 use trivet_model::power::RawBytes;
 use trivet_model::{BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
@@ -8,11 +8,11 @@ use trivet_model::{BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
 use crate::boot::BootFlags;
 use crate::command::{IpmiRequest, app, chassis, completion, control, option};
 
-/// Keeps the flags valid when no power command follows within 60 seconds, which
-/// a slow order behind ours could exceed (table 28-14, parameter 3, bit 3).
+/// Keeps the flags valid if no power command follows within 60 seconds, which can happen with a
+/// slow order (table 28-14, parameter 3, bit 3).
 const KEEP_ON_TIMEOUT: u8 = 0x08;
 
-/// What comes after an answer.
+/// The next action after a response.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum IpmiPowerNext {
     Send(IpmiRequest),
@@ -21,15 +21,16 @@ pub(super) enum IpmiPowerNext {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum IpmiPowerStep {
-    /// The order's one command.
+    /// The only command of the order.
     Main,
-    /// Whether a refused control was needless, and the code it was refused with.
+    /// Reads the state to find out whether a refused control was unnecessary; has the completion
+    /// code of the refusal.
     VerifyState {
         code: u8,
     },
-    /// Switching on what could not be cycled because it was off.
+    /// Switches on a machine that could not be cycled because it was off.
     PowerUp,
-    /// Setting boot flags: mark begin, keep valid, the flags, mark end.
+    /// Setting boot flags: set in progress, keep valid, the flags, set complete.
     Begin,
     Keep,
     Flags,
@@ -38,7 +39,7 @@ enum IpmiPowerStep {
     },
 }
 
-/// One order under way.
+/// One order in progress.
 #[derive(Clone, Debug)]
 pub(super) struct IpmiPowerScript {
     order: PowerOrder,
@@ -91,19 +92,19 @@ impl IpmiPowerScript {
         (Self { order, step }, request)
     }
 
-    /// Whether it must not be said again where it may have been heard.
+    /// Whether it must not be repeated if the BMC may have received it.
     pub(super) fn at_most_once(&self) -> bool {
         self.order.at_most_once()
     }
 
-    /// Whether it changes the machine's power: some BMCs answer only once that is done, and
-    /// carry out each repetition that came meanwhile.
+    /// Whether it changes the machine's power: some BMCs respond only after the change, and execute
+    /// each repetition that arrived meanwhile.
     pub(super) fn changes_power(&self) -> bool {
         self.order.switches().is_some()
     }
 
-    /// Whether the session is no good after it: a BMC that restarts forgets it, and
-    /// a raw command may have changed its level.
+    /// Whether the session is unusable after it: a BMC that restarts drops it, and a raw command
+    /// may have changed its level.
     pub(super) fn ends_session(&self) -> bool {
         matches!(
             self.order,
@@ -111,13 +112,13 @@ impl IpmiPowerScript {
         )
     }
 
-    /// What it means when the order was said and nothing came back: a BMC that
-    /// restarts may do so before it answers.
+    /// The result if the order was sent and got no response: a BMC that restarts may do so before
+    /// it responds.
     pub(super) fn answer_without_response(&self) -> Option<PowerAnswer> {
         matches!(self.order, PowerOrder::BmcReset { .. }).then_some(PowerAnswer::Accepted)
     }
 
-    /// Takes the answer to the last request.
+    /// Processes the response to the last request.
     pub(super) fn handle_response(&mut self, code: u8, data: &[u8]) -> IpmiPowerNext {
         match self.step {
             IpmiPowerStep::Main => self.handle_main_response(code, data),
@@ -125,7 +126,7 @@ impl IpmiPowerScript {
                 self.handle_state_response(refused, code, data)
             }
             IpmiPowerStep::PowerUp => IpmiPowerNext::Done(accepted(code)),
-            // BMCs that do not know these two parameters set flags all the same.
+            // BMCs that do not support these two parameters can set the flags all the same.
             IpmiPowerStep::Begin => self.send(
                 IpmiPowerStep::Keep,
                 set(option::VALID_BIT_CLEARING, &[KEEP_ON_TIMEOUT]),
@@ -213,10 +214,10 @@ fn accepted(code: u8) -> Result<PowerAnswer, PowerError> {
     }
 }
 
-/// Whatever the BMC said, a refusal too: only who asked knows what it means.
+/// Returns every response, refusals too: only the caller of a raw command knows its meaning.
 fn raw(code: u8, data: &[u8]) -> Result<PowerAnswer, PowerError> {
     let data = RawBytes::new(data).ok_or(PowerError::InvalidResponse {
-        said: "an answer longer than anybody reads",
+        said: "the response is too long",
     })?;
     Ok(PowerAnswer::Raw { code, data })
 }
@@ -231,9 +232,8 @@ fn power(data: &[u8]) -> Result<PowerState, PowerError> {
     }
 }
 
-/// Reads the boot flags: a version byte, the parameter with a bit that says
-/// that it is locked, five bytes. Flags whose valid bit is clear were used up
-/// or never set, whatever device they still name.
+/// Reads the boot flags: a version byte, the parameter with its lock bit, five bytes. Flags whose
+/// valid bit is clear were used up or never set, whatever device they still name.
 fn boot(data: &[u8]) -> Result<PowerAnswer, PowerError> {
     let flags = data
         .get(2..)
@@ -262,7 +262,7 @@ mod tests {
 
     type IpmiPowerScriptResult = Result<PowerAnswer, PowerError>;
 
-    /// Plays the answers to an order; gives the data of each request and the end.
+    /// Runs an order with these responses; returns the data of each request and the result.
     fn play(
         order: PowerOrder,
         answers: &[(u8, &[u8])],

@@ -1,4 +1,4 @@
-//! What a session is told at its start: whom to log in as, how patient to be.
+//! The settings of a session: credentials and timing.
 
 use core::fmt;
 
@@ -7,20 +7,20 @@ use crate::privilege::IpmiPrivilege;
 use crate::suite::IpmiCipherSuite;
 use crate::wire::rakp::{KG_BYTES_MAX, PASSWORD_BYTES_MAX, USERNAME_BYTES_MAX};
 
-/// Whom to log in as. A forced suite is for BMCs that get one wrong.
+/// Credentials and protocol settings. `suite` is for BMCs that implement another suite wrongly.
 #[derive(Clone, Eq, PartialEq)]
 pub struct IpmiTarget {
     /// User name, at most 16 bytes.
     pub username: Vec<u8>,
     /// Password, at most 20 bytes.
     pub password: Vec<u8>,
-    /// The BMC's own key (K_g), at most 20 bytes, where it has one.
+    /// The BMC key (K_g), at most 20 bytes, if it has one.
     pub kg: Option<Vec<u8>>,
-    /// The one suite to use; none tries 17, then 3.
+    /// The only suite to use; `None` tries 17, then 3.
     pub suite: Option<IpmiCipherSuite>,
-    /// Speak IPMI 1.5 with MD5 instead, to a BMC that knows nothing better.
+    /// Use IPMI 1.5 with MD5 instead, for a BMC that supports nothing newer.
     pub ipmi15: bool,
-    /// The level to work at.
+    /// The privilege level of the session.
     pub privilege: IpmiPrivilege,
 }
 
@@ -37,14 +37,14 @@ impl fmt::Debug for IpmiTarget {
 }
 
 impl IpmiTarget {
-    /// What keeps this target from ever working, if anything does.
+    /// The invalid setting that prevents every login, if there is one.
     pub(super) fn missing_setting(&self) -> Option<&'static str> {
         if self.username.len() > USERNAME_BYTES_MAX {
             Some("an ipmi_username of at most 16 bytes")
         } else if self.password.len() > PASSWORD_BYTES_MAX {
             Some("an ipmi_password of at most 20 bytes")
         } else if self.ipmi15 && self.password.len() > KEY_BYTES {
-            Some("an ipmi_password of at most 16 bytes, as IPMI 1.5 wants it")
+            Some("an ipmi_password of at most 16 bytes, the limit of IPMI 1.5")
         } else if self.kg.as_ref().is_some_and(|kg| kg.len() > KG_BYTES_MAX) {
             Some("an ipmi_hex_kg_key of at most 20 bytes")
         } else {
@@ -53,19 +53,19 @@ impl IpmiTarget {
     }
 }
 
-/// How patient a session is.
+/// Timing of a session.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct IpmiTiming {
-    /// Wait before the first repetition; it doubles with each.
+    /// Wait before the first retry, in milliseconds; it doubles with each retry.
     pub first_retry_ms: u64,
-    /// Where the doubling ends.
+    /// The longest wait between retries, in milliseconds.
     pub wait_ms_max: u64,
-    /// How often one request is sent in all.
+    /// Most attempts of one request, the first one included.
     pub tries_max: u32,
-    /// How long one order may take in all, from its first datagram.
+    /// Longest duration of one order from its first datagram, in milliseconds.
     pub order_ms_max: u64,
-    /// Rest between the end of one order and the beginning of the next: cheap BMCs
-    /// lose what comes faster.
+    /// Pause between the end of one order and the start of the next, in milliseconds: cheap BMCs
+    /// lose faster requests.
     pub order_gap_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a record of the event log says, in words (tables 42-2 and 42-3).
+//! The message and severity of an event log record (tables 42-2 and 42-3).
 
 use core::fmt::Write as _;
 
@@ -8,16 +8,16 @@ use trivet_model::bmc_request::{BmcEvent as Told, BmcEventSeverity};
 use super::kind;
 use crate::sel::{SelEvent, SelRecord};
 
-/// Kind of events about thresholds, and of those that depend on the sensor (table 42-1).
+/// The event type of thresholds, and that of sensor-specific events (table 42-1).
 const THRESHOLD: u8 = 0x01;
 const OF_SENSOR: u8 = 0x6f;
 
-/// Times before this are counted from the start of a BMC whose clock was not set, and the
-/// last one means none (section 37.1).
+/// Smaller times count from the start of a BMC whose clock was not set, and the last one means none
+/// (section 37.1).
 const TIME_S_MIN: u32 = 0x2000_0001;
 const TIME_NONE: u32 = u32::MAX;
 
-/// One record as it is told.
+/// The shared form of one record.
 pub(super) fn bmc_event(record: &SelRecord) -> Told {
     let time = record.time_s;
     let time = time.filter(|&time| (TIME_S_MIN..TIME_NONE).contains(&time));
@@ -33,12 +33,12 @@ pub(super) fn bmc_event(record: &SelRecord) -> Told {
         sensor: event.map(|event| format!("0x{:02x}", event.sensor)),
         kind: event.map(|event| kind::of_sensor(event.sensor_type)),
         asserted: event.map(|event| event.asserted),
-        message: event.map_or_else(|| "a record of the maker's own kind".to_owned(), message),
+        message: event.map_or_else(|| "an OEM record".to_owned(), message),
         raw: Some(raw),
     }
 }
 
-/// Which of the kind's events it is.
+/// The offset of the event within its type.
 fn offset(event: &SelEvent) -> u8 {
     event.data[0] & 0x0f
 }
@@ -99,7 +99,7 @@ fn threshold(at: u8) -> Option<String> {
     Some(format!("{level} threshold passed, {way}"))
 }
 
-/// Type of sensor, state, words, and how bad it is when it comes. The usual ones.
+/// Type of sensor, offset, message, and severity when asserted. Only the usual ones.
 const STATES: &[(u8, u8, &str, BmcEventSeverity)] = &[
     (0x05, 0, "chassis opened", BmcEventSeverity::Warning),
     (
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_are_told_with_the_way_they_were_passed() {
+    fn threshold_messages_have_the_direction() {
         let rising = "upper non-critical threshold passed, rising";
         check(1, 1, 7, true, (rising, BmcEventSeverity::Warning));
         let over = "upper non-critical threshold passed, rising: over";
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn states_of_sensors_are_told_as_far_as_they_are_known() {
+    fn known_sensor_states_have_messages() {
         check(
             0x10,
             0x6f,
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_not_set_tells_no_time() {
+    fn a_clock_that_was_not_set_gives_no_time() {
         let mut record = SelRecord::parse(&[9; 16]).unwrap();
         for (time_s, told_at) in [
             (None, false),

@@ -1,5 +1,5 @@
-//! Names for numbers: what sensors measure (table 42-3) and who makes BMCs (IANA's
-//! private enterprise numbers).
+//! Names for numbers: sensor types (table 42-3) and BMC manufacturers (IANA's private enterprise
+//! numbers).
 
 const SENSORS: [&str; 44] = [
     "temperature",
@@ -48,7 +48,7 @@ const SENSORS: [&str; 44] = [
     "fru_state",
 ];
 
-/// What a sensor of this type measures.
+/// The name of this sensor type.
 pub(super) fn of_sensor(number: u8) -> String {
     let at = usize::from(number).checked_sub(1);
     let known = at.and_then(|at| SENSORS.get(at));
@@ -76,7 +76,7 @@ const MAKERS: [(u32, &str); 14] = [
     (47_196, "HPE"),
 ];
 
-/// The maker with this number, if it is one of the usual.
+/// The manufacturer with this number, if it is one of the usual ones.
 pub(super) fn maker(number: u32) -> Option<&'static str> {
     let known = MAKERS.iter().find(|(known, _)| *known == number);
     known.map(|(_, name)| *name)

@@ -76,7 +76,7 @@ fn what_ipmi_cannot_do_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn sensors_are_told_with_units_states_and_thresholds() {
+fn sensors_have_units_states_and_thresholds() {
     let shown = to_bmc_reply(IpmiReply::Sensors(vec![
         full().reading(&[72, 0xc0, 0b1000]),
         full().reading(&[]),
@@ -100,7 +100,7 @@ fn sensors_are_told_with_units_states_and_thresholds() {
 }
 
 #[test]
-fn states_power_and_odd_numbers_of_sensors_are_told() {
+fn states_power_and_odd_numbers_of_sensors_are_converted() {
     let reading = SdrReading {
         number: 1,
         kind: 8,
@@ -131,7 +131,7 @@ fn states_power_and_odd_numbers_of_sensors_are_told() {
 }
 
 #[test]
-fn an_inventory_is_told_area_by_area_and_byte_by_byte() {
+fn an_inventory_has_its_areas_and_its_bytes() {
     let inventory = FruInventory {
         chassis: Some(FruChassis {
             serial: "C1".into(),
@@ -165,7 +165,7 @@ fn an_inventory_is_told_area_by_area_and_byte_by_byte() {
 }
 
 #[test]
-fn who_where_and_whose_are_told() {
+fn identity_network_and_users_are_converted() {
     let device = DeviceId {
         id: 32,
         revision: 1,
@@ -220,7 +220,7 @@ fn who_where_and_whose_are_told() {
 }
 
 #[test]
-fn what_is_left_is_told_too() {
+fn other_replies_are_converted_too() {
     for (light, word) in [
         (IpmiIdentifyState::Off, "off"),
         (IpmiIdentifyState::On, "on"),

@@ -1,10 +1,10 @@
-//! Identifiers of sixteen bytes. IPMI writes them with the last byte first (section
-//! 20.8), SMBIOS writes three groups so, RFC 4122 none; BMCs do any of these. The version
-//! that an identifier carries tells which reading makes sense.
+//! Identifiers of sixteen bytes. IPMI writes them with the last byte first (section 20.8), SMBIOS
+//! writes only three groups so, RFC 4122 none; BMCs use any of these. The version field of the
+//! identifier shows which byte order is the right one.
 
 use core::fmt::Write as _;
 
-/// The identifier as people write it.
+/// The identifier in its text form.
 pub(super) fn read(wire: [u8; 16]) -> String {
     let readings = [smbios(wire), reversed(wire), wire];
     let sound = readings.iter().find(|bytes| is_sound(bytes));
@@ -23,7 +23,7 @@ fn smbios(mut bytes: [u8; 16]) -> [u8; 16] {
     bytes
 }
 
-/// Versions one to five of RFC 4122's variant.
+/// Whether it has a version from one to five and the variant of RFC 4122.
 fn is_sound(bytes: &[u8; 16]) -> bool {
     (1..=5).contains(&(bytes[6] >> 4)) && bytes[8] >> 6 == 0b10
 }
@@ -50,7 +50,7 @@ mod tests {
     const TEXT: &str = "01234567-89ab-4def-8123-456789abcdef";
 
     #[test]
-    fn every_order_of_bytes_is_told_apart_by_the_version() {
+    fn the_version_field_selects_the_byte_order() {
         assert_eq!(read(smbios(PLAIN)), TEXT);
         assert_eq!(read(reversed(PLAIN)), TEXT);
         assert_eq!(read(PLAIN), TEXT);

@@ -1,5 +1,5 @@
-//! Fields of an area: a byte that says how text is written and how long it is,
-//! and the text. Four ways of writing exist, one of them for English only.
+//! Fields of an area: a byte with encoding and length, and the text. There are four encodings, one
+//! of them for English only.
 
 use super::{END, ENGLISH, FIELDS_MAX};
 
@@ -8,7 +8,7 @@ const BINARY: u8 = 0;
 const BCD: u8 = 1;
 const SIX_BITS: u8 = 2;
 
-/// The text of so many bytes, written in one of four ways.
+/// Decodes a text in one of the four encodings.
 pub(crate) fn text(kind: u8, bytes: &[u8], english: bool) -> String {
     match kind {
         BINARY => bytes
@@ -33,7 +33,7 @@ pub(crate) fn text(kind: u8, bytes: &[u8], english: bool) -> String {
     }
 }
 
-/// Four characters in three bytes, the first in the lowest bits.
+/// Decodes four characters in three bytes, the first in the lowest bits.
 fn six_bits(bytes: &[u8]) -> String {
     let bits = |at: usize| {
         let low = u16::from(bytes[at / 8]);
@@ -45,13 +45,13 @@ fn six_bits(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Without what nobody could print, and without the blanks that fill fields up.
+/// Removes characters that cannot be printed, and trailing blanks.
 fn clean(text: &str) -> String {
     let kept = text.chars().filter(|letter| !letter.is_control());
     kept.collect::<String>().trim().to_owned()
 }
 
-/// The fields that are left of an area.
+/// The remaining fields of an area.
 pub(super) struct FruFields<'a> {
     bytes: &'a [u8],
     english: bool,
@@ -67,7 +67,7 @@ impl<'a> FruFields<'a> {
         }
     }
 
-    /// The next field, empty after the last one; none where it is cut short.
+    /// The next field, empty after the last one; `None` if it is truncated.
     pub(super) fn text(&mut self) -> Option<String> {
         if self.ended {
             return Some(String::new());
@@ -82,7 +82,7 @@ impl<'a> FruFields<'a> {
         Some(clean(&text(head >> 6, bytes, self.english)))
     }
 
-    /// All further fields; none where one is cut short or they are too many.
+    /// All further fields; `None` if one is truncated or there are too many.
     pub(super) fn rest(&mut self) -> Option<Vec<String>> {
         let mut texts = Vec::new();
         loop {
@@ -98,8 +98,8 @@ impl<'a> FruFields<'a> {
     }
 }
 
-/// Appends a field in eight-bit text. One letter alone would read as the end of
-/// all fields, so a blank follows it.
+/// Appends a field in eight-bit text. A single character would read as the end of all fields, so a
+/// blank is added.
 pub(super) fn push(out: &mut Vec<u8>, text: &str) {
     let letters = text
         .chars()

@@ -1,4 +1,4 @@
-//! Inventories written, read, bent and cut.
+//! Inventories that are written, read, damaged and truncated.
 
 use super::*;
 
@@ -50,7 +50,7 @@ fn reads_what_it_writes_with_and_without_each_area() {
     }
 }
 
-/// A board area as the storage definition lays it out, made by hand.
+/// A board area as in the storage definition, built by hand.
 #[test]
 fn reads_known_bytes() {
     let mut bytes = vec![1, 0, 0, 1, 0, 0, 0, 0xfe];
@@ -113,7 +113,7 @@ fn text_without_end_stays_inside_its_area() {
     }
     let bytes = inventory.emit();
     assert!(bytes.len() <= 3 * 255 * 8 + 8);
-    // More fields were kept than anybody reads back.
+    // It has more fields than are read back.
     let product = FruInventory::parse(&bytes).map(|read| read.product);
     match product {
         Ok(Some(product)) => assert!(product.extra.len() <= FIELDS_MAX),
@@ -138,7 +138,8 @@ proptest::proptest! {
             bytes[last] = checksum(&bytes[8..last]);
         }
         if let Ok(inventory) = FruInventory::parse(&bytes) {
-            // Text that grew in reading, as bytes do in hex, is cut once, then stays.
+            // Text that becomes longer when decoded, as bytes do in hexadecimal, is truncated once,
+            // then stable.
             let cut = FruInventory::parse(&inventory.emit()).unwrap();
             assert_eq!(FruInventory::parse(&cut.emit()), Ok(cut));
         }

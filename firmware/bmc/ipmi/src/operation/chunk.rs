@@ -1,9 +1,9 @@
-//! Reading and writing in pieces. Nobody says how long a piece a BMC takes, so
-//! it begins with a usual length and halves it when the BMC balks.
+//! Reading and writing in chunks. A BMC does not announce its longest chunk, so the length begins
+//! with a usual value and is halved when the BMC refuses it.
 
 use crate::command::completion;
 
-/// The length of the pieces that a BMC takes.
+/// The present length of chunks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct IpmiChunkSize {
     bytes: usize,
@@ -11,7 +11,7 @@ pub(super) struct IpmiChunkSize {
 }
 
 impl IpmiChunkSize {
-    /// Pieces of so many bytes; never less than `least`.
+    /// Chunks of this many bytes; never less than `least`.
     pub(super) fn new(bytes: usize, least: usize) -> Self {
         Self {
             bytes,
@@ -19,13 +19,13 @@ impl IpmiChunkSize {
         }
     }
 
-    /// The next piece of what is left.
+    /// The length of the next chunk of what is left.
     pub(super) fn next_len(self, left: usize) -> usize {
         self.bytes.min(left)
     }
 
-    /// Halves the pieces, if the refusal was about their length and they can be
-    /// any shorter. BMCs say it with one of four codes, or with none in particular.
+    /// Halves the chunks, if the refusal can be about their length and they can be shorter. BMCs
+    /// use one of four codes for it, or an unspecific one.
     pub(super) fn shrink(&mut self, code: u8) -> bool {
         let balks = matches!(
             code,

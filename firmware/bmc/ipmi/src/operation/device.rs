@@ -1,26 +1,26 @@
-//! Who a BMC is: Get Device ID (section 20.1), then its own identifier and the
-//! machine's, which not every BMC has.
+//! Identity of a BMC: Get Device ID (section 20.1), then the GUIDs of the BMC and of the machine,
+//! which not every BMC has.
 
 use super::{IpmiOperationNext, IpmiReply, invalid_response, refused};
 use crate::command::{IpmiRequest, app, completion};
 use crate::wire::sixteen_at;
 
-/// What Get Device ID tells.
+/// The data of Get Device ID.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DeviceId {
-    /// The maker's number for the BMC.
+    /// Device ID, assigned by the manufacturer.
     pub id: u8,
-    /// Its revision.
+    /// Device revision.
     pub revision: u8,
-    /// Firmware, first part.
+    /// Major firmware revision.
     pub major: u8,
-    /// Firmware, second part: two decimal digits, one in each half.
+    /// Minor firmware revision: two decimal digits in BCD.
     pub minor: u8,
-    /// Version of IPMI: two decimal digits, the first one in the lower half.
+    /// IPMI version: two BCD digits, the first one in the lower half.
     pub ipmi: u8,
-    /// IANA's number of the maker.
+    /// IANA's enterprise number of the manufacturer.
     pub maker: u32,
-    /// The maker's number for the product.
+    /// Product ID, assigned by the manufacturer.
     pub product: u16,
 }
 
@@ -56,14 +56,14 @@ impl DeviceId {
     }
 }
 
-/// Who a BMC is.
+/// Identity of a BMC.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct IpmiIdentity {
-    /// What it says of itself.
+    /// The data of Get Device ID.
     pub device: DeviceId,
-    /// Its identifier, as it went over the wire.
+    /// GUID of the BMC, in the byte order of the wire.
     pub bmc_guid: Option<[u8; 16]>,
-    /// The machine's identifier, as it went over the wire.
+    /// GUID of the machine, in the byte order of the wire.
     pub system_guid: Option<[u8; 16]>,
 }
 
@@ -74,7 +74,7 @@ enum IpmiIdentityStep {
     SystemGuid,
 }
 
-/// Asking for all three.
+/// The requests for all three.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IpmiIdentityScript {
     step: IpmiIdentityStep,
@@ -116,7 +116,7 @@ impl IpmiIdentityScript {
     }
 }
 
-/// One that is refused, or makes no sense, is one that the BMC does not have.
+/// A GUID that is refused or malformed counts as absent.
 fn identifier(code: u8, data: &[u8]) -> Option<[u8; 16]> {
     let whole = code == completion::OK && data.len() == 16;
     whole.then(|| sixteen_at(data, 0)).flatten()
@@ -135,7 +135,7 @@ mod tests {
     ];
 
     #[test]
-    fn all_three_are_asked_and_identifiers_may_lack() {
+    fn all_three_are_requested_and_guids_may_be_absent() {
         let (asked, outcome) = play(IpmiOperation::Identity, |request| match request.command {
             app::DEVICE_ID => DEVICE.to_vec(),
             app::DEVICE_GUID => vec![0xc1],

@@ -1,5 +1,5 @@
-//! FRU inventory devices (section 34): how large one is, then reading or writing
-//! it in pieces. What was written is read back and compared.
+//! FRU inventory devices (section 34): reads the size of one, then reads or writes it in chunks.
+//! Written bytes are read back and compared.
 
 use trivet_model::PowerError;
 
@@ -10,7 +10,7 @@ use crate::command::{IpmiRequest, completion, storage};
 /// Most bytes of a FRU device that are read or written. Ours: real ones have 256
 /// to 8192.
 pub const FRU_BYTES_MAX: usize = 16 * 1024;
-/// Length of the first piece. Ours; a usual size of BMC buffers.
+/// Length of the first chunk. Ours; a usual size of BMC buffers.
 const READ_BYTES: usize = 32;
 const WRITE_BYTES: usize = 16;
 
@@ -21,17 +21,17 @@ enum FruStep {
     Read,
 }
 
-/// Reading all of a device, or writing part of it.
+/// A read of a whole device, or a write of a part of it.
 #[derive(Clone, Debug)]
 pub(super) struct FruScript {
     device: u8,
     step: FruStep,
-    /// What to write, at which offset.
+    /// The offset and the bytes to write.
     to_write: Option<(usize, Vec<u8>)>,
-    /// Two where the BMC counts in words.
+    /// Two if the BMC counts in words.
     unit: usize,
     chunk_size: IpmiChunkSize,
-    /// Where the part at hand begins and ends, in bytes.
+    /// Begin and end of the present part, in bytes.
     at: usize,
     end: usize,
     bytes: Vec<u8>,
@@ -113,7 +113,7 @@ impl FruScript {
     fn begin_reading(&mut self, at: usize) -> IpmiOperationNext {
         self.step = FruStep::Read;
         self.at = at;
-        // A device of words ends with one.
+        // A device with word access ends with a whole word.
         self.end -= self.end % self.unit;
         self.chunk_size = IpmiChunkSize::new(READ_BYTES, self.unit);
         if self.at < self.end {
@@ -122,7 +122,7 @@ impl FruScript {
         IpmiOperationNext::Done(Ok(IpmiReply::Fru(Vec::new())))
     }
 
-    /// The request for the present piece. Offsets and counts are in the BMC's unit.
+    /// The request for the present chunk. Offsets and counts are in the BMC's unit.
     fn chunk_request(&self) -> IpmiOperationNext {
         let count = self.chunk_size.next_len(self.end - self.at);
         let place = (self.at / self.unit) as u16;
@@ -185,7 +185,7 @@ mod tests {
     use super::super::{IpmiOperation, IpmiOperationResult, IpmiOperationScript};
     use super::*;
 
-    /// A device that takes pieces of so many bytes, in words or not.
+    /// A device that accepts chunks of this many bytes, in words or bytes.
     struct FakeFruDevice {
         bytes: Vec<u8>,
         piece: usize,
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_written_as_told_is_told() {
+    fn a_wrong_write_is_reported() {
         for count in [0, 17, 255] {
             let (_, outcome) = play(write(0, &[1; 16]), |it| match it.command {
                 storage::FRU_INFO => vec![0, 64, 0, 0],

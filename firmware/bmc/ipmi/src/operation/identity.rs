@@ -1,6 +1,5 @@
-//! Who and where a BMC is: its identifiers (sections 20.8 and 22.14), its
-//! address (table 23-4) and its users (sections 22.26 and 22.28); and the light
-//! that tells people where the machine stands (section 28.5).
+//! GUIDs of a BMC (sections 20.8 and 22.14), its network configuration (table 23-4), its users
+//! (sections 22.26 and 22.28), and the identify LED of the machine (section 28.5).
 
 use core::net::Ipv4Addr;
 
@@ -10,18 +9,18 @@ use super::{IpmiOperationNext, IpmiOperationResult, IpmiReply, invalid_response,
 use crate::command::{IpmiRequest, NETFN_TRANSPORT, app, chassis, completion, lan, transport};
 use crate::wire::sixteen_at;
 
-/// Users a BMC can have: their numbers have six bits.
+/// Most users of a BMC: their numbers have six bits.
 pub const USERS_MAX: u8 = 63;
 
-/// What the light that marks a machine does.
+/// A request for the identify LED of a machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum IpmiIdentify {
-    /// It is on for so many seconds; zero switches it off.
+    /// On for this many seconds; zero switches it off.
     For {
         /// Seconds.
         seconds: u8,
     },
-    /// It is on until it is told otherwise; not every BMC can do that.
+    /// On until the next request; not every BMC supports this.
     On,
 }
 
@@ -33,7 +32,7 @@ impl IpmiIdentify {
         }
     }
 
-    /// Reads the data of Chassis Identify; none said means 15 seconds.
+    /// Reads the data of Chassis Identify; the default is 15 seconds.
     pub(crate) fn parse(data: &[u8]) -> Self {
         match *data {
             [] => Self::For { seconds: 15 },
@@ -43,16 +42,16 @@ impl IpmiIdentify {
     }
 }
 
-/// Where a BMC has its address from.
+/// The source of a BMC's IP address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AddressSource {
-    /// Set by hand.
+    /// Static.
     Static,
     /// From a DHCP server.
     Dhcp,
     /// From the machine's firmware.
     Firmware,
-    /// From elsewhere, or it does not say.
+    /// Another source, or not specified.
     Other(u8),
 }
 
@@ -76,45 +75,45 @@ impl AddressSource {
     }
 }
 
-/// A BMC's place in the network, as far as it tells.
+/// Network configuration of a BMC; `None` for parameters that it does not have.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct IpmiLanConfig {
-    /// Address.
+    /// IP address.
     pub address: Option<Ipv4Addr>,
-    /// Where it has that from.
+    /// Source of the IP address.
     pub source: Option<AddressSource>,
     /// MAC address.
     pub mac: Option<[u8; 6]>,
-    /// Mask of its network.
+    /// Subnet mask.
     pub mask: Option<Ipv4Addr>,
-    /// Router.
+    /// Default gateway.
     pub gateway: Option<Ipv4Addr>,
 }
 
-/// Somebody a BMC knows.
+/// A user of a BMC.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UserEntry {
-    /// Number.
+    /// User ID.
     pub id: u8,
-    /// Name; empty for nobody in particular.
+    /// Name; empty for a user without one.
     pub name: String,
-    /// Highest level on this channel, as it goes over the wire: two for user, three
-    /// for operator, four for administrator, fifteen for none.
+    /// Highest privilege level on this channel, as on the wire: two for user, three for operator,
+    /// four for administrator, fifteen for no access.
     pub limit: u8,
-    /// Whether this user may send IPMI messages.
+    /// Whether this user is enabled for IPMI messaging.
     pub messaging: bool,
 }
 
-/// What the light does, as Get Chassis Status tells it (section 28.2).
+/// The state of the identify LED, as in Get Chassis Status (section 28.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum IpmiIdentifyState {
-    /// It is dark.
+    /// Off.
     Off,
-    /// It is lit for a while.
+    /// On for a limited time.
     Timed,
-    /// It is lit until told otherwise.
+    /// On until the next request.
     On,
-    /// The BMC does not say.
+    /// The BMC does not report it.
     Unknown,
 }
 
@@ -123,7 +122,7 @@ impl IpmiIdentifyState {
         IpmiRequest::chassis(chassis::STATUS, &[])
     }
 
-    /// The third byte of the status: whether the state is told, and the state.
+    /// The bits in the third byte of the status: whether the state is supported, and the state.
     pub(crate) fn bits(self) -> u8 {
         match self {
             Self::Off => 0x40,
@@ -144,7 +143,7 @@ impl From<IpmiIdentify> for IpmiIdentifyState {
     }
 }
 
-/// The light in an answer to Get Chassis Status.
+/// The state of the identify LED in a response to Get Chassis Status.
 pub(super) fn parse_identify_state(code: u8, data: &[u8]) -> IpmiOperationResult {
     if code != completion::OK {
         return Err(PowerError::Refused { code });
@@ -159,7 +158,7 @@ pub(super) fn parse_identify_state(code: u8, data: &[u8]) -> IpmiOperationResult
     }))
 }
 
-/// The sixteen bytes of a GUID in an answer.
+/// The sixteen bytes of a GUID in a response.
 pub(super) fn parse_guid(code: u8, data: &[u8]) -> IpmiOperationResult {
     if code != completion::OK {
         return Err(PowerError::Refused { code });
@@ -172,7 +171,7 @@ pub(super) fn parse_guid(code: u8, data: &[u8]) -> IpmiOperationResult {
         })
 }
 
-/// Reading the LAN parameters, one by one.
+/// Reads the LAN parameters, one by one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LanScript {
     channel: u8,
@@ -208,7 +207,7 @@ impl LanScript {
                     return invalid_response("a LAN parameter cut short");
                 }
             }
-            // A parameter that it does not have.
+            // A parameter that the BMC does not have.
             completion::NO_PARAMETER => {}
             code => return refused(code),
         }
@@ -232,12 +231,12 @@ impl LanScript {
     }
 }
 
-/// Reading the users of a channel, one by one.
+/// Reads the users of a channel, one by one.
 #[derive(Clone, Debug)]
 pub(super) struct UsersScript {
     channel: u8,
     count: u8,
-    /// The user at hand, and its access if that was heard.
+    /// The present user, and its access if that was received.
     id: u8,
     access: Option<u8>,
     users: Vec<UserEntry>,
@@ -261,7 +260,7 @@ impl UsersScript {
     }
 
     pub(super) fn handle_response(&mut self, code: u8, data: &[u8]) -> IpmiOperationNext {
-        // Some BMCs refuse the name of a user that nobody has set up.
+        // Some BMCs refuse to return the name of a user that is not set up.
         let unnamed = self.access.is_some()
             && matches!(code, completion::BAD_FIELD | completion::NOT_PRESENT);
         if code != completion::OK && !unnamed {
@@ -302,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_light_is_told_with_and_without_force() {
+    fn identify_is_sent_with_and_without_force() {
         for (light, data) in [
             (IpmiIdentify::For { seconds: 15 }, &[15][..]),
             (IpmiIdentify::For { seconds: 0 }, &[0]),
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_light_does_is_read_where_the_bmc_says() {
+    fn the_identify_state_is_read_if_the_bmc_reports_it() {
         for light in [
             IpmiIdentifyState::Off,
             IpmiIdentifyState::Timed,

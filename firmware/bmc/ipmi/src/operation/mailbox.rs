@@ -1,8 +1,7 @@
-//! Boot options 5 and 7 (table 28-14): the flags as they are, and the boot
-//! initiator mailbox, block by block. Writing is framed by "set in progress"
-//! (parameter 0), which some BMCs insist on and others do not know; a frame that
-//! somebody left open, or we did in a request whose answer got lost, is closed and
-//! opened again.
+//! Boot options 5 and 7 (table 28-14): the boot flags, and the boot initiator mailbox, block by
+//! block. Writes are enclosed in "set in progress" and "set complete" (parameter 0), which some
+//! BMCs require and others do not support. If another console left "set in progress" set, or our
+//! own request did because its response was lost, it is completed and set again.
 
 use trivet_model::PowerError;
 
@@ -14,12 +13,12 @@ use crate::command::{IpmiRequest, chassis, completion, option};
 
 /// Bytes of one block of the boot initiator mailbox.
 pub const MAILBOX_BLOCK_BYTES: usize = 16;
-/// Blocks the mailbox has. Ours; the specification asks for at least five.
+/// Most blocks of the mailbox. Ours; the specification requires at least five.
 pub const MAILBOX_BLOCKS_MAX: u8 = 16;
-/// Most bytes that go into the mailbox.
+/// Most bytes of the mailbox.
 pub const MAILBOX_BYTES_MAX: usize = MAILBOX_BLOCKS_MAX as usize * MAILBOX_BLOCK_BYTES;
 
-/// How often a frame is opened at most. Ours: more than a lossy wire takes.
+/// Most attempts to set "set in progress". Ours: more than a lossy network needs.
 const SET_IN_PROGRESS_TRIES_MAX: u8 = 4;
 
 /// Values of parameter 0.
@@ -39,8 +38,8 @@ pub(super) fn read_flags() -> IpmiRequest {
     read(option::FLAGS, 0)
 }
 
-/// The data of a parameter, after a version byte and the parameter's number,
-/// whose top bit says that it is locked.
+/// The data of a parameter, after a version byte and the parameter's number, whose top bit means
+/// locked.
 fn parameter(data: &[u8], number: u8) -> Option<&[u8]> {
     match data {
         [_version, said, rest @ ..] if said & 0x7f == number => Some(rest),
@@ -48,7 +47,7 @@ fn parameter(data: &[u8], number: u8) -> Option<&[u8]> {
     }
 }
 
-/// The boot flags in an answer.
+/// The boot flags in a response.
 pub(super) fn parse_flags(code: u8, data: &[u8]) -> IpmiOperationResult {
     if code != completion::OK {
         return Err(PowerError::Refused { code });
@@ -61,7 +60,7 @@ pub(super) fn parse_flags(code: u8, data: &[u8]) -> IpmiOperationResult {
         })
 }
 
-/// One block of the mailbox in an answer. A BMC may leave out zeros at the end.
+/// One block of the mailbox in a response. A BMC may leave out zeros at the end.
 fn block(data: &[u8], number: u8) -> Option<[u8; MAILBOX_BLOCK_BYTES]> {
     let (&said, bytes) = parameter(data, option::MAILBOX)?.split_first()?;
     let mut whole = [0; MAILBOX_BLOCK_BYTES];
@@ -69,7 +68,7 @@ fn block(data: &[u8], number: u8) -> Option<[u8; MAILBOX_BLOCK_BYTES]> {
     (said == number).then_some(whole)
 }
 
-/// Reading the mailbox.
+/// Reads the mailbox.
 #[derive(Clone, Debug)]
 pub(super) struct MailboxReadScript {
     blocks: u8,
@@ -94,7 +93,7 @@ impl MailboxReadScript {
     pub(super) fn handle_response(&mut self, code: u8, data: &[u8]) -> IpmiOperationNext {
         match code {
             completion::OK => {}
-            // It has fewer blocks than we would read.
+            // The mailbox has fewer blocks than requested.
             completion::OUT_OF_RANGE | completion::BAD_FIELD | completion::NOT_PRESENT
                 if self.next > 0 =>
             {
@@ -120,11 +119,11 @@ impl MailboxReadScript {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum MailboxWriteStep {
-    /// Opening the frame, so often now.
+    /// Setting "set in progress"; has the number of attempts.
     Open {
         times: u8,
     },
-    /// Closing a frame that somebody left open.
+    /// Completing a "set in progress" that was left set.
     Reopen {
         times: u8,
     },
@@ -133,13 +132,13 @@ enum MailboxWriteStep {
     Check,
 }
 
-/// Writing the mailbox.
+/// Writes the mailbox.
 #[derive(Clone, Debug)]
 pub(super) struct MailboxWriteScript {
     blocks: Vec<[u8; MAILBOX_BLOCK_BYTES]>,
     next: u8,
     step: MailboxWriteStep,
-    /// What a block was refused with; the frame is closed all the same.
+    /// The completion code of a refused block; "set complete" is sent all the same.
     refused_with: Option<u8>,
 }
 
@@ -190,7 +189,7 @@ impl MailboxWriteScript {
                 }
                 self.advance(MailboxWriteStep::Reopen { times })
             }
-            // Whoever does not know the frame does not want it.
+            // A BMC that does not support "set in progress" does not require it.
             MailboxWriteStep::Open { .. } => self.advance(MailboxWriteStep::Write),
             MailboxWriteStep::Reopen { times } => {
                 self.advance(MailboxWriteStep::Open { times: times + 1 })
@@ -239,7 +238,7 @@ mod tests {
     use super::super::{IpmiOperation, IpmiOperationScript};
     use super::*;
 
-    /// A mailbox of 16 blocks that answers frames with the given codes, in turn.
+    /// A mailbox of 16 blocks that responds to "set in progress" with the given codes, in turn.
     struct FakeMailbox {
         blocks: [[u8; 16]; 16],
         frames: Vec<u8>,
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_left_open_is_closed_and_an_unknown_one_done_without() {
+    fn set_in_progress_left_set_is_completed_and_not_required() {
         for (frames, good) in [
             (&[0x81, 0, 0][..], true),
             (&[0x80], true),
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_block_closes_the_frame_before_it_is_told() {
+    fn a_refused_block_is_reported_after_set_complete() {
         let (asked, outcome) = play(write_of(40), |request| {
             vec![if request.data[0] == 7 { 0xcc } else { 0 }]
         });

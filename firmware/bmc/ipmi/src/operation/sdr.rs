@@ -1,5 +1,5 @@
-//! Sensors: the records of the repository (section 33), those of sensors in
-//! pieces, and for each sensor of the BMC itself its reading.
+//! Sensors: reads the records of the repository (section 33), those of sensors in chunks, and the
+//! reading of each sensor that belongs to the BMC itself.
 
 use super::chunk::IpmiChunkSize;
 use super::sel::RESERVATIONS_MAX;
@@ -8,9 +8,9 @@ use crate::command::{IpmiRequest, NETFN_SENSOR, completion, sensor, storage};
 use crate::sdr::{HEAD_BYTES, KIND_COMPACT, KIND_FULL, RECORD_BYTES_MAX, SdrReading, SdrSensor};
 use crate::wire::message::BMC_ADDRESS;
 
-/// Most records that are looked at, sensors or not. Ours: a large server has 300.
+/// Most records that are read, sensors or not. Ours: a large server has 300.
 pub const SENSOR_RECORDS_MAX: usize = 1024;
-/// Length of the first piece. Ours; a usual size of BMC buffers.
+/// Length of the first chunk. Ours; a usual size of BMC buffers.
 const CHUNK_BYTES: usize = 32;
 const LAST: u16 = 0xffff;
 
@@ -28,7 +28,7 @@ pub(super) struct SdrScript {
     reservation: [u8; 2],
     reserved: u8,
     chunk_size: IpmiChunkSize,
-    /// The record at hand: its number, the next one's, what is there of it.
+    /// The present record: its number, the next one's number, the bytes read so far.
     id: u16,
     next: u16,
     bytes: Vec<u8>,
@@ -124,7 +124,7 @@ impl SdrScript {
             return self.advance();
         }
         if self.length > RECORD_BYTES_MAX {
-            return invalid_response("a sensor record longer than any");
+            return invalid_response("a sensor record that is too long");
         }
         self.send_step(SdrStep::Body)
     }
@@ -142,7 +142,7 @@ impl SdrScript {
         let Some(sensor) = SdrSensor::parse(&self.bytes) else {
             return invalid_response("a sensor record that is shorter than a sensor");
         };
-        // Sensors of other controllers would have to be asked there.
+        // Sensors of other controllers would have to be read from those.
         let own = sensor.owner == BMC_ADDRESS && sensor.lun == 0;
         if !own {
             self.readings.push(sensor.reading(&[]));
@@ -152,7 +152,7 @@ impl SdrScript {
         self.send_step(SdrStep::Read)
     }
 
-    /// A sensor that cannot be read is not there at present; the others may be.
+    /// A sensor that cannot be read counts as unavailable; the others are still read.
     fn handle_reading(&mut self, code: u8, data: &[u8]) -> IpmiOperationNext {
         let data = if code == completion::OK { data } else { &[] };
         if let Some(sensor) = self.sensor.take() {
@@ -187,7 +187,7 @@ mod tests {
     use crate::sdr::tests::full;
     use trivet_model::PowerError;
 
-    /// A repository of whole records that gives pieces of so many bytes.
+    /// A repository of whole records that returns chunks of this many bytes.
     fn repository(records: &[Vec<u8>], piece: usize) -> (Vec<IpmiRequest>, IpmiOperationResult) {
         play(IpmiOperation::Sensors, |request| match request.command {
             storage::RESERVE_SDR => vec![0, 1, 2],
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sensor_that_refuses_is_not_available_and_the_rest_goes_on() {
+    fn a_sensor_that_refuses_is_unavailable_and_the_rest_is_read() {
         let record = sensor(5, 0x20);
         for answer in [&[0xcb][..], &[0xc1], &[0], &[0, 1]] {
             let (_, outcome) = play(IpmiOperation::Sensors, |request| match request.command {

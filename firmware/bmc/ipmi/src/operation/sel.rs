@@ -1,24 +1,24 @@
-//! The system event log (section 31): how full it is, its records one by one,
-//! and its erasure. A reservation that somebody else's cancels is made again.
+//! The system event log (section 31): how full it is, its records one by one, and its erasure. A
+//! reservation that another console cancels is made again.
 
 use super::{IpmiOperationNext, IpmiReply, invalid_response, refused};
 use crate::command::{IpmiRequest, completion, storage};
 use crate::sel::{SelInfo, SelRecord};
 
-/// Most records that are read. Ours: logs hold a few thousand.
+/// Most records that are read. Ours: logs have a few thousand.
 pub const EVENTS_MAX: usize = 4096;
-/// Reservations made again before the log counts as somebody else's. Ours.
+/// Most reservations before the operation fails because another console uses the log. Ours.
 pub(super) const RESERVATIONS_MAX: u8 = 8;
-/// How often to ask whether a log is erased, and how far apart. Ours; together
-/// more than the slowest flash takes.
+/// Most polls for the end of an erasure, and the pause between them. Ours; together more than the
+/// slowest flash takes.
 const POLLS_MAX: u8 = 60;
 const POLL_MS: u64 = 500;
 
-/// The records before the first and after the last.
+/// The record numbers for the first record and after the last.
 const FIRST: u16 = 0x0000;
 const LAST: u16 = 0xffff;
 const WHOLE: u8 = 0xff;
-/// What Clear SEL is told after the letters CLR.
+/// Data of Clear SEL after the characters CLR.
 const ERASE: u8 = 0xaa;
 const PROGRESS: u8 = 0x00;
 
@@ -97,7 +97,7 @@ impl SelScript {
                 }
                 _ => invalid_response("a reservation cut short"),
             },
-            // Whole records can be read without; some BMCs know no reservations.
+            // Whole records can be read without one; some BMCs do not support reservations.
             (SelStep::Reserve, completion::NO_COMMAND) if self.operation == SelOperation::List => {
                 self.reserved()
             }
@@ -106,7 +106,7 @@ impl SelScript {
             {
                 self.send_step(SelStep::Reserve)
             }
-            // The log was emptied under our hands.
+            // Another console erased the log meanwhile.
             (SelStep::Entry, completion::NOT_PRESENT) => self.listed(),
             (SelStep::Entry, completion::OK) => self.handle_entry(data),
             (SelStep::Erase | SelStep::Poll, completion::OK) => self.handle_progress(data),
@@ -154,7 +154,7 @@ impl SelScript {
         if self.next == LAST || self.records.len() >= EVENTS_MAX {
             return self.listed();
         }
-        // A log that leads back to its start would never end.
+        // A log that links back to its start would never end.
         if self.next == FIRST || self.next == record.id {
             return invalid_response("an event that is its own successor");
         }
@@ -164,7 +164,7 @@ impl SelScript {
     fn handle_progress(&mut self, data: &[u8]) -> IpmiOperationNext {
         match data.first().map(|progress| progress & 0x0f) {
             Some(1) => IpmiOperationNext::Done(Ok(IpmiReply::Done)),
-            Some(_) if self.polls >= POLLS_MAX => invalid_response("an erasure without end"),
+            Some(_) if self.polls >= POLLS_MAX => invalid_response("an erasure that does not end"),
             Some(_) => {
                 self.polls += 1;
                 self.step = SelStep::Poll;
@@ -197,7 +197,7 @@ mod tests {
         body
     }
 
-    /// Plays a list where each entry is answered by a function of its number.
+    /// Runs a list where a function of its number returns each entry.
     fn list(mut answer: impl FnMut(u16, u16) -> Vec<u8>) -> (usize, IpmiOperationResult) {
         let mut reservation = 0;
         let (asked, outcome) = play(IpmiOperation::SelList, |request| match request.command {

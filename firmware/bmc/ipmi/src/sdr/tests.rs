@@ -1,4 +1,4 @@
-//! Records read, written, cut; readings converted.
+//! Records that are read, written and truncated; conversion of readings.
 
 use super::*;
 
@@ -72,7 +72,7 @@ fn every_prefix_and_every_other_kind_is_refused() {
         bytes[3] = 0x12;
         assert_eq!(SdrSensor::parse(&bytes), None);
     }
-    // A record that says it is shorter than its own name.
+    // A record whose length is shorter than its name.
     let mut bytes = full().emit(7);
     bytes[4] -= 1;
     assert_eq!(SdrSensor::parse(&bytes), None);

@@ -1,4 +1,4 @@
-//! Datagrams that nobody honest sends, into both ends.
+//! Datagrams that no correct peer sends, to client and BMC.
 
 use trivet_model::{PowerAnswer, PowerOrder, PowerState, Tick};
 
@@ -11,14 +11,14 @@ use crate::wire::rakp::{RakpReply, status};
 
 const ON: Result<PowerAnswer, trivet_model::PowerError> = Ok(PowerAnswer::Power(PowerState::On));
 
-/// A rig whose session stands and whose machine runs.
+/// A rig with an established session and a running machine.
 fn standing() -> IpmiTestRig {
     let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     rig
 }
 
-/// Still the same session, without a new login.
+/// The session is still the same, without a new login.
 #[track_caller]
 fn survives(rig: &mut IpmiTestRig) {
     let before = rig.sent.len();
@@ -146,7 +146,7 @@ fn refusals_for_another_login_are_not_accepted() {
 
 #[test]
 fn one_damaged_handshake_message_does_not_fail_the_order() {
-    // Bends one bit of the n-th datagram, for each datagram of a login.
+    // Flips one bit of the n-th datagram, for each datagram of a login.
     for nth in 0..10 {
         for bit in (0..64 * 8).step_by(5) {
             let mut rig = IpmiTestRig::new(target(), setup());

@@ -1,4 +1,4 @@
-//! IPMI 1.5 with MD5, both ends.
+//! IPMI 1.5 with MD5, client and BMC.
 
 use trivet_model::{PowerAnswer, PowerError, PowerOrder, PowerState};
 
@@ -25,7 +25,7 @@ fn rig(target: IpmiTarget) -> IpmiTestRig {
     rig
 }
 
-/// A rig whose session stands and whose machine runs.
+/// A rig with an established session and a running machine.
 fn standing() -> IpmiTestRig {
     let mut rig = rig(ipmi15_target());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
@@ -67,8 +67,8 @@ fn fails(target: IpmiTarget, want: PowerError) {
 }
 
 #[test]
-fn a_wrong_password_is_met_with_silence_and_named() {
-    let said = "it fell silent at the password, which is probably wrong";
+fn a_wrong_password_gets_no_response_and_is_reported() {
+    let said = "it did not reply to the password, which is probably wrong";
     let password = b"wrong".to_vec();
     fails(
         IpmiTarget {
@@ -103,7 +103,7 @@ fn a_level_above_the_users_is_named() {
 }
 
 #[test]
-fn a_bmc_that_does_not_speak_it_is_named() {
+fn a_bmc_that_does_not_support_it_is_reported() {
     let mut rig = IpmiTestRig::new(ipmi15_target(), setup());
     match rig.run(PowerOrder::On) {
         Err(PowerError::InvalidResponse { said }) => assert!(said.contains("no login with MD5")),
@@ -112,7 +112,7 @@ fn a_bmc_that_does_not_speak_it_is_named() {
 }
 
 #[test]
-fn a_password_that_does_not_fit_is_refused_before_anything_is_said() {
+fn a_password_that_is_too_long_is_refused_before_anything_is_sent() {
     let long = IpmiTarget {
         password: vec![b'x'; 17],
         ..ipmi15_target()
@@ -126,7 +126,7 @@ fn a_password_that_does_not_fit_is_refused_before_anything_is_said() {
 }
 
 #[test]
-fn it_is_never_used_without_being_asked_for() {
+fn it_is_never_used_unless_it_is_selected() {
     let mut rig = rig(target());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     let old = |it: &Vec<u8>| matches!(RmcpPacket::parse(it), Some(RmcpPacket::Ipmi15(_)));

@@ -1,4 +1,4 @@
-//! Logging in: who may, with which suite, and how a refusal reads.
+//! Login: users, suites, and the error messages of refusals.
 
 use trivet_model::{PowerError, PowerOrder, SeededRandom};
 
@@ -124,8 +124,8 @@ fn a_forced_suite_is_the_only_one_tried() {
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
 }
 
-/// Plays the order at hand where a refusal of two bytes comes before every
-/// answer to Open Session, and, if `short`, instead of it for suite 17.
+/// Runs the present order where a refusal of two bytes arrives before every response to Open
+/// Session, and, if `short`, instead of it for suite 17.
 fn play_short(rig: &mut IpmiTestRig, short: bool) -> Vec<(u64, super::rig::IpmiPowerResult)> {
     for _ in 0..100 {
         while let Some(bytes) = rig.session.transmit() {
@@ -152,7 +152,7 @@ fn play_short(rig: &mut IpmiTestRig, short: bool) -> Vec<(u64, super::rig::IpmiP
 }
 
 #[test]
-fn a_refusal_of_two_bytes_counts_when_nothing_better_comes() {
+fn a_refusal_of_two_bytes_counts_without_another_response() {
     let mut rig = IpmiTestRig::new(target(), setup());
     let before = rig.now;
     rig.order(1, PowerOrder::On).unwrap();
@@ -161,7 +161,7 @@ fn a_refusal_of_two_bytes_counts_when_nothing_better_comes() {
 }
 
 #[test]
-fn a_refusal_of_two_bytes_does_not_count_beside_an_answer() {
+fn a_refusal_of_two_bytes_does_not_count_if_there_is_an_answer() {
     let mut rig = IpmiTestRig::new(target(), setup());
     let before = rig.now;
     rig.order(1, PowerOrder::On).unwrap();
@@ -169,7 +169,7 @@ fn a_refusal_of_two_bytes_does_not_count_beside_an_answer() {
     assert_eq!(rig.now, before);
 }
 
-/// A console that speaks by hand.
+/// A console whose messages are built by hand.
 struct IpmiManualConsole {
     bmc: IpmiSimulator,
     entropy: SeededRandom,
@@ -288,7 +288,11 @@ fn the_bmc_refuses_names_and_roles_with_their_own_status() {
 fn the_bmc_refuses_a_wrong_third_message_with_its_status() {
     let mut hand = IpmiManualConsole::new();
     let id = hand.opened(1, 77);
-    assert_eq!(hand.rakp3(id, 0, vec![0; 20]), None, "nobody was named yet");
+    assert_eq!(
+        hand.rakp3(id, 0, vec![0; 20]),
+        None,
+        "no user was named yet"
+    );
     let second = hand.rakp1(id, 0x14, b"admin");
     let exchange = IpmiManualConsole::exchange(id, &second);
     let refused = hand.rakp3(id, 0, exchange.rakp3_code(b"passw0rd")).unwrap();
@@ -313,7 +317,7 @@ fn repeated_handshake_messages_get_the_same_answers() {
     assert_eq!(
         hand.bmc.sessions(),
         2,
-        "an unproven farewell ends no live session"
+        "an unauthenticated abort ends no live session"
     );
 }
 
@@ -333,7 +337,7 @@ fn the_session_table_is_bounded_and_half_open_sessions_go_first() {
     rig.bmc = hand.bmc;
     let before = rig.sent.len();
     assert_eq!(rig.run(PowerOrder::Off), ACCEPTED);
-    // The session is tried, then the request is sent.
+    // The session is checked first, then the request is sent.
     assert_eq!(
         rig.sent.len(),
         before + 2,
@@ -342,7 +346,7 @@ fn the_session_table_is_bounded_and_half_open_sessions_go_first() {
 }
 
 #[test]
-fn outside_a_session_the_bmc_tells_only_how_to_log_in() {
+fn outside_a_session_the_bmc_returns_only_login_data() {
     let mut hand = IpmiManualConsole::new();
     let mut ask = |netfn, command, data: &[u8]| {
         let message = IpmiMessage::request(netfn, 1, command, data).emit();
@@ -402,7 +406,7 @@ fn a_session_starts_below_operator_until_it_is_raised() {
     assert_eq!(ask(6, 0x3b, &[4]), [0, 4]);
     assert_eq!(ask(0, 0x02, &[]), [0xc7]);
     assert_eq!(ask(0, 0x02, &[9]), [0xcc]);
-    assert_eq!(ask(0, 0x02, &[1]), [0], "a refusal is not kept");
+    assert_eq!(ask(0, 0x02, &[1]), [0], "a refusal is not stored");
     assert_eq!(ask(0, 0x08, &[5, 0x80, 4, 0, 0, 0]), [0]);
     assert_eq!(ask(6, 0x01, &[])[..2], [0, 0x20]);
     assert_eq!(ask(6, 0x7f, &[]), [0xc1]);

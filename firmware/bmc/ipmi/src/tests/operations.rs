@@ -1,4 +1,4 @@
-//! Errands, from the session through the wire to the simulated BMC and back.
+//! Operations, from the session over the network to the simulated BMC and back.
 
 use trivet_model::{BootDevice, PowerError, PowerOrder, PowerState};
 
@@ -13,7 +13,7 @@ use crate::{BootFlags, ORDERS_WAITING_MAX};
 pub(super) const BAD_WIRE: IpmiWireFaults = IpmiWireFaults {
     lost: 100,
     doubled: 100,
-    // Damaged datagrams have tests of their own; here they would cost logins.
+    // Damaged datagrams have other tests; here they would only cause logins.
     bent: 0,
     late_ms: 40,
 };
@@ -41,7 +41,7 @@ fn the_mailbox_is_written_and_read_by_a_bmc_of_either_kind() {
         };
         assert_eq!(bytes[..100], (0..100).collect::<Vec<u8>>());
         let orders = rig.run(PowerOrder::On);
-        assert_eq!(orders, ACCEPTED, "orders go on in the same session");
+        assert_eq!(orders, ACCEPTED, "orders continue in the same session");
     }
 }
 
@@ -89,8 +89,8 @@ fn operations_and_orders_wait_for_each_other_and_share_one_bound() {
     );
 }
 
-/// Runs an errand twice on bad wires, the second time with a BMC that restarted.
-/// Each ends done or, seldom, in silence; nothing else.
+/// Runs an operation twice on faulty networks, the second time with a BMC that restarted. Each one
+/// succeeds or, rarely, times out; nothing else.
 #[track_caller]
 pub(super) fn survives(
     errand: &IpmiOperation,
@@ -146,7 +146,7 @@ fn inventory() -> FruInventory {
 }
 
 #[test]
-fn the_fru_is_read_and_written_in_pieces_that_the_bmc_takes() {
+fn the_fru_is_read_and_written_in_chunks_that_the_bmc_accepts() {
     for piece in [255, 32, 16, 5, 1] {
         let mut rig = IpmiTestRig::new(target(), setup());
         rig.bmc.set_fru(&inventory());
@@ -231,10 +231,7 @@ fn the_log_is_listed_and_cleared() {
         rig.run_operation(IpmiOperation::SelClear),
         Ok(IpmiReply::Done)
     );
-    assert!(
-        rig.now.since_ms(before) >= 1_000,
-        "it waits between questions"
-    );
+    assert!(rig.now.since_ms(before) >= 1_000, "it waits between polls");
     assert!(rig.bmc.events().is_empty());
     let empty = rig.run_operation(IpmiOperation::SelList);
     assert!(matches!(empty, Ok(IpmiReply::Sel { records, .. }) if records.is_empty()));
@@ -257,7 +254,7 @@ fn the_log_survives_a_bad_wire_and_a_bmc_that_restarts() {
     assert_eq!(rig.bmc.events().len(), 20);
 }
 
-/// Sessions that are opened for an errand where the BMC falls silent inside them.
+/// Number of sessions opened for an operation if the BMC does not respond inside them.
 fn sessions_of_an_unresponsive_bmc(errand: IpmiOperation) -> usize {
     // RMCP+ and the payload type of Open Session (section 13.27).
     let opens = |bytes: &[u8]| bytes[4] == 6 && bytes[5] == 0x10;
@@ -328,7 +325,7 @@ fn sensors_survive_a_bad_wire_and_a_bmc_that_restarts() {
 }
 
 #[test]
-fn the_light_marks_the_machine_for_operators() {
+fn the_identify_led_is_for_operators() {
     let mut rig = IpmiTestRig::new(target(), setup());
     let lights = [
         IpmiIdentify::For { seconds: 30 },
@@ -352,7 +349,7 @@ fn the_light_marks_the_machine_for_operators() {
 }
 
 #[test]
-fn a_bmc_says_who_and_where_it_is() {
+fn a_bmc_returns_its_identity_and_network() {
     let mut rig = IpmiTestRig::new(target(), setup());
     let guid = Ok(IpmiReply::Guid(*b"0123456789abcdef"));
     assert_eq!(rig.run_operation(IpmiOperation::SystemGuid), guid);

@@ -1,4 +1,4 @@
-//! Orders over a wire that works.
+//! Orders over a network without faults.
 
 use trivet_model::{BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
 
@@ -16,7 +16,7 @@ fn logins(rig: &IpmiTestRig) -> usize {
 }
 
 #[test]
-fn carries_out_every_order_with_both_suites() {
+fn executes_every_order_with_both_suites() {
     for suite in [IpmiCipherSuite::Sha1, IpmiCipherSuite::Sha256] {
         let mut rig = IpmiTestRig::new(
             IpmiTarget {
@@ -118,7 +118,7 @@ fn refuses_the_order_after_the_last_that_fits() {
 }
 
 #[test]
-fn answers_that_nobody_fetched_count_against_the_queue() {
+fn answers_not_yet_fetched_count_against_the_queue() {
     let mut rig = IpmiTestRig::new(
         IpmiTarget {
             suite: Some(IpmiCipherSuite::Sha1),
@@ -148,7 +148,7 @@ fn answers_that_nobody_fetched_count_against_the_queue() {
 }
 
 #[test]
-fn refuses_a_target_that_ipmi_cannot_carry() {
+fn refuses_a_target_that_ipmi_does_not_allow() {
     for bad in [
         IpmiTarget {
             username: vec![b'a'; 17],
@@ -186,7 +186,7 @@ fn a_target_shows_no_secret() {
 }
 
 #[test]
-fn closing_frees_the_bmc_and_a_later_order_logs_in_anew() {
+fn closing_frees_the_bmc_and_a_later_order_logs_in_again() {
     let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     assert_eq!(rig.bmc.sessions(), 1);
@@ -198,7 +198,7 @@ fn closing_frees_the_bmc_and_a_later_order_logs_in_anew() {
 }
 
 #[test]
-fn closing_waits_for_the_orders_at_hand() {
+fn closing_waits_for_queued_orders() {
     let mut rig = IpmiTestRig::new(target(), setup());
     rig.order(1, PowerOrder::On).unwrap();
     rig.order(2, PowerOrder::Off).unwrap();
@@ -219,7 +219,7 @@ fn a_session_that_rested_too_long_is_replaced_without_waiting() {
 }
 
 #[test]
-fn a_session_the_bmc_forgot_is_replaced_once_per_order() {
+fn a_session_the_bmc_dropped_is_replaced_once_per_order() {
     let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     rig.bmc.restart();
@@ -228,7 +228,7 @@ fn a_session_the_bmc_forgot_is_replaced_once_per_order() {
 }
 
 #[test]
-fn a_dead_bmc_is_reported_silent_and_a_live_one_found_again() {
+fn a_dead_bmc_is_reported_and_a_live_one_found_again() {
     let mut rig = IpmiTestRig::new(target(), setup());
     rig.faults.lost = 1000;
     let got = rig.run(PowerOrder::On);
@@ -256,7 +256,7 @@ fn a_bmc_rests_between_two_orders_and_never_has_two_at_once() {
         given.unwrap();
     }
     for _ in 1..=3 {
-        // The last answer has come just now.
+        // The last response has just arrived.
         assert_eq!(rig.session.transmit(), None);
         assert_eq!(rig.session.deadline(), Some(rig.now.after_ms(rest_ms)));
         rig.now = rig.now.after_ms(rest_ms);
@@ -287,7 +287,7 @@ fn the_time_limit_of_an_order_holds() {
 }
 
 #[test]
-fn a_bmc_that_answers_only_the_old_protocol_is_named_so() {
+fn a_bmc_that_answers_only_the_old_protocol_is_reported() {
     let mut rig = IpmiTestRig::new(target(), setup());
     rig.order(1, PowerOrder::Status).unwrap();
     let outcome = loop {
@@ -313,7 +313,7 @@ fn a_bmc_that_answers_only_the_old_protocol_is_named_so() {
     );
 }
 
-/// Reads the power of a BMC that is busy for so many requests.
+/// Reads the power state of a BMC that is busy for this many requests.
 fn play_busy(busy: u32) -> super::rig::IpmiPowerResult {
     let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
@@ -322,7 +322,7 @@ fn play_busy(busy: u32) -> super::rig::IpmiPowerResult {
 }
 
 #[test]
-fn a_busy_bmc_is_asked_again_in_the_same_session() {
+fn a_busy_bmc_is_retried_in_the_same_session() {
     assert_eq!(play_busy(2), Ok(PowerAnswer::Power(PowerState::On)));
     assert_eq!(play_busy(100), Err(PowerError::BmcBusy));
 }

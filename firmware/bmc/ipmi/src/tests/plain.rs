@@ -1,4 +1,4 @@
-//! Suite 0: nothing is proven, so it is used only where somebody insists.
+//! Suite 0: it has no authentication, so it is used only if the operator selects it.
 
 use trivet_model::{PowerAnswer, PowerError, PowerOrder, PowerState};
 
@@ -22,7 +22,7 @@ fn suite_0_setup() -> IpmiSimulatorSetup {
 }
 
 #[test]
-fn whoever_insists_gets_a_session_without_protection() {
+fn a_selected_suite_0_gives_a_session_without_protection() {
     let mut rig = IpmiTestRig::new(suite_0_target(), suite_0_setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     let on = Ok(PowerAnswer::Power(PowerState::On));
@@ -35,7 +35,7 @@ fn whoever_insists_gets_a_session_without_protection() {
 }
 
 #[test]
-fn nobody_falls_back_to_it() {
+fn there_is_no_fallback_to_it() {
     let mut rig = IpmiTestRig::new(target(), suite_0_setup());
     assert_eq!(rig.run(PowerOrder::On), Err(PowerError::NoSuite));
     assert!(rig.machine.done.is_empty());
@@ -48,14 +48,14 @@ fn a_careful_bmc_refuses_it() {
 }
 
 #[test]
-fn a_protected_session_takes_no_plain_packet() {
+fn a_protected_session_accepts_no_plain_packet() {
     let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     let Some(RmcpPacket::RmcpPlus(last)) = rig.sent.last().and_then(|it| RmcpPacket::parse(it))
     else {
         panic!("an RMCP+ packet");
     };
-    // Switch off, as a request of this session would, but for its protection.
+    // Power off, like a request of this session but without its protection.
     let text = [0x20, 0x00, 0xe0, 0x81, 0x04, 0x02, 0x00, 0x79];
     let forged = packet::emit_rmcp_plus(KIND_IPMI, last.session_id, last.sequence + 1, &text);
     rig.bmc

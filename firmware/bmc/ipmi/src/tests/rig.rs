@@ -1,4 +1,4 @@
-//! The rig: a machine, its BMC, a session with it, and a wire between them.
+//! The rig: a machine, its BMC, a session with it, and a network between them.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) const SET_PXE: PowerOrder = PowerOrder::SetBoot {
     efi: true,
 };
 
-/// A machine that counts what is done to it.
+/// A machine that records what is done to it.
 #[derive(Clone, Debug)]
 pub(super) struct IpmiTestMachine {
     pub(super) power: PowerState,
@@ -96,17 +96,17 @@ pub(super) fn target() -> IpmiTarget {
     }
 }
 
-/// What a wire does, in chances of a thousand.
+/// Faults of the network, as probabilities in thousandths.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IpmiWireFaults {
     pub(super) lost: u64,
     pub(super) doubled: u64,
     pub(super) bent: u64,
-    /// Each datagram takes one to this many milliseconds more.
+    /// Each datagram is delayed by one to this many milliseconds more.
     pub(super) late_ms: u64,
 }
 
-/// Both ends and what is on the way between them.
+/// Client, BMC, and the datagrams in flight between them.
 pub(super) struct IpmiTestRig {
     pub(super) now: Tick,
     pub(super) session: IpmiSession,
@@ -114,7 +114,7 @@ pub(super) struct IpmiTestRig {
     pub(super) machine: IpmiTestMachine,
     pub(super) faults: IpmiWireFaults,
     pub(super) entropy: SeededRandom,
-    /// Everything the session sent, and everything it was sent.
+    /// Everything that the session sent, and everything that it received.
     pub(super) sent: Vec<Vec<u8>>,
     pub(super) received: Vec<Vec<u8>>,
     chance: SeededRandom,
@@ -147,7 +147,7 @@ impl IpmiTestRig {
         rig
     }
 
-    /// Gives an order to a BMC that has rested.
+    /// Queues an order after the pause that the BMC needs.
     pub(super) fn order(&mut self, id: u64, order: PowerOrder) -> Result<(), PowerError> {
         if !self.sent.is_empty() {
             self.now = self.now.after_ms(IpmiTiming::default().order_gap_ms);
@@ -155,33 +155,36 @@ impl IpmiTestRig {
         self.session.order(self.now, id, order, &mut self.entropy)
     }
 
-    /// Gives one order and plays it to its end.
+    /// Queues one order and runs it to its end.
     pub(super) fn run(&mut self, order: PowerOrder) -> IpmiPowerResult {
-        self.order(7, order).expect("the queue has room");
+        self.order(7, order).expect("the queue is not full");
         let answers = self.run_until_idle();
         assert_eq!(answers.len(), 1);
         assert_eq!(answers[0].0, 7);
         answers[0].1.clone()
     }
 
-    /// Gives an order that changes power in a session that stands, up to its request, which is
-    /// given back instead of sent.
+    /// Runs an order that changes power in an established session up to its request, which is
+    /// returned instead of sent.
     pub(super) fn order_withheld(&mut self, id: u64, order: PowerOrder) -> Vec<u8> {
-        self.order(id, order).expect("the queue has room");
-        let probe = self.session.transmit().expect("the session is tried first");
+        self.order(id, order).expect("the queue is not full");
+        let probe = self
+            .session
+            .transmit()
+            .expect("the session is checked first");
         let answer = self
             .bmc
             .datagram(1, &probe, &mut self.machine, &mut self.entropy);
-        let answer = answer.expect("the session stands");
+        let answer = answer.expect("the session is established");
         self.session.datagram(self.now, &answer, &mut self.entropy);
         self.session.transmit().expect("the request")
     }
 
-    /// Gives one errand and plays it to its end.
+    /// Queues one operation and runs it to its end.
     pub(super) fn run_operation(&mut self, errand: IpmiOperation) -> Result<IpmiReply, PowerError> {
         self.session
             .operation(self.now, 8, errand, &mut self.entropy)
-            .expect("the queue has room");
+            .expect("the queue is not full");
         assert_eq!(self.run_until_idle(), []);
         let (id, result) = self.session.reply().expect("a report");
         assert_eq!(id, 8);
@@ -211,7 +214,7 @@ impl IpmiTestRig {
         }
     }
 
-    /// Plays until the session has nothing to do; gives the answers.
+    /// Runs until the session has nothing to do; returns the answers.
     pub(super) fn run_until_idle(&mut self) -> Vec<(u64, IpmiPowerResult)> {
         let mut answers = Vec::new();
         for _ in 0..20_000 {
@@ -235,7 +238,7 @@ impl IpmiTestRig {
                 self.session.tick(self.now, &mut self.entropy);
             }
         }
-        panic!("the session does not come to rest");
+        panic!("the session does not become idle");
     }
 
     fn deliver_due(&mut self) {
@@ -253,7 +256,7 @@ impl IpmiTestRig {
         }
     }
 
-    /// Hands the session a datagram at once.
+    /// Passes a datagram to the session immediately.
     pub(super) fn forge(&mut self, bytes: &[u8]) {
         self.session.datagram(self.now, bytes, &mut self.entropy);
     }

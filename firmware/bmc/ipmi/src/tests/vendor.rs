@@ -1,4 +1,5 @@
-//! What counts: interrupts, restarts of the BMC, raw commands; levels; full BMCs.
+//! Requests that must not be repeated (NMI, BMC resets, raw commands), privilege levels, and BMCs
+//! without a free session.
 
 use trivet_model::power::{RAW_BYTES_MAX, RawBytes};
 use trivet_model::{PowerAnswer, PowerError, PowerOrder};
@@ -25,7 +26,7 @@ fn raw_answer(code: u8, data: &[u8]) -> IpmiPowerResult {
 }
 
 #[test]
-fn a_raw_command_brings_back_what_the_bmc_said() {
+fn a_raw_command_returns_the_response_of_the_bmc() {
     let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(raw(0, 1, &[])), raw_answer(0, &[0, 0, 0x40]));
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
@@ -47,7 +48,7 @@ fn an_interrupt_reaches_a_machine_that_runs() {
 }
 
 #[test]
-fn a_bmc_that_was_reset_is_logged_in_to_anew() {
+fn a_bmc_that_was_reset_needs_a_new_login() {
     for warm in [true, false] {
         let mut rig = IpmiTestRig::new(target(), setup());
         assert_eq!(rig.run(PowerOrder::BmcReset { warm }), ACCEPTED);
@@ -58,13 +59,13 @@ fn a_bmc_that_was_reset_is_logged_in_to_anew() {
     }
 }
 
-/// Whether the datagram is sealed, so a request inside a session.
+/// Whether the datagram is encrypted, so a request inside a session.
 fn sealed(bytes: &[u8]) -> bool {
     bytes[4] == 6 && bytes[5] & 0xc0 == 0xc0
 }
 
-/// Plays an order where the BMC takes the privilege and then falls silent;
-/// gives how often the machine or the BMC heard of the order, and the outcome.
+/// Runs an order where the BMC accepts the privilege level and then does not respond; returns how
+/// often the machine or the BMC received the order, and the result.
 fn play_unresponsive(order: PowerOrder) -> (usize, IpmiPowerResult) {
     let mut rig = IpmiTestRig::new(target(), setup());
     rig.machine.power = trivet_model::PowerState::On;
@@ -92,7 +93,7 @@ fn play_unresponsive(order: PowerOrder) -> (usize, IpmiPowerResult) {
 }
 
 #[test]
-fn what_counts_is_not_said_in_a_second_session() {
+fn an_at_most_once_order_is_not_sent_in_a_second_session() {
     let (heard, outcome) = play_unresponsive(PowerOrder::Nmi);
     assert!(matches!(outcome, Err(PowerError::NoResponse { .. })));
     assert!(
@@ -104,17 +105,17 @@ fn what_counts_is_not_said_in_a_second_session() {
 }
 
 #[test]
-fn a_bmc_that_restarts_before_it_answers_has_done_what_it_was_told() {
+fn a_bmc_that_restarts_before_it_answers_counts_as_reset() {
     let (_, outcome) = play_unresponsive(PowerOrder::BmcReset { warm: false });
     assert_eq!(outcome, ACCEPTED);
-    // Where it never got that far, silence means what it always means.
+    // If the order was never sent, a missing response is a timeout as usual.
     let mut rig = IpmiTestRig::new(target(), setup());
     rig.faults.lost = 1000;
     let reset = PowerOrder::BmcReset { warm: true };
     assert!(matches!(rig.run(reset), Err(PowerError::NoResponse { .. })));
 }
 
-/// Somebody who may only look.
+/// A user with read access only.
 pub(super) fn watcher() -> IpmiTarget {
     IpmiTarget {
         username: b"watcher".to_vec(),
@@ -125,7 +126,7 @@ pub(super) fn watcher() -> IpmiTarget {
 }
 
 #[test]
-fn a_lower_level_is_worked_at_where_it_is_asked_for() {
+fn a_lower_level_is_used_if_it_is_selected() {
     let mut rig = IpmiTestRig::new(watcher(), setup());
     assert!(rig.run(PowerOrder::Status).is_ok());
     let refused = Err(PowerError::Privilege);
@@ -140,14 +141,14 @@ fn a_lower_level_is_worked_at_where_it_is_asked_for() {
 }
 
 #[test]
-fn a_full_bmc_is_told_apart_from_a_wrong_login() {
+fn a_full_bmc_is_distinguished_from_a_wrong_login() {
     for code in [status::NO_RESOURCES, status::NO_RESOURCES_AT_ROLE] {
         let mut rig = IpmiTestRig::new(target(), setup());
         rig.order(1, PowerOrder::Status).unwrap();
         let answer = loop {
             while let Some(bytes) = rig.session.transmit() {
                 if bytes[4] == 6 && bytes[5] == KIND_OPEN_REQUEST {
-                    // Tag, status, two bytes, and the session the request named.
+                    // Tag, status, two bytes, and the session identifier of the request.
                     let mut refusal = vec![bytes[16], code, 0, 0];
                     refusal.extend(&bytes[20..24]);
                     rig.forge(&packet::emit_rmcp_plus(0x11, 0, 0, &refusal));

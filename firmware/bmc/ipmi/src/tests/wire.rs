@@ -1,10 +1,10 @@
-//! Orders over wires that lose, double, delay and bend datagrams, from seeds.
+//! Orders over networks that lose, duplicate, delay and damage datagrams, from seeds.
 
 use trivet_model::{PowerAnswer, PowerError, PowerOrder, PowerState};
 
 use super::rig::{ACCEPTED, IpmiTestRig, IpmiWireFaults, SET_PXE};
 
-/// Gives a round of orders and holds the answers against the machine.
+/// Runs a series of orders and compares the answers with the machine.
 fn round(seed: u64, faults: IpmiWireFaults) -> (usize, usize) {
     let mut rig = IpmiTestRig::seeded(seed, faults);
     let orders = [
@@ -43,7 +43,7 @@ fn round(seed: u64, faults: IpmiWireFaults) -> (usize, usize) {
     assert_eq!(
         rig.run(PowerOrder::On),
         ACCEPTED,
-        "seed {seed}: the wire is good again"
+        "seed {seed}: the network has no faults again"
     );
     (good, orders.len())
 }
@@ -56,8 +56,8 @@ fn count(rig: &IpmiTestRig, order: PowerOrder) -> usize {
         .count()
 }
 
-/// A bad wire may make a BMC silent, or damage a handshake so that it reads as
-/// a refusal; it may not make a command refused.
+/// A faulty network can cause a timeout, or damage a handshake so that it reads as a refusal; it
+/// must not cause a refused command.
 fn check_error(seed: u64, order: PowerOrder, error: &PowerError) {
     let fair = matches!(
         error,
@@ -150,7 +150,7 @@ fn a_doubled_control_is_done_once() {
 fn a_repeated_control_is_done_once_although_its_answer_was_lost() {
     let mut rig = IpmiTestRig::seeded(1, IpmiWireFaults::default());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
-    // The BMC hears the first sending; its answer goes nowhere.
+    // The BMC receives the first copy; its response is lost.
     let first = rig.order_withheld(1, PowerOrder::Cycle);
     let lost = rig
         .bmc
@@ -176,14 +176,14 @@ fn a_bmc_that_does_not_answer_a_power_request_gets_it_twice_at_most() {
                 let reply = rig
                     .bmc
                     .datagram(1, &bytes, &mut rig.machine, &mut rig.entropy);
-                // Busy with the change, it answers nothing; each copy would be carried out.
+                // Busy with the change, the BMC does not respond; it would execute each copy.
                 if rig.machine.done.len() > before || requests > 0 {
                     requests += 1;
                 } else if let Some(reply) = reply {
                     rig.session.datagram(rig.now, &reply, &mut rig.entropy);
                 }
             }
-            let due = rig.session.deadline().expect("it does not wait for ever");
+            let due = rig.session.deadline().expect("it does not wait forever");
             rig.now = rig.now.max(due);
             rig.session.tick(rig.now, &mut rig.entropy);
             answer = rig.session.answer();

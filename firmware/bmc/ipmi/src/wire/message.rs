@@ -1,8 +1,7 @@
-//! IPMI messages as LAN carries them (section 13.8): addresses, network
-//! function, sequence number, command, two checksums. For a response the first
-//! byte of the body is the completion code.
+//! IPMI messages on a LAN (section 13.8): addresses, network function, sequence number, command,
+//! two checksums. In a response the first byte of the body is the completion code.
 
-/// Where a BMC listens, and the address a remote console speaks from.
+/// The address of a BMC, and that of a remote console.
 pub(crate) const BMC_ADDRESS: u8 = 0x20;
 pub(crate) const CONSOLE_ADDRESS: u8 = 0x81;
 /// Requester's sequence numbers have six bits.
@@ -54,7 +53,7 @@ impl IpmiMessage {
         self.netfn & 1 == 0
     }
 
-    /// Whether this message answers `request`.
+    /// Whether this message is the response to `request`.
     pub(crate) fn answers(&self, request: &Self) -> bool {
         self.netfn == request.netfn | 1
             && self.sequence == request.sequence
@@ -99,7 +98,7 @@ impl IpmiMessage {
     }
 }
 
-/// The byte that makes the sum of all zero.
+/// The byte that makes the sum of all bytes zero.
 fn checksum(bytes: &[u8]) -> u8 {
     bytes
         .iter()

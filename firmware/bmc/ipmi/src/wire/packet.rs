@@ -1,10 +1,10 @@
-//! RMCP packets (section 13.1): the presence ping of ASF, the session header of
-//! IPMI 1.5 (outside a session, or signed with MD5) and that of RMCP+. Knows no keys: what is
-//! authenticated or encrypted stays so here.
+//! RMCP packets (section 13.1): the presence ping of ASF, the session header of IPMI 1.5 (outside a
+//! session, or authenticated with MD5) and that of RMCP+. No keys are used: authentication codes
+//! and encrypted payloads are returned unverified.
 
 use super::{PACKET_BYTES_MAX, number_at, sixteen_at};
 
-/// RMCP version 1.0, reserved, no acknowledgement asked (section 13.1.3).
+/// RMCP version 1.0, reserved, no acknowledgement requested (section 13.1.3).
 const RMCP_HEAD: [u8; 3] = [0x06, 0x00, 0xff];
 const CLASS_ASF: u8 = 0x06;
 const CLASS_IPMI: u8 = 0x07;
@@ -25,21 +25,21 @@ pub(crate) const KIND_RAKP_1: u8 = 0x12;
 pub(crate) const KIND_RAKP_2: u8 = 0x13;
 pub(crate) const KIND_RAKP_3: u8 = 0x14;
 pub(crate) const KIND_RAKP_4: u8 = 0x15;
-/// The payload type whose header is longer, which nobody here speaks.
+/// The payload type with a longer header, which is not supported.
 const KIND_OEM_EXPLICIT: u8 = 0x02;
 pub(crate) const BIT_ENCRYPTED: u8 = 0x80;
 pub(crate) const BIT_AUTHENTICATED: u8 = 0x40;
 /// Bytes of the RMCP+ session header.
 pub(crate) const RMCP_PLUS_HEADER_BYTES: usize = 12;
 
-/// One datagram, taken apart as far as possible without keys.
+/// One datagram, parsed as far as possible without keys.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RmcpPacket<'a> {
     /// ASF presence ping.
     Ping { tag: u8 },
-    /// An IPMI message in the old header, outside any session.
+    /// An IPMI message in the IPMI 1.5 header, outside any session.
     Sessionless { message: &'a [u8] },
-    /// An IPMI message in the old header, signed.
+    /// An IPMI message in the IPMI 1.5 header, authenticated.
     Ipmi15(Ipmi15Packet<'a>),
     /// RMCP+.
     RmcpPlus(RmcpPlusPacket<'a>),
@@ -63,8 +63,7 @@ pub(crate) struct RmcpPlusPacket<'a> {
     pub(crate) session_id: u32,
     pub(crate) sequence: u32,
     pub(crate) payload: &'a [u8],
-    /// Everything after the RMCP header, which the authentication code covers
-    /// but for itself.
+    /// Everything after the RMCP header; the authentication code covers all of it except itself.
     pub(crate) whole: &'a [u8],
 }
 
@@ -134,7 +133,7 @@ fn rmcp(class: u8) -> Vec<u8> {
     out
 }
 
-/// The answer to a presence ping: IPMI is spoken here (section 13.2.4).
+/// The response to a presence ping: IPMI is supported (section 13.2.4).
 pub(crate) fn pong(tag: u8) -> Vec<u8> {
     let mut out = rmcp(CLASS_ASF);
     out.extend(ASF_ENTERPRISE);
@@ -146,8 +145,8 @@ pub(crate) fn pong(tag: u8) -> Vec<u8> {
     out
 }
 
-/// An IPMI message in the old header, outside a session. `None` when it is too
-/// long for the one length byte.
+/// An IPMI message in the IPMI 1.5 header, outside a session. `None` if it is too long for the one
+/// length byte.
 pub(crate) fn emit_sessionless(message: &[u8]) -> Option<Vec<u8>> {
     let length = u8::try_from(message.len()).ok()?;
     let mut out = rmcp(CLASS_IPMI);
@@ -156,7 +155,7 @@ pub(crate) fn emit_sessionless(message: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The same inside a session of IPMI 1.5, signed.
+/// The same inside a session of IPMI 1.5, authenticated.
 pub(crate) fn emit_ipmi15(packet: &Ipmi15Packet<'_>) -> Option<Vec<u8>> {
     let length = u8::try_from(packet.message.len()).ok()?;
     let mut out = rmcp(CLASS_IPMI);
@@ -169,7 +168,7 @@ pub(crate) fn emit_ipmi15(packet: &Ipmi15Packet<'_>) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// An RMCP+ packet up to and including its payload; `kind` carries the two bits.
+/// An RMCP+ packet up to and including its payload; `kind` includes the two flag bits.
 pub(crate) fn emit_rmcp_plus(kind: u8, session_id: u32, sequence: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = rmcp(CLASS_IPMI);
     out.extend([FORMAT_RMCP_PLUS, kind]);

@@ -10,11 +10,10 @@ pub(crate) const USERNAME_BYTES_MAX: usize = 16;
 /// Longest password and longest BMC key (sections 22.30 and 13.31).
 pub(crate) const PASSWORD_BYTES_MAX: usize = 20;
 pub(crate) const KG_BYTES_MAX: usize = 20;
-/// The bit that looks the user up by name alone, whatever the level.
+/// The bit for a user lookup by name alone, independent of the level.
 pub(crate) const ROLE_NAME_ONLY: u8 = 0x10;
 
-/// Status codes of RMCP+ and RAKP (table 13-15), those that anybody here sends
-/// or treats apart.
+/// Status codes of RMCP+ and RAKP (table 13-15): those that are sent or handled specially here.
 pub(crate) mod status {
     use trivet_model::PowerError;
 
@@ -34,7 +33,7 @@ pub(crate) mod status {
     pub(crate) const NO_SUITE_MATCH: u8 = 0x11;
     pub(crate) const BAD_PARAMETER: u8 = 0x12;
 
-    /// Whether the refusal is about algorithms, so that others may be tried.
+    /// Whether the refusal is about algorithms, so that others can be tried.
     pub(crate) fn is_about_algorithms(code: u8) -> bool {
         matches!(
             code,
@@ -48,12 +47,12 @@ pub(crate) mod status {
         )
     }
 
-    /// Whether the refusal is for want of a free session.
+    /// Whether the refusal means that no session is free.
     pub(crate) fn is_no_free_session(code: u8) -> bool {
         matches!(code, NO_RESOURCES | NO_RESOURCES_AT_ROLE)
     }
 
-    /// What the refusal means.
+    /// The error for a refusal.
     pub(crate) fn error(code: u8) -> PowerError {
         let said = match code {
             _ if is_no_free_session(code) => return PowerError::NoFreeSession,
@@ -78,9 +77,9 @@ fn emit_algorithms(out: &mut Vec<u8>, algorithms: RakpAlgorithms) {
     }
 }
 
-/// Reads three payload records of eight bytes, each naming one algorithm.
-/// A record of length zero asks for whatever the other end likes best; we name
-/// what we like, so such a record reads as the none algorithm and is refused.
+/// Parses three payload records of eight bytes, each naming one algorithm. A record of length zero
+/// lets the peer choose; the client always names an algorithm, so such a record reads as the none
+/// algorithm and is refused.
 fn parse_algorithms(bytes: &[u8]) -> Option<RakpAlgorithms> {
     let mut algorithms = [0; 3];
     for (kind, slot) in algorithms.iter_mut().enumerate() {
@@ -95,7 +94,7 @@ fn parse_algorithms(bytes: &[u8]) -> Option<RakpAlgorithms> {
     Some(algorithms)
 }
 
-/// What a console asks before it names anybody.
+/// The Open Session request of a console; it does not name the user.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct OpenSessionRequest {
     pub(crate) tag: u8,
@@ -122,7 +121,7 @@ impl OpenSessionRequest {
     }
 }
 
-/// The head that the BMC's three handshake messages share, and what follows.
+/// The common header of the BMC's three handshake messages, and the remaining bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct RakpReply<'a> {
     pub(crate) tag: u8,
@@ -156,7 +155,7 @@ pub(crate) fn emit_opened(managed_id: u32, algorithms: RakpAlgorithms) -> Vec<u8
     out
 }
 
-/// The BMC's session identifier and the algorithms it agreed to.
+/// The BMC's session identifier and the algorithms it accepted.
 pub(crate) fn parse_opened(rest: &[u8]) -> Option<(u32, RakpAlgorithms)> {
     Some((number_at(rest, 0)?, parse_algorithms(rest.get(4..)?)?))
 }
@@ -181,8 +180,8 @@ impl Rakp1 {
         out
     }
 
-    /// A name longer than [`USERNAME_BYTES_MAX`] is read, for the BMC to refuse
-    /// it with the status that says so.
+    /// A name longer than [`USERNAME_BYTES_MAX`] is parsed, so that the BMC can refuse it with the
+    /// right status.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let end = 28 + usize::from(*bytes.get(27)?);
         Some(Self {

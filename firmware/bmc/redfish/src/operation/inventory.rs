@@ -1,4 +1,4 @@
-//! What a machine is, without starting it.
+//! The system inventory as the BMC reports it; the machine need not run.
 
 use serde_json::Value;
 use trivet_model::MacAddr;
@@ -8,33 +8,33 @@ use crate::fault;
 use crate::order::manager;
 use crate::script::{RedfishResource, RedfishScriptContext, RedfishScriptResult};
 
-/// Network ports that are looked at. Ours.
+/// Most network ports that are read. Ours.
 const PORTS_MAX: usize = 32;
 
-/// What the BMC says of its machine.
+/// What the BMC reports about its machine.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RedfishInventory {
-    /// Who made it.
+    /// Manufacturer.
     pub maker: Option<String>,
-    /// What it is called.
+    /// Model.
     pub model: Option<String>,
-    /// Its serial number.
+    /// Serial number.
     pub serial: Option<String>,
-    /// The maker's number for what it sold.
+    /// Stock keeping unit: the manufacturer's order number.
     pub sku: Option<String>,
-    /// The owner's own number.
+    /// The operator's asset tag.
     pub asset_tag: Option<String>,
-    /// `OK`, `Warning` or `Critical`, as the BMC judges.
+    /// `OK`, `Warning` or `Critical`, as the BMC reports it.
     pub health: Option<String>,
-    /// Its identifier.
+    /// UUID of the system.
     pub uuid: Option<String>,
-    /// The version of its firmware.
+    /// Version of the firmware (BIOS or UEFI).
     pub bios: Option<String>,
-    /// Its memory.
+    /// Memory in MiB.
     pub memory_mib: Option<u64>,
-    /// Sockets with a processor.
+    /// Number of processors.
     pub cpus: Option<u64>,
-    /// What they are called.
+    /// Model of the processors.
     pub cpu_model: Option<String>,
     /// Hardware addresses of its network ports.
     pub macs: Vec<MacAddr>,
@@ -81,7 +81,7 @@ fn text(seen: RedfishResource<'_>, keys: &[&str]) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The service's root is what every BMC has; its manager resource says more.
+/// Every BMC has the service root; its manager resource has more details.
 pub(super) fn identity(book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<BmcIdentity> {
     let root = book.get("/redfish/v1")?;
     let system = book.system()?;
@@ -99,7 +99,7 @@ pub(super) fn identity(book: &mut RedfishScriptContext<'_>) -> RedfishScriptResu
     })
 }
 
-/// Some BMCs name fractions of a GiB.
+/// Some BMCs report fractions of a GiB.
 fn mib(gib: f64) -> Option<u64> {
     let sane = (0.0..1e9).contains(&gib);
     #[expect(clippy::cast_sign_loss, reason = "it was compared with zero")]

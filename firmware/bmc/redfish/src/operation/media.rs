@@ -1,4 +1,4 @@
-//! Virtual media: drives that are not there, below the system or its manager.
+//! Virtual media: simulated drives, below the system or its manager.
 
 use serde_json::{Value, json};
 use trivet_model::bmc_request::{MediaDevice, VirtualMediaDrive};
@@ -10,7 +10,7 @@ use crate::script::{
     RedfishResource, RedfishScriptContext, RedfishScriptResult, RedfishWriteOutcome,
 };
 
-/// Drives that are looked at. Ours.
+/// Most drives that are read. Ours.
 const DRIVES_MAX: usize = 8;
 
 /// All drives, with their paths.
@@ -46,7 +46,7 @@ fn members(
     }
 }
 
-/// What can be put into a drive. One that does not say takes CDs.
+/// The media types of a drive. A drive that reports none accepts CDs.
 fn devices(drive: RedfishResource<'_>) -> Vec<MediaDevice> {
     let kinds = drive.at(&["MediaTypes"]).and_then(Value::as_array);
     let Some(kinds) = kinds else {
@@ -68,11 +68,11 @@ fn devices(drive: RedfishResource<'_>) -> Vec<MediaDevice> {
 fn image<'a>(drive: &RedfishResource<'a>) -> Option<&'a str> {
     let inserted = drive.at(&["Inserted"]).and_then(Value::as_bool);
     let image = drive.text(&["Image"]).filter(|image| !image.is_empty())?;
-    // Older services have no such property: what is named is in.
+    // Older services do not have this property: then a named image counts as inserted.
     (inserted != Some(false)).then_some(image)
 }
 
-/// An address without what may be a password.
+/// A URL without its credentials.
 fn without_login(url: &str) -> String {
     let url = fault::clean(url);
     match url.split_once("://") {
@@ -100,7 +100,7 @@ pub(super) fn read(book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<R
     Ok(RedfishReply::Media(drives.into_iter().map(drive).collect()))
 }
 
-/// Says it by the drive's action, or by changing the drive where it has none.
+/// Sends the drive's action, or changes the drive if it has no such action.
 fn change<'a>(
     book: &mut RedfishScriptContext<'a>,
     (path, drive): (&str, RedfishResource<'a>),
@@ -113,7 +113,7 @@ fn change<'a>(
     {
         Some(target) => {
             let target = book.path(target)?;
-            // What may have been fetched is not to be fetched again.
+            // Sent once: the BMC may have begun to fetch the image.
             book.post(&target, by_action, true)
         }
         None => book.patch(path, drive, by_patch),

@@ -1,30 +1,30 @@
-//! Readings of a machine: the sensors of its chassis, or the older tables of
-//! temperatures, fans and power.
+//! Sensor readings of a machine: the sensors of its chassis, or the older tables of temperatures,
+//! fans and power.
 
 use serde_json::Value;
 
 use crate::fault;
 use crate::script::{RedfishResource, RedfishScriptContext, RedfishScriptResult};
 
-/// Most readings that are kept. Ours.
+/// Most readings in a reply. Ours.
 pub const SENSORS_MAX: usize = 256;
-/// Sensors that are read one by one. Ours: slow BMCs take a second for each.
+/// Most sensors that are read one by one. Ours: slow BMCs take a second for each.
 const SINGLE_MAX: usize = 96;
-/// Chassis that are looked at. Ours.
+/// Most chassis that are read. Ours.
 const CHASSIS_MAX: usize = 4;
 
-/// What one sensor says.
+/// One sensor reading.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RedfishSensorReading {
     /// Its name.
     pub name: String,
-    /// What it measures, in Redfish's words, such as `Temperature`.
+    /// The `ReadingType` of Redfish, such as `Temperature`.
     pub kind: String,
-    /// The value; none where there is none now.
+    /// The value; `None` if there is none at present.
     pub value: Option<f64>,
-    /// Of what, such as `Cel`, `RPM`, `W` or `V`.
+    /// Unit, such as `Cel`, `RPM`, `W` or `V`.
     pub unit: String,
-    /// `OK`, `Warning` or `Critical`, where the BMC says so.
+    /// `OK`, `Warning` or `Critical`, if the BMC reports it.
     pub health: Option<String>,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn read(
     }
     all.truncate(SENSORS_MAX);
     if all.is_empty() {
-        return Err(fault::unsupported("the BMC shows no sensors").into());
+        return Err(fault::unsupported("the BMC reports no sensors").into());
     }
     Ok(all)
 }
@@ -90,7 +90,7 @@ fn sensors(
     let seen = book.get(path)?;
     let members = seen.at(&["Members"]).and_then(Value::as_array);
     for member in members.into_iter().flatten().take(SINGLE_MAX) {
-        // Some show their members whole.
+        // Some BMCs include the whole members in the collection.
         if member.get("Reading").is_some() {
             all.extend(sensor(member));
         } else if let Some(path) = book.linked(Some(member))? {
@@ -126,7 +126,7 @@ fn rows(seen: RedfishResource<'_>, table: &[&str; 5], all: &mut Vec<RedfishSenso
         if all.len() >= SENSORS_MAX {
             return;
         }
-        // Old services call a fan's name so.
+        // Old services name a fan in this property.
         let Some(name) = text(row, name).or_else(|| text(row, "FanName")) else {
             continue;
         };

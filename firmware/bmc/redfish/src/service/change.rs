@@ -1,4 +1,4 @@
-//! What the simulated service can be told to do, at once or as a task.
+//! Actions and changes that clients can request from the simulated service, immediate or as a task.
 
 use serde_json::{Value, json};
 use trivet_model::{PowerState, Tick};
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::http::RedfishResponse;
 
-/// How long it is away when it restarts itself.
+/// How long it does not respond when it restarts itself, in milliseconds.
 const RESTART_MS: u64 = 20_000;
 
 impl RedfishSimulator {
@@ -74,7 +74,7 @@ impl RedfishSimulator {
         let mark = format!("\"{revision}\"");
         let same = |etag: &str| etag.strip_prefix("W/").unwrap_or(etag) == mark;
         if if_match.is_some_and(|etag| !same(etag)) {
-            return refused(412, "Base.1.8.PreconditionFailed", "Somebody changed it.");
+            return refused(412, "Base.1.8.PreconditionFailed", "Resource changed.");
         }
         match (rest, body.get("SecureBootEnable").and_then(Value::as_bool)) {
             ([], _) => self.begin(now, RedfishSimulatorAction::Change(index, body.clone())),
@@ -156,7 +156,7 @@ impl RedfishSimulator {
         }
     }
 
-    /// Does it, or says with which status it is refused.
+    /// Executes an action, or returns the HTTP status of the refusal.
     fn execute(&mut self, now: Tick, deed: &RedfishSimulatorAction) -> Result<(), u16> {
         let (lag_ms, lazy) = (self.setup.lag_ms, self.faults.ignores_resets);
         let index = match deed {
@@ -174,7 +174,7 @@ impl RedfishSimulator {
                     | ("ForceRestart" | "PowerCycle", PowerState::On) => PowerState::On,
                     ("ForceOff" | "GracefulShutdown", PowerState::On) => PowerState::Off,
                     ("Nmi", PowerState::On) => return Ok(()),
-                    // As iLO does: what is on cannot be switched on.
+                    // As iLO does: a machine that is on cannot be switched on.
                     (
                         "On" | "ForceOff" | "GracefulShutdown" | "ForceRestart" | "PowerCycle"
                         | "Nmi",

@@ -1,4 +1,4 @@
-//! What the simulated service shows.
+//! The resources of the simulated service.
 
 use serde_json::{Value, json};
 use trivet_model::{PowerState, Tick};
@@ -193,7 +193,7 @@ impl RedfishSimulator {
     }
 }
 
-/// Two drives, of which the second is for CDs.
+/// Two drives; the second one is for CDs.
 fn media(
     machine: &RedfishSimulatorMachine,
     here: &str,

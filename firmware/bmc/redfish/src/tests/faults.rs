@@ -1,5 +1,5 @@
-//! Seeded faults: whatever happens on the wire, every order ends confirmed or with a
-//! name, and nothing is said twice that must not be.
+//! Seeded faults: with any fault on the network, every order ends with a confirmed result or a
+//! named error, and a request that must not be repeated is sent once.
 
 use trivet_model::bmc_request::MediaDevice;
 use trivet_model::secret::SecretText;
@@ -9,8 +9,8 @@ use super::rig::{RedfishTestRig, deliver, lost, unreachable};
 use crate::service::{RedfishSimulatorAction, RedfishSimulatorSetup};
 use crate::{RedfishMethod, RedfishOperation, RedfishReply, RedfishResponse};
 
-/// A bad wire to a moody BMC. What it loses may have been heard or not; what it repeats
-/// is the answer to the request before.
+/// A faulty network to a faulty BMC. The BMC may or may not have received a lost request; a
+/// repeated response belongs to the previous request.
 fn bad(rig: &mut RedfishTestRig, seed: u64) {
     let mut dice = SeededRandom::new(seed);
     let mut before: Option<RedfishResponse> = None;
@@ -29,7 +29,7 @@ fn bad(rig: &mut RedfishTestRig, seed: u64) {
             7 => service.faults.reported_power = Some(PowerState::On),
             8 => service.faults.reported_power = None,
             9 if request.method == RedfishMethod::Get => {
-                // What was asked before is answered once more.
+                // The previous request gets its response a second time.
                 if let Some(old) = before.take() {
                     return Ok(old);
                 }
@@ -51,7 +51,7 @@ fn setup(seed: u64) -> RedfishSimulatorSetup {
     }
 }
 
-/// How often each thing was done since the last time.
+/// Number of resets of this type since the last call.
 fn resets(rig: &mut RedfishTestRig, word: &str) -> usize {
     let deeds = rig.service.take_actions();
     let wanted = RedfishSimulatorAction::Reset(0, word.to_owned());
@@ -90,7 +90,7 @@ fn with_patience_every_machine_gets_where_it_should() {
             (PowerOrder::Off, PowerState::Off),
         ] {
             let mut tries = 0;
-            // As a job does: the order until it is taken, then the state until it is there.
+            // As a job does: sends the order until it is accepted, then polls the state.
             while rig.service.machine(0).unwrap().power != end {
                 tries += 1;
                 assert!(tries < 200, "seed {seed}: {order:?}");

@@ -1,4 +1,4 @@
-//! Answers that no honest BMC gives.
+//! Responses that no correct BMC sends.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ fn all_operations() -> Vec<RedfishOperation> {
     ]
 }
 
-/// Everything that can be asked ends, whatever this peer answers.
+/// Every order and operation ends, whatever this peer responds.
 fn everything_ends(peer: impl Fn(&crate::RedfishRequest) -> RedfishResponse + Clone + 'static) {
     for order in all_orders() {
         let _ = RedfishTestRig::against(peer.clone()).order(order);
@@ -82,13 +82,13 @@ fn a_body_that_is_too_long_is_not_read() {
 }
 
 #[test]
-fn many_long_bodies_are_not_kept() {
+fn many_long_bodies_are_not_stored() {
     let padding = "x".repeat(BODY_BYTES_MAX - 200);
     let mut rig = RedfishTestRig::against(move |request| {
         if request.path == "/redfish/v1/Systems" {
             return json_answer(200, &json!({"Members": [{"@odata.id": "/s"}]}));
         }
-        // Each sensor is a new long answer.
+        // Each sensor is a new long response.
         let members: Vec<Value> = (0..50)
             .map(|at| json!({"@odata.id": format!("/x{at}")}))
             .collect();
@@ -178,7 +178,7 @@ fn wrong_types_are_nonsense_and_never_a_power_state() {
     }
 }
 
-/// Whatever is linked, every request stays on the BMC.
+/// Whatever is linked, every request goes to the BMC.
 #[test]
 fn links_to_other_hosts_are_never_followed() {
     for link in [
@@ -250,7 +250,7 @@ fn a_redirect_is_not_followed() {
     }
 }
 
-/// One resource that is everything at once, and links to itself.
+/// One resource that has every type at once, and links to itself.
 #[test]
 fn a_resource_that_is_its_own_member_leads_nowhere() {
     let me = json!({"@odata.id": "/me"});
@@ -386,12 +386,12 @@ proptest! {
 }
 
 #[test]
-fn a_bmc_that_repeats_what_it_was_told_in_confidence_is_not_quoted_with_it() {
+fn secrets_that_a_bmc_repeats_are_redacted() {
     let far = "x".repeat(190);
     for said in [
         "The value 'calvin' for the property Password is of a different format".to_owned(),
         "Authorization: Basic cm9vdDpjYWx2aW4=".to_owned(),
-        // Cut in the middle of it.
+        // Truncated in the middle of the secret.
         format!("{far}calvin"),
     ] {
         for status in [400, 401, 403, 404, 500, 503] {

@@ -38,13 +38,13 @@ fn ends_the_session_when_it_is_closed() {
     assert_eq!(rig.service.sessions(), 0);
     assert_eq!(rig.session.deadline(), None);
     assert!(rig.session.transmit(rig.now).is_none());
-    // A later order begins anew.
+    // A later order logs in again.
     assert_eq!(rig.order(PowerOrder::Status), OFF);
     assert_eq!(rig.service.sessions(), 1);
 }
 
 #[test]
-fn who_forgets_a_session_can_end_it() {
+fn a_dropped_session_can_be_ended() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     assert!(rig.session.logout_request().is_none());
     rig.order(PowerOrder::Status).unwrap();
@@ -63,7 +63,7 @@ fn a_session_that_is_gone_is_replaced_once() {
     assert_eq!(rig.order(PowerOrder::On), Ok(PowerAnswer::Accepted));
     assert_eq!(kinds(&rig)[..3], ["token", "none", "token"]);
     assert_eq!(rig.service.take_actions().len(), 1);
-    // One that forgets each session at once is not asked forever.
+    // A BMC that drops each session immediately is not retried forever.
     rig.wire(|now, request, service, entropy| {
         service.drop_sessions();
         deliver(now, request, service, entropy)
@@ -74,7 +74,7 @@ fn a_session_that_is_gone_is_replaced_once() {
 }
 
 #[test]
-fn the_password_goes_along_where_there_are_no_sessions() {
+fn the_password_is_in_each_request_without_sessions() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup {
         sessions: false,
         ..RedfishSimulatorSetup::default()
@@ -101,7 +101,7 @@ fn the_operator_chooses_how_to_log_in() {
 }
 
 #[test]
-fn nobody_logs_in_where_there_is_no_user() {
+fn no_login_without_a_user() {
     let open = RedfishSimulatorSetup {
         user: None,
         ..RedfishSimulatorSetup::default()
@@ -115,7 +115,7 @@ fn nobody_logs_in_where_there_is_no_user() {
 }
 
 #[test]
-fn a_wrong_password_is_said_once_and_named() {
+fn a_wrong_password_is_sent_once_and_reported() {
     for auth in ["auto", "session", "basic"] {
         let more = json!({"redfish_password": "wrong", "redfish_auth_type": auth});
         let mut rig = RedfishTestRig::with(RedfishSimulatorSetup::default(), more);
@@ -126,12 +126,12 @@ fn a_wrong_password_is_said_once_and_named() {
             "{said}"
         );
         assert_eq!(cause(answer), BmcFailureCause::Login);
-        // More could lock the account.
+        // More attempts could lock the account.
         assert_eq!(rig.requests.len(), 1, "{auth}");
     }
 }
 
-/// iLO answers 400 to a wrong password.
+/// iLO responds with 400 to a wrong password.
 #[test]
 fn a_wrong_password_by_another_status_is_known_too() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
@@ -145,7 +145,7 @@ fn a_wrong_password_by_another_status_is_known_too() {
 }
 
 #[test]
-fn a_user_who_may_only_read_is_told_apart() {
+fn a_user_with_read_access_only_is_reported() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup {
         read_only: true,
         ..RedfishSimulatorSetup::default()
@@ -163,7 +163,7 @@ fn a_bmc_without_a_free_session_is_waited_for() {
     let mut others: Vec<_> = (0..SESSIONS_MAX)
         .map(|_| RedfishTestRig::new(RedfishSimulatorSetup::default()).session)
         .collect();
-    // All its sessions are somebody else's.
+    // Other clients use all of its sessions.
     let mut entropy = trivet_model::SeededRandom::new(1);
     for other in &mut others {
         other.order(rig.now, 1, PowerOrder::Status).unwrap();
@@ -262,7 +262,7 @@ fn a_session_needs_a_token_that_fits_a_header() {
     }
 }
 
-/// A session that lies elsewhere is used, and never ended there.
+/// A session on another host is used, and never ended there.
 #[test]
 fn the_place_of_a_session_is_on_the_bmc_or_nowhere() {
     for (place, ends) in [
@@ -289,7 +289,7 @@ fn the_place_of_a_session_is_on_the_bmc_or_nowhere() {
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_changes_nothing() {
+fn a_response_without_a_request_changes_nothing() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     rig.session
         .handle_response(rig.now, Ok(json_answer(200, &json!({"PowerState": "On"}))));

@@ -24,7 +24,7 @@ const EJECT: RedfishOperation = RedfishOperation::EjectMedia {
     devices: Vec::new(),
 };
 
-/// What is in the drive for CDs.
+/// The image in the CD drive.
 #[track_caller]
 fn inside(rig: &mut RedfishTestRig) -> Option<String> {
     let Ok(RedfishReply::Media(drives)) = rig.operation(RedfishOperation::Media) else {
@@ -44,7 +44,7 @@ fn media(deeds: Vec<RedfishSimulatorAction>) -> Vec<Option<String>> {
     deeds.into_iter().map(image).collect()
 }
 
-/// A BMC that is one system and what it links to; everything else is not there.
+/// A BMC that consists of one system and its linked resources; every other path is 404.
 fn fixed(resources: Value) -> RedfishTestRig {
     RedfishTestRig::against(
         move |request| match (request.method, request.path.as_str()) {
@@ -61,7 +61,7 @@ fn fixed(resources: Value) -> RedfishTestRig {
 }
 
 #[test]
-fn an_image_goes_into_the_cd_drive_and_out_of_it() {
+fn an_image_is_inserted_into_the_cd_drive_and_ejected() {
     for media_below_manager in [false, true] {
         let mut rig = RedfishTestRig::new(RedfishSimulatorSetup {
             media_below_manager,
@@ -80,7 +80,7 @@ fn an_image_goes_into_the_cd_drive_and_out_of_it() {
 }
 
 #[test]
-fn what_is_there_already_is_left_and_another_image_is_taken_out() {
+fn the_same_image_is_left_and_another_one_is_ejected() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     assert_eq!(rig.operation(insert(ISO)), DONE);
     assert_eq!(rig.operation(insert(ISO)), DONE);
@@ -109,7 +109,7 @@ fn an_insertion_that_was_lost_counts_by_what_is_read() {
 }
 
 #[test]
-fn a_drive_that_stays_empty_is_a_lie() {
+fn a_drive_that_stays_empty_is_not_applied() {
     let drive = json!({"MediaTypes": ["CD"], "Inserted": false, "Actions": {
         "#VirtualMedia.InsertMedia": {"target": "/i"},
     }});
@@ -123,7 +123,7 @@ fn a_drive_that_stays_empty_is_a_lie() {
     );
 }
 
-/// Older services have no actions and no `Inserted`.
+/// Older services have no actions and no `Inserted` property.
 #[test]
 fn a_drive_without_actions_is_changed_itself() {
     let mut rig = fixed(json!({
@@ -240,7 +240,7 @@ fn secure_boot_is_read_and_set() {
 }
 
 #[test]
-fn the_light_is_read_and_switched() {
+fn the_identify_led_is_read_and_switched() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     assert_eq!(
         rig.operation(RedfishOperation::Indicator),
@@ -256,7 +256,7 @@ fn the_light_is_read_and_switched() {
 }
 
 #[test]
-fn an_older_light_on_the_chassis_is_found() {
+fn an_older_indicator_on_the_chassis_is_found() {
     let mut rig = fixed(json!({
         "/s": {"Links": {"Chassis": [{"@odata.id": "/c"}]}}, "/c": {"IndicatorLED": "Off"},
     }));
@@ -323,7 +323,7 @@ fn members_that_are_shown_whole_need_no_second_look() {
 }
 
 #[test]
-fn sensors_have_a_bound_and_their_absence_words() {
+fn sensors_have_a_bound_and_their_absence_an_error() {
     let rows: Vec<Value> = (0..1000)
         .map(|at| json!({"Name": format!("T{at}")}))
         .collect();
@@ -344,7 +344,7 @@ fn sensors_have_a_bound_and_their_absence_words() {
 }
 
 #[test]
-fn the_inventory_says_what_the_machine_is() {
+fn the_inventory_describes_the_machine() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     let Ok(RedfishReply::Inventory(found)) = rig.operation(RedfishOperation::Inventory) else {
         panic!("no inventory");
@@ -380,7 +380,7 @@ fn an_inventory_of_strange_values_is_a_poor_one() {
 }
 
 #[test]
-fn an_image_goes_into_a_drive_of_its_kind() {
+fn an_image_is_inserted_into_a_drive_of_its_kind() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     let disk = RedfishOperation::InsertMedia {
         device: MediaDevice::Disk,
@@ -402,7 +402,7 @@ fn an_image_goes_into_a_drive_of_its_kind() {
 }
 
 #[test]
-fn the_bmc_says_who_it_is() {
+fn the_bmc_returns_its_identity() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     let Ok(RedfishReply::Identity(who)) = rig.operation(RedfishOperation::Identity) else {
         panic!("nobody");

@@ -39,7 +39,7 @@ fn reads_the_power_of_the_only_system() {
             "GET /redfish/v1/Systems/1",
         ]
     );
-    // The second time all of that is known.
+    // The second order uses the cached session and path.
     assert_eq!(rig.order(PowerOrder::Status), OFF);
     assert_eq!(rig.take_requests(), ["GET /redfish/v1/Systems/1"]);
 }
@@ -55,7 +55,7 @@ fn switches_on_and_off_with_a_lag() {
     rig.wait(11_000);
     assert_eq!(rig.order(PowerOrder::Status), ON);
     assert_eq!(rig.order(PowerOrder::Off), ACCEPTED);
-    // It is on its way off, and that is not off.
+    // The machine is shutting down, and still counts as on.
     assert_eq!(rig.order(PowerOrder::Status), ON);
     rig.wait(11_000);
     assert_eq!(rig.order(PowerOrder::Status), OFF);
@@ -63,7 +63,7 @@ fn switches_on_and_off_with_a_lag() {
 }
 
 #[test]
-fn each_order_has_its_word() {
+fn each_order_has_its_reset_type() {
     for (order, word) in [
         (PowerOrder::SoftOff, "GracefulShutdown"),
         (PowerOrder::Cycle, "PowerCycle"),
@@ -95,7 +95,7 @@ fn a_needless_switch_that_is_refused_is_done() {
     assert_eq!(rig.order(PowerOrder::SoftOff), ACCEPTED);
 }
 
-/// It says "on" of a machine that is off: the order is given all the same.
+/// The BMC reports "on" for a machine that is off: the reset is sent all the same.
 #[test]
 fn a_wrong_power_state_does_not_keep_a_machine_off() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
@@ -105,7 +105,7 @@ fn a_wrong_power_state_does_not_keep_a_machine_off() {
 }
 
 #[test]
-fn a_refusal_that_matters_is_told_with_its_words() {
+fn a_refusal_that_matters_is_quoted() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     let answer = rig.order(PowerOrder::Nmi);
     let said = answer.as_ref().unwrap_err().to_string();
@@ -135,13 +135,13 @@ fn a_lost_switch_counts_by_what_is_read_after_it() {
         } else {
             assert_eq!(cause(answer), BmcFailureCause::Unreachable);
         }
-        // It is not for this end to say it again.
+        // The client must not send it again.
         assert!(rig.service.take_actions().len() <= 1);
     }
 }
 
 #[test]
-fn what_restarts_is_never_said_twice() {
+fn a_restart_is_never_sent_twice() {
     for order in [
         PowerOrder::Cycle,
         PowerOrder::Reset,
@@ -160,13 +160,13 @@ fn what_restarts_is_never_said_twice() {
             .iter()
             .filter(|one| one.path.contains("/Actions/"));
         assert_eq!(posts.count(), 1, "{order:?}");
-        // A BMC that restarts falls silent by that.
+        // A BMC that restarts sends no response, and that is expected.
         assert_eq!(answer.is_ok(), matches!(order, PowerOrder::BmcReset { .. }));
     }
 }
 
 #[test]
-fn a_busy_bmc_is_asked_again_but_not_to_restart_anything() {
+fn a_busy_bmc_is_retried_except_for_restarts() {
     let mut rig = running();
     assert_eq!(rig.order(PowerOrder::Status), ON);
     rig.service.faults.busy = (2, 5);
@@ -178,7 +178,7 @@ fn a_busy_bmc_is_asked_again_but_not_to_restart_anything() {
     );
     rig.service.faults.busy = (3, 0);
     assert_eq!(cause(rig.order(PowerOrder::Status)), BmcFailureCause::Busy);
-    // Busy when it comes to the deed itself.
+    // The BMC is busy when the reset itself is sent.
     for (order, tries) in [
         (PowerOrder::On, 3),
         (PowerOrder::Nmi, 1),
@@ -191,7 +191,7 @@ fn a_busy_bmc_is_asked_again_but_not_to_restart_anything() {
             }
             deliver(now, request, service, entropy)
         });
-        // What is on counts as switched on, whatever the BMC has no time for.
+        // A machine that is on counts as switched on, even if the BMC is busy.
         assert_eq!(rig.order(order).is_ok(), order == PowerOrder::On);
         let posts = rig
             .requests
@@ -208,7 +208,7 @@ fn restarts_the_bmc_and_logs_in_again_after_it() {
         assert_eq!(rig.order(PowerOrder::BmcReset { warm }), ACCEPTED);
         let last = rig.requests.last().unwrap();
         assert_eq!(body(last), json!({"ResetType": word}));
-        // It is away for 20 s; then it knows nobody.
+        // It does not respond for 20 s; then its sessions are gone.
         assert_eq!(
             cause(rig.order(PowerOrder::Status)),
             BmcFailureCause::Unreachable
@@ -311,7 +311,7 @@ fn an_order_that_redfish_does_not_have_is_refused_with_a_sentence() {
     assert!(rig.requests.is_empty());
 }
 
-/// A BMC made of one system resource, which a PATCH does not change.
+/// A BMC with one system resource, which a PATCH does not change.
 fn fixed(system: Value) -> RedfishTestRig {
     RedfishTestRig::against(
         move |request| match (request.method, request.path.as_str()) {
@@ -330,7 +330,7 @@ fn a_boot_device_that_reads_back_as_another_is_an_error() {
     let boot = json!({"BootSourceOverrideTarget": "Hdd"});
     let mut rig = fixed(json!({"Boot": boot}));
     assert_eq!(cause(rig.order(PXE)), BmcFailureCause::NotApplied);
-    // Dell keeps it back until the next start, and others say that they do.
+    // Dell applies it at the next boot, and other BMCs announce that they do.
     for more in [
         json!({"Manufacturer": "Dell Inc."}),
         json!({"@Redfish.Settings": {}}),
@@ -351,7 +351,7 @@ fn once_need_not_read_back_as_once() {
 }
 
 #[test]
-fn words_are_chosen_among_those_the_bmc_takes() {
+fn reset_types_are_chosen_among_those_the_bmc_accepts() {
     let system = |words: Value| {
         json!({"PowerState": "On", "Actions": {"#ComputerSystem.Reset": {
             "target": "/reset", "ResetType@Redfish.AllowableValues": words,
@@ -386,7 +386,7 @@ fn words_are_chosen_among_those_the_bmc_takes() {
         matches!(lacks, Err(PowerError::Unsupported { .. })),
         "{lacks:?}"
     );
-    // Where nothing is said, what most have.
+    // Without a list of accepted values, the most common one is sent.
     assert_eq!(
         sent(Value::Null, PowerOrder::Cycle),
         (ACCEPTED, json!("ForceRestart"))
@@ -417,7 +417,7 @@ fn a_boot_device_is_chosen_among_those_the_bmc_offers() {
 }
 
 #[test]
-fn more_than_one_system_must_be_told_apart() {
+fn more_than_one_system_needs_an_identifier() {
     let setup = RedfishSimulatorSetup {
         machines: 2,
         ..RedfishSimulatorSetup::default()
@@ -444,7 +444,7 @@ fn a_change_names_the_mark_it_is_based_on() {
         .find(|one| one.method == RedfishMethod::Patch)
         .unwrap();
     assert_eq!(patch.if_match.as_deref(), Some("W/\"1\""));
-    // Somebody is faster, once.
+    // Another client changes the resource first, once.
     let mut raced = false;
     rig.wire(move |now, request, service, entropy| {
         if request.method == RedfishMethod::Patch && !raced {

@@ -1,4 +1,4 @@
-//! Both ends on one table, in virtual time.
+//! Client and simulated service together, in virtual time.
 
 use serde_json::{Value, json};
 use trivet_model::secret::SecretText;
@@ -10,7 +10,7 @@ use crate::{
     RedfishTransportError,
 };
 
-/// Requests that no test needs.
+/// A limit that no test reaches.
 const REQUESTS_MAX: usize = 5_000;
 
 type RedfishTestWire = dyn FnMut(
@@ -25,7 +25,7 @@ pub(super) struct RedfishTestRig {
     pub(super) service: RedfishSimulator,
     pub(super) now: Tick,
     entropy: SeededRandom,
-    /// Everything that was asked.
+    /// Every request that was sent.
     pub(super) requests: Vec<RedfishRequest>,
     wire: Box<RedfishTestWire>,
     ids: u64,
@@ -43,7 +43,7 @@ pub(super) fn lost() -> RedfishTransportError {
     }
 }
 
-/// A wire that carries everything.
+/// A network without faults.
 pub(super) fn deliver(
     now: Tick,
     request: &RedfishRequest,
@@ -71,7 +71,7 @@ impl RedfishTestRig {
         Self::with(setup, json!({}))
     }
 
-    /// With more in `driver_info`.
+    /// With additional keys in `driver_info`.
     pub(super) fn with(setup: RedfishSimulatorSetup, more: Value) -> Self {
         Self {
             session: RedfishSession::new(target(more)),
@@ -84,7 +84,7 @@ impl RedfishTestRig {
         }
     }
 
-    /// A peer that is no service at all: a function answers.
+    /// A peer that is a function instead of the simulated service.
     pub(super) fn against(
         mut peer: impl FnMut(&RedfishRequest) -> RedfishResponse + 'static,
     ) -> Self {
@@ -107,7 +107,7 @@ impl RedfishTestRig {
         self.wire = Box::new(wire);
     }
 
-    /// One request and its answer, or the time until the next one.
+    /// One request and its response, or the time until the next one.
     #[track_caller]
     pub(super) fn step(&mut self) {
         match self.session.transmit(self.now) {
@@ -156,12 +156,12 @@ impl RedfishTestRig {
         }
     }
 
-    /// Lets time pass for the machine, not for the session.
+    /// Advances the time of the machine, not of the client.
     pub(super) fn wait(&mut self, ms: u64) {
         self.now = self.now.after_ms(ms);
     }
 
-    /// Method and path of what was asked since the last time.
+    /// Method and path of the requests since the last call.
     pub(super) fn take_requests(&mut self) -> Vec<String> {
         let lines = self.requests.drain(..).map(|request| line(&request));
         lines.collect()
@@ -180,7 +180,7 @@ pub(super) fn json_answer(status: u16, body: &Value) -> RedfishResponse {
     }
 }
 
-/// What a request has in its body.
+/// The body of a request.
 pub(super) fn body(request: &RedfishRequest) -> Value {
     let text = request
         .body

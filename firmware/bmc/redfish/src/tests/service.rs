@@ -1,4 +1,4 @@
-//! The simulated service by itself: that it is a fair opponent.
+//! Tests of the simulated service itself: it behaves like a correct BMC.
 
 use serde_json::{Value, json};
 use trivet_model::secret::SecretText;
@@ -41,7 +41,7 @@ fn get(service: &mut RedfishSimulator, path: &str) -> (u16, Value) {
     (answer.status, serde_json::from_slice(&answer.body).unwrap())
 }
 
-/// Every link that is shown leads somewhere.
+/// Every link in a resource can be read.
 #[test]
 fn all_links_lead_to_resources() {
     for (sensors, media_below_manager) in [(true, false), (false, true)] {
@@ -106,7 +106,7 @@ fn sessions_are_made_used_ended_and_bounded() {
     end.credentials = Some(RedfishCredentials::Token(first.token.unwrap()));
     assert_eq!(ask(&mut service, Tick::default(), &end).status, 204);
     assert_eq!(service.sessions(), SESSIONS_MAX - 1);
-    // Its token is worth nothing now.
+    // Its token is no longer valid.
     assert_eq!(ask(&mut service, Tick::default(), &end).status, 401);
 }
 

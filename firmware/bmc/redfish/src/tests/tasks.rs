@@ -16,7 +16,7 @@ fn slow(task_ms: u64) -> RedfishTestRig {
     })
 }
 
-/// A BMC whose reset becomes a task that these answers tell of, the last one forever.
+/// A BMC whose reset becomes a task with these responses; the last one repeats forever.
 fn with_task(accepted: RedfishResponse, looks: Vec<RedfishResponse>) -> RedfishTestRig {
     let mut looks = looks.into_iter().peekable();
     RedfishTestRig::against(move |request| match request.path.as_str() {
@@ -69,11 +69,11 @@ fn a_task_is_followed_to_its_end() {
 }
 
 #[test]
-fn a_task_that_fails_is_a_refusal_with_its_words() {
+fn a_task_that_fails_is_a_refusal_with_its_message() {
     let mut rig = slow(1_000);
     let said = rig.order(PowerOrder::Nmi).unwrap_err().to_string();
     assert!(said.contains("Not in this state"), "{said}");
-    // And one that is needless is done.
+    // A request for the present state succeeds.
     assert_eq!(rig.order(PowerOrder::Off), ACCEPTED);
 }
 
@@ -87,7 +87,7 @@ fn a_task_without_end_is_given_up_within_bounds() {
 }
 
 #[test]
-fn the_bmc_says_when_to_look_again_but_not_never() {
+fn the_bmc_sets_the_poll_interval_within_bounds() {
     for (seconds, most_ms) in [(7, 7_100), (1_000_000, 30_100), (u64::MAX, 30_100)] {
         let accepted = RedfishResponse {
             retry_after_s: Some(seconds),
@@ -140,7 +140,7 @@ fn a_monitor_that_is_gone_or_answers_itself_has_ended() {
 fn a_task_without_a_monitor_is_accepted() {
     let mut rig = with_task(json_answer(202, &Value::Null), Vec::new());
     assert_eq!(rig.order(PowerOrder::Nmi), ACCEPTED);
-    // The task itself may be named in the body.
+    // The body can name the task itself.
     let body = json!({"@odata.id": "/monitor/1"});
     let mut rig = with_task(
         json_answer(202, &body),
@@ -151,7 +151,7 @@ fn a_task_without_a_monitor_is_accepted() {
 }
 
 #[test]
-fn a_monitor_on_another_host_is_not_asked() {
+fn a_monitor_on_another_host_is_not_polled() {
     let accepted = RedfishResponse {
         location: Some("https://evil.example/monitor/1".to_owned()),
         ..monitor()
@@ -164,7 +164,7 @@ fn a_monitor_on_another_host_is_not_asked() {
 }
 
 #[test]
-fn looking_at_a_task_survives_lost_connections() {
+fn polling_a_task_survives_lost_connections() {
     let mut rig = slow(5_000);
     let mut number = 0;
     rig.wire(move |now, request, service, entropy| {

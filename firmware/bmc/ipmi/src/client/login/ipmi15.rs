@@ -1,7 +1,7 @@
-//! Logging in to IPMI 1.5 with MD5: Get Channel Authentication Capabilities, Get
-//! Session Challenge, Activate Session (sections 22.13, 22.16 and 22.17). For
-//! BMCs that know nothing better. Only the last answer is proven; what somebody
-//! forges before it can keep us out, not let him in.
+//! Login to IPMI 1.5 with MD5: Get Channel Authentication Capabilities, Get Session Challenge,
+//! Activate Session (sections 22.13, 22.16 and 22.17). For BMCs that support nothing newer. Only
+//! the last response is authenticated; forged responses before it can prevent a login, not permit
+//! one.
 
 use trivet_model::{Entropy, PowerError};
 
@@ -15,15 +15,15 @@ use crate::wire::{number_at, sixteen_at};
 
 use super::{IpmiLoginProgress, IpmiLoginTimeout, IpmiTarget};
 
-/// The channel a request comes in by.
+/// The number for the channel of the request itself.
 const THIS_CHANNEL: u8 = 0x0e;
 
-/// Where a login stands: each stage names the message that awaits its answer.
+/// The stage of a login: each one names the message whose response is expected.
 #[derive(Clone, Copy)]
 enum Ipmi15LoginStage {
     Capabilities,
     Challenge,
-    /// The session's provisional number and what is to be signed.
+    /// The session's provisional number and the challenge.
     Activate(u32, [u8; 16]),
 }
 
@@ -31,10 +31,9 @@ enum Ipmi15LoginStage {
 pub(in crate::client) struct Ipmi15Login {
     stage: Ipmi15LoginStage,
     tag: u8,
-    /// The number that the BMC is to give its first packet to us.
+    /// The sequence number of the BMC's first packet to us.
     first: u32,
-    /// An unsigned refusal: it counts when nothing better comes before the next
-    /// repetition.
+    /// An unauthenticated refusal: it counts if no other response arrives before the next retry.
     unconfirmed_refusal: Option<u8>,
 }
 
@@ -44,7 +43,7 @@ impl Ipmi15Login {
         Self {
             stage: Ipmi15LoginStage::Capabilities,
             tag: (drawn >> 32) as u8 & SEQUENCE_MASK,
-            // Far from zero and from the end, which the numbers must not reach.
+            // Not close to zero or to the end, which the numbers must not reach.
             first: (drawn as u32 >> 1).max(1),
             unconfirmed_refusal: None,
         }
@@ -55,7 +54,7 @@ impl Ipmi15Login {
             Ipmi15LoginStage::Capabilities => IpmiLoginTimeout::NoBmc,
             Ipmi15LoginStage::Challenge => IpmiLoginTimeout::DuringLogin,
             Ipmi15LoginStage::Activate(..) => IpmiLoginTimeout::KnownCause(PowerError::Login {
-                said: "it fell silent at the password, which is probably wrong",
+                said: "it did not reply to the password, which is probably wrong",
             }),
         }
     }
@@ -155,7 +154,7 @@ impl Ipmi15Login {
         if kind & 0x0f != MD5 {
             return IpmiLoginProgress::Refused {
                 error: PowerError::InvalidResponse {
-                    said: "it would not sign what it says; switch per-message authentication on",
+                    said: "its messages are not signed; switch per-message authentication on",
                 },
                 final_packet: None,
             };
@@ -164,7 +163,7 @@ impl Ipmi15Login {
         IpmiLoginProgress::Done(IpmiChannel::Ipmi15(Box::new(channel)))
     }
 
-    /// Codes of Get Session Challenge and of Activate Session.
+    /// Completion codes of Get Session Challenge and of Activate Session.
     fn refused(&self, code: u8) -> IpmiLoginProgress {
         let error = match (self.stage, code) {
             (Ipmi15LoginStage::Challenge, 0x81 | 0x82) => PowerError::Login {

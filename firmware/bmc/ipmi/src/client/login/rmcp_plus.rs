@@ -1,7 +1,7 @@
-//! Logging in to IPMI 2.0: Get Channel Authentication Capabilities, Open
-//! Session, RAKP 1 to 4 (section 13.15), for one suite. A refusal counts
-//! only if it carries the tag and the session identifier that were chosen at
-//! random for this login, so nobody who cannot read the wire can forge one.
+//! Login to IPMI 2.0: Get Channel Authentication Capabilities, Open Session, RAKP 1 to 4 (section
+//! 13.15), for one suite. A refusal counts only if it has the tag and the session identifier that
+//! were chosen at random for this login, so an attacker who cannot read the traffic cannot forge
+//! one.
 
 use trivet_model::{Entropy, PowerError};
 
@@ -19,10 +19,10 @@ use crate::wire::rakp::{
 
 use super::{IpmiLoginProgress, IpmiLoginTimeout, IpmiTarget};
 
-/// The channel a request comes in by, and the bit that asks for IPMI 2.0 data.
+/// The number for the channel of the request itself, and the bit that requests IPMI 2.0 data.
 const THIS_CHANNEL_V2: u8 = 0x8e;
 
-/// Where a login stands: each stage names the message that awaits its answer.
+/// The stage of a login: each one names the message whose response is expected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum RmcpPlusLoginStage {
     Capabilities,
@@ -36,17 +36,17 @@ pub(in crate::client) struct RmcpPlusLogin {
     stage: RmcpPlusLoginStage,
     tag: u8,
     exchange: RakpExchange,
-    /// Whether the BMC said that it speaks IPMI 2.0. Anybody may have said so,
-    /// so it only serves to explain a later silence.
+    /// Whether the BMC reported that it does not support IPMI 2.0. The report is not authenticated,
+    /// so it is used only to explain a later timeout.
     lacks_v2: bool,
-    /// A refusal too short to name our session, as OpenIPMI's simulator sends
-    /// for algorithms. Only its tag fits, which can be guessed, so it counts
-    /// when nothing better comes before the next repetition.
+    /// A refusal too short to contain our session identifier, as OpenIPMI's simulator sends for
+    /// algorithms. Only its tag matches, which can be guessed, so it counts only if no other
+    /// response arrives before the next retry.
     unconfirmed_refusal: Option<u8>,
 }
 
 impl RmcpPlusLogin {
-    /// A login that starts by asking whether anybody is there.
+    /// A login that starts with a request whether there is a BMC.
     pub(super) fn new(
         target: &IpmiTarget,
         suite: IpmiCipherSuite,
@@ -75,7 +75,7 @@ impl RmcpPlusLogin {
         }
     }
 
-    /// The same, when it is known that somebody is.
+    /// The same, if it is known that there is a BMC.
     pub(super) fn open(
         target: &IpmiTarget,
         suite: IpmiCipherSuite,
@@ -101,14 +101,14 @@ impl RmcpPlusLogin {
         }
     }
 
-    /// A doubtful refusal that nobody contradicted.
+    /// An unauthenticated refusal, if no other response followed.
     pub(super) fn take_unconfirmed_refusal(&mut self) -> Option<IpmiLoginProgress> {
         self.unconfirmed_refusal
             .take()
             .map(|status| self.refused(status))
     }
 
-    /// The level this login is for.
+    /// The privilege level that this login requests.
     fn level(&self) -> u8 {
         self.exchange.role & !ROLE_NAME_ONLY
     }
@@ -123,8 +123,8 @@ impl RmcpPlusLogin {
         )
     }
 
-    /// The message whose answer is awaited. Sent again, it is the same to the
-    /// last byte, so that a BMC can tell a repetition from a new attempt.
+    /// The message whose response is expected. A repetition is identical to the last byte, so that
+    /// a BMC can distinguish it from a new attempt.
     pub(super) fn message(&self, target: &IpmiTarget) -> Vec<u8> {
         let (kind, payload) = match self.stage {
             RmcpPlusLoginStage::Capabilities => {
@@ -194,7 +194,7 @@ impl RmcpPlusLogin {
     fn handle_capabilities(&mut self, bytes: &[u8]) -> IpmiLoginProgress {
         match IpmiMessage::parse(bytes) {
             Some(message) if message.answers(&self.capabilities()) => {
-                // Byte 1 has the bit for extended data, byte 3 that for IPMI 2.0.
+                // Byte 1 has the bit for extended data, byte 3 the bit for IPMI 2.0.
                 let v2 = matches!(message.body[..], [0, _, one, _, three, ..]
                     if one & 0x80 != 0 && three & 0x02 != 0);
                 self.lacks_v2 = !v2;
@@ -273,7 +273,7 @@ impl RmcpPlusLogin {
             self.advance(RmcpPlusLoginStage::Rakp3);
             return Some(IpmiLoginProgress::Next);
         }
-        // The BMC is told, so that it can free the session it holds open.
+        // The BMC gets an error status, so that it can free its half-open session.
         let payload = self.rakp3(status::BAD_CHECK_VALUE, Vec::new());
         let parting = Some(packet::emit_rmcp_plus(KIND_RAKP_3, 0, 0, &payload));
         Some(IpmiLoginProgress::Refused {
