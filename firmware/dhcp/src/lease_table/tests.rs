@@ -399,7 +399,11 @@ fn a_known_machine_takes_the_oldest_offer_to_an_unknown_machine_and_never_a_leas
     for number in 70..73 {
         known(number).unwrap();
     }
-    assert_eq!(known(73), Ok(address(102)), "machine 0 has sent DISCOVER again");
+    assert_eq!(
+        known(73),
+        Ok(address(102)),
+        "machine 0 has sent DISCOVER again"
+    );
     for number in 74..79 {
         known(number).unwrap();
     }
@@ -417,7 +421,10 @@ fn an_offered_address_that_answers_is_set_aside() {
     assert!(!table.claimed(Tick(1), first, mac(1)), "its own");
     assert!(table.claimed(Tick(1), first, mac(9)));
     assert!(!table.may_have(0, mac(1), first, &NO_KNOWN_HOST));
-    assert!(!table.claimed(Tick(2), first, mac(9)), "already in quarantine");
+    assert!(
+        !table.claimed(Tick(2), first, mac(9)),
+        "already in quarantine"
+    );
     assert_eq!(offered(&mut table, 2, 1), Ok(address(101)));
     assert!(
         !table.claimed(Tick(2), address(109), mac(9)),
