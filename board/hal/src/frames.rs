@@ -1,31 +1,30 @@
-//! Whole Ethernet frames of one interface, in and out.
+//! Receives and sends whole Ethernet frames of one interface.
 //!
-//! Two traits, because an ear needs no mouth: a box that only listens holds nothing it
-//! could speak with.
+//! Receive and send are separate traits, so a listen-only interface holds no socket that can
+//! send.
 
 use std::io;
 
-/// The longest frame that is heard. Longer ones are dropped: nothing that goes through
-/// here needs them.
+/// The longest frame that is received. Longer ones are dropped: no protocol here needs them.
 pub const FRAME_BYTES_MAX: usize = 2048;
 
-/// The most frames of one call.
+/// Most frames of one call.
 pub const FRAMES_MAX: usize = 64;
 
-/// Hears frames.
+/// Receives frames.
 pub trait FrameReceiver {
-    /// The interface's own hardware address.
+    /// The hardware address of the interface.
     fn mac(&self) -> [u8; 6];
 
-    /// Hands over what has come, at most [`FRAMES_MAX`] frames, and says how many were
-    /// taken. With each comes whether its checksums are vouched for. Never waits:
-    /// `WouldBlock` says that nothing has come.
+    /// Passes the received frames to `each`, at most [`FRAMES_MAX`], and returns how many. The
+    /// flag is true if the checksums of a frame need no verification. Never blocks:
+    /// `WouldBlock` means that there are none.
     fn receive(&mut self, each: &mut dyn FnMut(&[u8], bool)) -> io::Result<usize>;
 }
 
-/// Says frames.
+/// Sends frames.
 pub trait FrameSender {
-    /// Sends frames in order and says how many left. Never waits: what finds no room is
-    /// dropped, as on a full wire.
+    /// Sends frames in order and returns how many were sent. Never blocks: frames that do not
+    /// fit the send buffer are dropped, as on a congested network.
     fn send(&mut self, frames: &[Vec<u8>]) -> io::Result<usize>;
 }

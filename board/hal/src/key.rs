@@ -1,24 +1,24 @@
-//! The box's key: what seals secrets at rest, and where a board keeps it.
+//! The box's key, which encrypts secrets at rest, and the trait for its storage on a board.
 
 use std::error::Error;
 use std::fmt;
 
 use zeroize::Zeroize;
 
-/// Length of the key.
+/// Length of the key in bytes.
 pub const BOX_KEY_BYTES: usize = 32;
 
-/// The key of one box. It never shows itself and is wiped when it goes.
+/// The key of one box. It is not printed and is zeroed on drop.
 #[derive(Clone)]
 pub struct BoxKey([u8; BOX_KEY_BYTES]);
 
 impl BoxKey {
-    /// A key of these bytes, which must come from a source of true randomness.
+    /// A key of these bytes, which must come from a cryptographic random source.
     pub fn new(bytes: [u8; BOX_KEY_BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes, to derive other keys from or to put them where they are kept.
+    /// The bytes, to derive other keys from or to store them.
     pub fn expose(&self) -> &[u8; BOX_KEY_BYTES] {
         &self.0
     }
@@ -36,16 +36,16 @@ impl Drop for BoxKey {
     }
 }
 
-/// Where a board keeps the key of its box.
+/// The storage of a box's key on a board.
 pub trait KeyVault {
-    /// The key, or none if there never was one or it is lost.
+    /// The key; `None` if it was never made or is lost.
     fn key(&mut self) -> Result<Option<BoxKey>, KeyError>;
 
-    /// Makes a fresh key where there is none. It is durable when this returns.
+    /// Makes a new key if there is none. It is durable when this returns.
     fn make_key(&mut self) -> Result<BoxKey, KeyError>;
 }
 
-/// A key in hand is a vault that holds it.
+/// A key in memory is its own storage.
 impl KeyVault for BoxKey {
     fn key(&mut self) -> Result<Option<BoxKey>, KeyError> {
         Ok(Some(self.clone()))
@@ -56,7 +56,7 @@ impl KeyVault for BoxKey {
     }
 }
 
-/// The key cannot be read or kept. The board says why.
+/// The key cannot be read or stored. The source gives the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("the box's key cannot be used")]
 pub struct KeyError(#[source] pub Box<dyn Error + Send + Sync>);
@@ -66,13 +66,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_does_not_show_itself() {
+    fn a_key_is_not_printed() {
         let shown = format!("{:?}", BoxKey::new([0x5a; 32]));
         assert_eq!(shown, "BoxKey(..)");
     }
 
     #[test]
-    fn a_key_in_hand_is_held_and_never_replaced() {
+    fn a_key_in_memory_is_never_replaced() {
         let mut vault = BoxKey::new([7; 32]);
         let held = vault.key().expect("it is there").expect("it is held");
         assert_eq!(held.expose(), &[7; 32]);

@@ -1,4 +1,4 @@
-//! What a board is made of, as traits. Knows nobody.
+//! The hardware of a board, as traits. Depends on no other crate of this workspace.
 
 mod frames;
 mod key;
@@ -6,10 +6,10 @@ mod key;
 pub use frames::{FRAME_BYTES_MAX, FRAMES_MAX, FrameReceiver, FrameSender};
 pub use key::{BOX_KEY_BYTES, BoxKey, KeyError, KeyVault};
 
-/// Bytes that stay when power goes: a fixed, preallocated region.
+/// Persistent storage: a fixed, preallocated region.
 ///
-/// A write is durable only after the next `flush` that returned. What a power
-/// cut leaves of writes since then is any mixture of old and new bytes.
+/// A write is durable only after the next `flush` that returned. After a power cut, the bytes
+/// of later writes are any mixture of old and new.
 pub trait Flash {
     /// Size of the region in bytes; it never changes.
     fn size(&self) -> u64;
@@ -42,26 +42,26 @@ impl<F: Flash + ?Sized> Flash for Box<F> {
     }
 }
 
-/// The flash failed.
+/// An error of the flash.
 #[derive(Debug, thiserror::Error)]
 pub enum FlashError {
-    /// The operating system said no.
+    /// The operating system reported an error.
     #[error("flash {operation} at byte {at} failed")]
     Io {
         /// `read`, `write` or `flush`.
         operation: &'static str,
-        /// Where.
+        /// Offset in bytes.
         at: u64,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
     /// The range is not within the region.
     #[error("{length} bytes at {at} are outside the flash region of {size} bytes")]
     OutOfRange {
-        /// Where.
+        /// Offset in bytes.
         at: u64,
-        /// How many.
+        /// Length in bytes.
         length: u64,
         /// Size of the region.
         size: u64,

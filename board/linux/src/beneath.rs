@@ -1,5 +1,5 @@
-//! Files opened beneath a directory: no link on the way leads out of it, even if another
-//! process changes links meanwhile (openat2, Linux 5.6; older kernels check the path first).
+//! Opens files below a directory: no symbolic link leads out of it, even if another process
+//! changes links meanwhile (openat2, Linux 5.6; on older kernels the path is checked first).
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// As the kernel has it (openat2(2)).
+/// `struct open_how` of openat2(2).
 #[repr(C)]
 struct OpenHow {
     flags: u64,
@@ -17,8 +17,8 @@ struct OpenHow {
     resolve: u64,
 }
 
-/// Opens a file for reading by its path from `root` on. An absolute link is followed if
-/// it leads to a file beneath the root; a pipe is not waited for.
+/// Opens a file for reading by its path relative to `root`. An absolute link is followed if it
+/// leads to a file below the root; opening a FIFO does not block.
 pub fn open_beneath(root: &Path, relative: &Path) -> io::Result<File> {
     match open(root, relative) {
         Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
@@ -54,8 +54,8 @@ fn open(root: &Path, relative: &Path) -> io::Result<File> {
         mode: 0,
         resolve: libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS,
     };
-    // SAFETY: the path ends with a zero, the structure has the size that is named, and both
-    // live through the call.
+    // SAFETY: the path ends with a zero, the structure has the given size, and both outlive the
+    // call.
     let opened = unsafe {
         libc::syscall(
             libc::SYS_openat2,
@@ -66,7 +66,7 @@ fn open(root: &Path, relative: &Path) -> io::Result<File> {
         )
     };
     match libc::c_int::try_from(opened) {
-        // SAFETY: the kernel has just opened it, and nobody else has it.
+        // SAFETY: the kernel has just opened it, and it has no other owner.
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { File::from_raw_fd(descriptor) }),
         _ => Err(io::Error::last_os_error()),
     }
@@ -80,7 +80,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn links_lead_anywhere_beneath_the_root_and_nowhere_else() {
+    fn links_are_followed_only_below_the_root() {
         let place = std::env::temp_dir().join(format!("trivet-beneath-{}", std::process::id()));
         let root = place.join("root");
         fs::create_dir_all(root.join("deep")).unwrap();

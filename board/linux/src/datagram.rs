@@ -1,5 +1,5 @@
-//! UDP beyond what std has: to which of our addresses a datagram was sent, what
-//! fits a path, and many datagrams in one call.
+//! UDP features that std lacks: the destination address of a datagram, the path MTU, and many
+//! datagrams in one call.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -8,39 +8,39 @@ use std::os::fd::AsRawFd as _;
 
 use crate::poll::checked;
 
-/// Most datagrams of one call: what every kernel with segmentation takes
+/// Most datagrams of one call: the limit of every kernel with segmentation offload
 /// (`UDP_MAX_SEGMENTS`).
 pub const SEGMENTS_MAX: usize = 64;
 
-/// Most bytes of one call: what fits one IPv4 packet before it is cut.
+/// Most bytes of one call: what fits one IPv4 packet before it is split.
 pub const SEGMENTS_BYTES_MAX: usize = 65_507;
 
-/// Room for what comes with a datagram: one `in_pktinfo` or `in6_pktinfo`.
+/// Space for the control messages of a datagram: one `in_pktinfo` or `in6_pktinfo`.
 const CONTROL_WORDS: usize = 16;
 
-/// A datagram that came.
+/// A received datagram.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ReceivedDatagram {
     /// Its length, at most that of the buffer.
     pub length: usize,
-    /// Who sent it.
+    /// The sender.
     pub from: SocketAddr,
-    /// Where to.
+    /// The destination, if it was enabled.
     pub to: Option<DatagramDestination>,
 }
 
-/// Where a datagram was sent to.
+/// The destination of a datagram.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DatagramDestination {
-    /// Our address, which answers should come from.
+    /// Our address, which replies should have as source.
     pub address: IpAddr,
-    /// The number of the interface it came in by.
+    /// The index of the receiving interface.
     pub interface: u32,
-    /// False for what was sent to everybody.
+    /// False for broadcast and multicast.
     pub unicast: bool,
 }
 
-/// Makes a socket tell where its datagrams were sent to.
+/// Enables the destination of received datagrams on a socket.
 pub fn enable_destination_info(socket: &UdpSocket) -> io::Result<()> {
     match socket.local_addr()? {
         SocketAddr::V4(_) => set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
@@ -48,8 +48,7 @@ pub fn enable_destination_info(socket: &UdpSocket) -> io::Result<()> {
     }
 }
 
-/// How many bytes a packet to the peer of a connected socket may have, as far as
-/// is known, its IP header included.
+/// The known path MTU to the peer of a connected socket, including the IP header.
 pub fn path_mtu(socket: &UdpSocket) -> io::Result<usize> {
     let mtu = match socket.local_addr()? {
         SocketAddr::V4(_) => get(socket, libc::IPPROTO_IP, libc::IP_MTU),
@@ -58,13 +57,13 @@ pub fn path_mtu(socket: &UdpSocket) -> io::Result<usize> {
     mtu.map(|mtu| usize::try_from(mtu).unwrap_or(0))
 }
 
-/// Bounds what waits unread on a socket, in bytes.
+/// Limits the receive buffer of a socket, in bytes.
 pub fn set_receive_buffer(socket: &UdpSocket, bytes_max: usize) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes_max).unwrap_or(libc::c_int::MAX);
     set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)
 }
 
-/// Takes one datagram.
+/// Receives one datagram.
 #[expect(unsafe_code, reason = "std cannot read what comes with a datagram")]
 pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<ReceivedDatagram> {
     // SAFETY: all of these are plain numbers, for which zero is a value.
@@ -82,13 +81,14 @@ pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<ReceivedData
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control);
-    // SAFETY: the message's pointers and lengths are those of values that live
-    // through the call, and of `buffer`, which is borrowed for writing.
+    // SAFETY: the message's pointers and lengths are those of values that outlive the call, and
+    // of `buffer`, which is borrowed for writing.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };
     let Ok(length) = usize::try_from(length) else {
         return Err(io::Error::last_os_error());
     };
-    let from = address(&name).ok_or_else(|| io::Error::other("a sender of no known family"))?;
+    let from =
+        address(&name).ok_or_else(|| io::Error::other("unknown address family of a sender"))?;
     Ok(ReceivedDatagram {
         length,
         from,
@@ -116,10 +116,7 @@ fn address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-#[expect(
-    unsafe_code,
-    reason = "what comes with a datagram is walked by macros of C"
-)]
+#[expect(unsafe_code, reason = "control messages are read by macros of C")]
 fn destination(message: &libc::msghdr) -> Option<DatagramDestination> {
     // SAFETY: the kernel has filled the control buffer and set its length; the
     // macros stay within it, and data is read unaligned.
@@ -151,8 +148,8 @@ fn destination(message: &libc::msghdr) -> Option<DatagramDestination> {
     None
 }
 
-/// How a connected socket sends many datagrams of one length: by segmentation
-/// offload where the kernel and the path can, and otherwise one by one.
+/// Sends many datagrams of one length on a connected socket: by segmentation offload if the
+/// kernel and the path support it, otherwise one by one.
 #[derive(Clone, Debug)]
 pub struct SegmentSender {
     offload: bool,
@@ -160,21 +157,21 @@ pub struct SegmentSender {
 }
 
 impl SegmentSender {
-    /// Without `offload`, or once it has failed, datagrams are never joined.
+    /// Without `offload`, or once it has failed, datagrams are sent one by one.
     #[must_use]
     pub fn new(offload: bool) -> Self {
         Self { offload, set_to: 0 }
     }
 
-    /// Whether they still leave in one piece.
+    /// Whether segmentation offload is still used.
     #[must_use]
     pub fn is_offloaded(&self) -> bool {
         self.offload
     }
 
-    /// Sends `bytes` as datagrams of `each` bytes; the last may be shorter. At
-    /// most [`SEGMENTS_MAX`] and [`SEGMENTS_BYTES_MAX`]. Returns how many bytes
-    /// left, which is less than all where the socket has no room for more.
+    /// Sends `bytes` as datagrams of `each` bytes; the last may be shorter. At most
+    /// [`SEGMENTS_MAX`] and [`SEGMENTS_BYTES_MAX`]. Returns how many bytes were sent, which is
+    /// less than all if the socket buffer is full.
     pub fn send(&mut self, socket: &UdpSocket, bytes: &[u8], each: usize) -> io::Result<usize> {
         if bytes.len() <= each {
             self.set(
@@ -209,8 +206,8 @@ impl SegmentSender {
     }
 }
 
-/// Whether segmentation, not the datagram, was refused: by a kernel that has no
-/// such option, a device without checksums, or a path whose MTU has become less.
+/// Whether segmentation, not the datagram, was refused: by a kernel without the option, a
+/// device without checksum offload, or a path whose MTU has become smaller.
 fn is_unable(error: &io::Error) -> bool {
     let refusals = [
         libc::EIO,
@@ -224,7 +221,7 @@ fn is_unable(error: &io::Error) -> bool {
         .is_some_and(|code| refusals.contains(&code))
 }
 
-/// One call, but each datagram goes its own way through the kernel.
+/// One system call, but the kernel handles each datagram separately.
 #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 fn one_by_one(socket: &UdpSocket, bytes: &[u8], each: usize) -> io::Result<usize> {
     let mut pieces: Vec<_> = bytes
@@ -246,8 +243,8 @@ fn one_by_one(socket: &UdpSocket, bytes: &[u8], each: usize) -> io::Result<usize
         })
         .collect();
     let count = libc::c_uint::try_from(messages.len()).unwrap_or(0);
-    // SAFETY: each message points to one piece of `bytes`, which the kernel only
-    // reads, and all of them live through the call.
+    // SAFETY: each message points to one piece of `bytes`, which the kernel only reads, and all
+    // of them outlive the call.
     let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, 0) };
     let sent = usize::try_from(checked(sent)?).unwrap_or(0);
     Ok((sent * each).min(bytes.len()))
@@ -269,7 +266,7 @@ fn set(
     value: libc::c_int,
 ) -> io::Result<()> {
     let length = length_of::<libc::c_int>();
-    // SAFETY: `value` has that length and lives through the call.
+    // SAFETY: `value` has that length and outlives the call.
     checked(unsafe {
         let value = (&raw const value).cast();
         libc::setsockopt(socket.as_raw_fd(), level, name, value, length)
@@ -281,7 +278,7 @@ fn set(
 fn get(socket: &UdpSocket, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
     let mut value: libc::c_int = 0;
     let mut length = length_of::<libc::c_int>();
-    // SAFETY: `value` has that length and both live through the call.
+    // SAFETY: `value` has that length and both outlive the call.
     checked(unsafe {
         let (value, length) = ((&raw mut value).cast(), &raw mut length);
         libc::getsockopt(socket.as_raw_fd(), level, name, value, length)

@@ -1,48 +1,48 @@
-//! How many files and sockets this process may have open, and where it may make files.
+//! The limit of open files of this process, free space, and write access to directories.
 
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// Raises the bound to what the system lets us have, and tells it.
+/// Raises the soft limit of open files to the hard limit and returns it.
 #[expect(unsafe_code, reason = "the system calls have no safe wrapper in std")]
 pub fn raise_open_files() -> io::Result<u64> {
     let mut bound = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the kernel writes into `bound`, which lives through the call.
+    // SAFETY: the kernel writes into `bound`, which outlives the call.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut bound) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let before = bound.rlim_cur;
     bound.rlim_cur = bound.rlim_max;
-    // SAFETY: the kernel reads `bound`, which lives through the call.
+    // SAFETY: the kernel reads `bound`, which outlives the call.
     let raised = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const bound) } == 0;
     Ok(if raised { bound.rlim_max } else { before })
 }
 
-/// Bytes that are free for us on the file system of this path.
+/// Free bytes for this process on the file system of this path.
 #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: all bytes zero is a valid value of this plain structure of numbers.
     let mut facts: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel reads `path`, which ends with a zero byte, and writes into
-    // `facts`; both live through the call.
+    // SAFETY: the kernel reads `path`, which ends with a zero byte, and writes into `facts`;
+    // both outlive the call.
     if unsafe { libc::statvfs(path.as_ptr(), &raw mut facts) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
-/// Whether this process may make files in a directory; why not. Nothing is written.
+/// Checks that this process may create files in a directory. Nothing is written.
 #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 pub fn check_writable(directory: &Path) -> io::Result<()> {
     let path = CString::new(directory.as_os_str().as_bytes())?;
     let mode = libc::W_OK | libc::X_OK;
-    // SAFETY: the kernel reads `path`, which ends with a zero byte and lives through the call.
+    // SAFETY: the kernel reads `path`, which ends with a zero byte and outlives the call.
     let result = unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), mode, libc::AT_EACCESS) };
     if result != 0 {
         return Err(io::Error::last_os_error());
@@ -61,14 +61,14 @@ mod tests {
         let name = format!("trivet-writable-{}", std::process::id());
         let file = std::env::temp_dir().join(name);
         std::fs::write(&file, b"").unwrap();
-        // Nobody may execute it, so that this holds for root too.
+        // The file is not executable, so the check fails for root too.
         let said = check_writable(&file).unwrap_err();
         std::fs::remove_file(&file).unwrap();
         assert_eq!(said.kind(), io::ErrorKind::PermissionDenied);
     }
 
     #[test]
-    fn a_file_system_has_room_and_a_path_that_is_not_there_is_an_error() {
+    fn free_space_is_reported_and_a_missing_path_is_an_error() {
         assert!(free_bytes(&std::env::temp_dir()).unwrap() > 0);
         assert!(free_bytes(Path::new("/nowhere/at/all")).is_err());
     }

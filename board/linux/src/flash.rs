@@ -1,8 +1,8 @@
 //! Flash in a preallocated file.
 //!
-//! The file is made once, with zeros really written, so that later writes neither
-//! allocate blocks nor change its size: a flush then costs the data and nothing
-//! of the file system's own. One process at a time may hold it.
+//! The file is created once and filled with zeros, so that later writes neither allocate blocks
+//! nor change its size: a flush then writes only the data and no file system metadata. Only one
+//! process at a time can open it.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
@@ -12,49 +12,49 @@ use std::path::{Path, PathBuf};
 
 use trivet_board_hal::{Flash, FlashError};
 
-/// Zeros are written in pieces of this size.
+/// Zeros are written in blocks of this size.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// What a flash was asked to do.
+/// Statistics of the operations.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct FileFlashCounts {
     /// Calls of `write`.
     pub writes: u64,
     /// Calls of `flush`.
     pub flushes: u64,
-    /// Bytes given to `write`.
+    /// Bytes passed to `write`.
     pub written_bytes: u64,
 }
 
 /// Why a file cannot be used as flash.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenFileError {
-    /// Another process holds it.
+    /// Another process has it open.
     #[error("{} is in use by another process: stop that one first", path.display())]
     Busy {
         /// The file.
         path: PathBuf,
     },
-    /// It is a directory, a device or something else.
+    /// It is a directory, a device or another special file.
     #[error("{} is not a regular file", path.display())]
     NotAFile {
-        /// What was found.
+        /// Its path.
         path: PathBuf,
     },
-    /// The operating system said no.
+    /// The operating system reported an error.
     #[error("cannot {operation} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The failed operation.
         operation: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
-/// Flash in a file. The lock goes with the value.
+/// Flash in a file. The lock is released on drop.
 #[derive(Debug)]
 pub struct FileFlash {
     file: File,
@@ -63,9 +63,8 @@ pub struct FileFlash {
 }
 
 impl FileFlash {
-    /// Opens the file and keeps it from other processes. A file that does not
-    /// exist is made with `size_if_new` zeros, readable by its owner only; one that
-    /// exists keeps its size.
+    /// Opens the file and locks it against other processes. A missing file is created with
+    /// `size_if_new` zeros, readable by its owner only; an existing one keeps its size.
     pub fn open(path: &Path, size_if_new: u64) -> Result<Self, OpenFileError> {
         if !exists(path)? {
             Self::create(path, size_if_new)?;
@@ -78,8 +77,8 @@ impl FileFlash {
         Self::locked(file, path)
     }
 
-    /// Opens a file that is there for reading only and keeps it from other processes.
-    /// What is written to it fails.
+    /// Opens an existing file for reading only and locks it against other processes. Writes
+    /// fail.
     pub fn open_read_only(path: &Path) -> Result<Self, OpenFileError> {
         let file = OpenOptions::new()
             .read(true)
@@ -104,14 +103,14 @@ impl FileFlash {
         })
     }
 
-    /// What was asked of it since it was opened.
+    /// Operations since it was opened.
     #[must_use]
     pub fn counts(&self) -> FileFlashCounts {
         self.counts
     }
 
-    /// Makes the file under another name and renames it when it is whole, so that a
-    /// power cut never leaves a short one.
+    /// Creates the file under another name and renames it when it is complete, so that a power
+    /// cut never leaves a short one.
     fn create(path: &Path, size: u64) -> Result<(), OpenFileError> {
         let mut name = OsString::from(path);
         name.push(".new");
@@ -126,13 +125,13 @@ impl FileFlash {
         lock(&file, &new)?;
         file.set_permissions(Permissions::from_mode(0o600))
             .map_err(|source| io_error("protect", &new, source))?;
-        // With the lock held nobody else can be at this point. If somebody was, the
-        // file is there by now and must not be replaced.
+        // With the lock held no other process can be at this point. If one was before, the file
+        // exists now and must not be replaced.
         if exists(path)? {
             return fs::remove_file(&new).map_err(|source| io_error("remove", &new, source));
         }
         if let Err(source) = write_zeros(&mut file, size) {
-            // What was written so far would keep a full disk full.
+            // The bytes written so far would keep a full disk full.
             let _ = fs::remove_file(&new);
             return Err(io_error("fill", &new, source));
         }
@@ -154,8 +153,8 @@ impl Drop for FileFlash {
     }
 }
 
-/// Gives the lock back. To close the file is not enough: a process that is being started
-/// holds a copy of it from its fork to its exec.
+/// Releases the lock. Closing the file is not enough: a child process holds a copy of the
+/// descriptor from fork to exec.
 fn unlock(file: &File) {
     let _ = file.unlock();
 }
@@ -258,7 +257,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory of the test's own, removed with it.
+    /// A directory of the test, removed at its end.
     struct Place(PathBuf);
 
     impl Place {
@@ -283,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_has_zeros_on_disk_and_is_for_its_owner_only() {
+    fn a_new_file_has_zeros_on_disk_and_is_readable_by_its_owner_only() {
         let place = Place::new();
         let mut flash = FileFlash::open(&place.file(), 100_000).unwrap();
         let mut bytes = vec![1; 100_000];
@@ -332,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_holder_is_told_that_the_file_is_in_use() {
+    fn a_second_process_gets_an_error_that_the_file_is_in_use() {
         let place = Place::new();
         let first = FileFlash::open(&place.file(), 4096).unwrap();
         let error = FileFlash::open(&place.file(), 4096).unwrap_err();
@@ -347,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_an_interrupted_creation_is_used_up() {
+    fn the_rest_of_an_interrupted_creation_is_replaced() {
         let place = Place::new();
         let new = place.0.join("store.new");
         fs::write(&new, [7; 9000]).unwrap();

@@ -1,8 +1,8 @@
 //! Packet sockets: frames of one interface.
 //!
-//! The ear hears DHCP, ARP and router solicitations and nothing else: a filter in the
-//! kernel keeps image traffic from it. It has no way to send; the voice is a second
-//! socket that hears nothing.
+//! The receiver gets only DHCP, ARP and router solicitations: a filter in the kernel drops all
+//! other traffic, such as image data. It cannot send; the sender is a second socket that
+//! receives nothing.
 
 mod filter;
 #[cfg(test)]
@@ -18,18 +18,18 @@ use trivet_board_hal::{FRAME_BYTES_MAX, FRAMES_MAX, FrameReceiver, FrameSender};
 
 use crate::EthernetInterface;
 
-/// What waits in the kernel while we are busy. Ours: some 5000 requests, more than
-/// machines of one network ask at once.
+/// Receive buffer in the kernel. Ours: some 5000 requests, more than the machines of one
+/// network send at once.
 pub const RECEIVE_BYTES_MAX: libc::c_int = 8 << 20;
 
-/// The number of a VLAN is the low bits of its tag (IEEE 802.1Q, section 9.6). Number 0
-/// is no VLAN at all, only a priority.
+/// The VLAN id is the low bits of its tag (IEEE 802.1Q, section 9.6). Id 0 means no VLAN, only
+/// a priority.
 const VLAN_NUMBER: u16 = 0x0fff;
 
-/// Room for one control message with what the kernel knows of a frame.
+/// Space for one control message with the metadata of a frame.
 const CONTROL_WORDS: usize = 8;
 
-/// Hears frames of one interface that are for the box's DHCP.
+/// Receives the frames of one interface that the box needs for DHCP.
 #[derive(Debug)]
 pub struct PacketSocketReceiver {
     socket: OwnedFd,
@@ -38,23 +38,23 @@ pub struct PacketSocketReceiver {
 }
 
 impl PacketSocketReceiver {
-    /// Listens on an interface, also to what is sent to these groups. Needs
+    /// Opens an interface for receiving, including frames to these multicast groups. Needs
     /// `CAP_NET_RAW`.
     pub fn open(interface: &EthernetInterface, groups: &[[u8; 6]]) -> io::Result<Self> {
-        // Without a protocol it hears nothing until it is bound: nothing of other
-        // interfaces, and nothing before the filter is there.
+        // Without a protocol the socket receives nothing until it is bound: nothing of other
+        // interfaces, and nothing before the filter is set.
         let socket = packet_socket()?;
         filter::attach(&socket)?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_AUXDATA, &1_i32)?;
-        // Spares the kernel a copy of all that leaves. Kernels before 4.20 cannot, and
-        // then what leaves is left out below.
+        // Spares the kernel a copy of all outgoing frames. Kernels before 4.20 do not support
+        // it; then outgoing frames are skipped below.
         let _ = set(
             &socket,
             libc::SOL_PACKET,
             libc::PACKET_IGNORE_OUTGOING,
             &1_i32,
         );
-        // Beyond the system's bound with CAP_NET_ADMIN, else up to it.
+        // Above the system's limit with CAP_NET_ADMIN, otherwise up to it.
         let (level, size) = (libc::SOL_SOCKET, RECEIVE_BYTES_MAX);
         if set(&socket, level, libc::SO_RCVBUFFORCE, &size).is_err() {
             set(&socket, level, libc::SO_RCVBUF, &size)?;
@@ -108,8 +108,8 @@ impl FrameReceiver for PacketSocketReceiver {
             head.msg_control = controls[at].as_mut_ptr().cast();
             head.msg_controllen = mem::size_of_val(&controls[at]) as _;
         }
-        // SAFETY: every head points to a name, a part and a control of its own, which
-        // live until the end of this function and are as long as they say.
+        // SAFETY: every head points to a name, a part and a control buffer of its own, which
+        // outlive the call and have the given lengths.
         let count = unsafe {
             libc::recvmmsg(
                 self.socket.as_raw_fd(),
@@ -134,12 +134,12 @@ impl FrameReceiver for PacketSocketReceiver {
     }
 }
 
-/// What the kernel knows of a frame beyond its bytes.
+/// The kernel's metadata of a frame.
 #[derive(Clone, Copy, Default)]
 struct PacketMetadata {
-    /// It carried the tag of a VLAN, which is an interface of its own.
+    /// It had a VLAN tag; a VLAN is an interface of its own.
     tagged: bool,
-    /// Its checksums were checked, or were never filled in.
+    /// Its checksums were verified, or were not filled in yet.
     checksum_offloaded: bool,
 }
 
@@ -152,15 +152,15 @@ fn packet_metadata(head: &libc::msghdr) -> PacketMetadata {
     // SAFETY: the head was filled by the kernel and points to its control buffer.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(head) };
     while !next.is_null() {
-        // SAFETY: the pointer comes from the macros, which keep within the buffer.
+        // SAFETY: the pointer comes from the macros, which stay within the buffer.
         let control = unsafe { &*next };
         let kind = (control.cmsg_level, control.cmsg_type);
         let length = mem::size_of::<libc::tpacket_auxdata>() as libc::c_uint;
         // SAFETY: the macro computes a number from a number.
         let whole = control.cmsg_len as usize >= unsafe { libc::CMSG_LEN(length) } as usize;
         if kind == (libc::SOL_PACKET, libc::PACKET_AUXDATA) && whole {
-            // SAFETY: a message of this kind and length holds this structure. The read
-            // takes any alignment.
+            // SAFETY: a message of this type and length contains this structure. The read works
+            // with any alignment.
             let told = unsafe {
                 libc::CMSG_DATA(control)
                     .cast::<libc::tpacket_auxdata>()
@@ -172,20 +172,20 @@ fn packet_metadata(head: &libc::msghdr) -> PacketMetadata {
             let sums = libc::TP_STATUS_CSUMNOTREADY | libc::TP_STATUS_CSUM_VALID;
             knows.checksum_offloaded = status & sums != 0;
         }
-        // SAFETY: both pointers are those of this head.
+        // SAFETY: both pointers belong to this head.
         next = unsafe { libc::CMSG_NXTHDR(head, next) };
     }
     knows
 }
 
-/// Says frames on one interface.
+/// Sends frames on one interface.
 #[derive(Debug)]
 pub struct PacketSocketSender {
     socket: OwnedFd,
 }
 
 impl PacketSocketSender {
-    /// Speaks on an interface. Needs `CAP_NET_RAW`.
+    /// Opens an interface for sending. Needs `CAP_NET_RAW`.
     pub fn open(interface: &EthernetInterface) -> io::Result<Self> {
         let socket = packet_socket()?;
         bind(&socket, interface.index, 0)?;
@@ -206,7 +206,8 @@ impl FrameSender for PacketSocketSender {
                     }
                     Err(error) => match error.raw_os_error() {
                         Some(libc::EINTR) => {}
-                        // Longer than the interface takes: the others are not.
+                        // Longer than the MTU of the interface: skip this frame and send the
+                        // others.
                         Some(libc::EMSGSIZE) => rest = &rest[1..],
                         Some(libc::EAGAIN | libc::ENOBUFS) => return Ok(sent),
                         _ => return Err(error),
@@ -218,7 +219,7 @@ impl FrameSender for PacketSocketSender {
     }
 }
 
-/// At most [`FRAMES_MAX`] frames with one call; how many it took.
+/// Sends at most [`FRAMES_MAX`] frames with one call; returns how many were sent.
 #[expect(unsafe_code, reason = "many frames at a time have no safe wrapper")]
 fn send_some(socket: &OwnedFd, frames: &[Vec<u8>]) -> io::Result<usize> {
     // SAFETY: all zeros is a valid value of these plain structures.
@@ -233,8 +234,8 @@ fn send_some(socket: &OwnedFd, frames: &[Vec<u8>]) -> io::Result<usize> {
         heads[at].msg_hdr.msg_iov = &raw mut parts[at];
         heads[at].msg_hdr.msg_iovlen = 1;
     }
-    // SAFETY: the first `count` heads point to a part each, and each part to a frame;
-    // all live longer than the call.
+    // SAFETY: the first `count` heads point to a part each, and each part to a frame; all
+    // outlive the call.
     let sent = unsafe {
         libc::sendmmsg(
             socket.as_raw_fd(),
@@ -254,7 +255,7 @@ fn packet_socket() -> io::Result<OwnedFd> {
     if socket < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(socket) })
 }
 
@@ -265,7 +266,7 @@ fn bind(socket: &OwnedFd, index: u32, protocol: u16) -> io::Result<()> {
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index as libc::c_int;
-    // SAFETY: the pointer is to an address of the length that is given.
+    // SAFETY: the pointer is to an address of the given length.
     let done = unsafe {
         libc::bind(
             socket.as_raw_fd(),
@@ -280,7 +281,7 @@ fn bind(socket: &OwnedFd, index: u32, protocol: u16) -> io::Result<()> {
     }
 }
 
-/// Cards drop groups that nobody has asked for.
+/// Network cards drop frames to multicast groups that were not joined.
 fn join(socket: &OwnedFd, index: u32, group: [u8; 6]) -> io::Result<()> {
     let mut address = [0; 8];
     address[..6].copy_from_slice(&group);
@@ -300,8 +301,7 @@ fn set<T: Copy>(
     name: libc::c_int,
     value: &T,
 ) -> io::Result<()> {
-    // SAFETY: the pointer is to a value of the length that is given; the kernel copies
-    // it.
+    // SAFETY: the pointer is to a value of the given length; the kernel copies it.
     let done = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

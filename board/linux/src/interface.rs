@@ -1,7 +1,7 @@
-//! The Ethernet interfaces of this machine, and facts about them.
+//! The Ethernet interfaces of this machine and their properties.
 //!
-//! They are asked of the kernel, not of `/sys`, which may show another network
-//! namespace than the one we are in.
+//! They come from system calls, not from `/sys`, which may show another network namespace than
+//! that of this process.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -14,15 +14,15 @@ use std::path::Path;
 pub struct EthernetInterface {
     /// Its name.
     pub name: String,
-    /// Its number; an interface that is made anew under the same name has another.
+    /// Its index; an interface that is created again under the same name has another.
     pub index: u32,
     /// Its hardware address.
     pub mac: [u8; 6],
-    /// Somebody has switched it on.
+    /// It is administratively up.
     pub is_up: bool,
-    /// It is a part of a bridge or a bond, which hears all that it hears.
+    /// It is a member of a bridge or a bond, which receives all of its frames.
     pub is_member: bool,
-    /// It is a radio.
+    /// It is a wireless interface.
     pub is_wireless: bool,
     /// Its IPv4 addresses, in the kernel's order.
     pub addresses: Vec<Ipv4Addr>,
@@ -52,11 +52,11 @@ pub fn interfaces() -> io::Result<Vec<EthernetInterface>> {
         if entry.ifa_addr.is_null() {
             continue;
         }
-        // SAFETY: an address that is there holds at least its family.
+        // SAFETY: a non-null address holds at least its family.
         match i32::from(unsafe { (*entry.ifa_addr).sa_family }) {
             libc::AF_PACKET => {
                 let at = entry.ifa_addr;
-                // SAFETY: addresses of this family are of this type. The read takes any
+                // SAFETY: addresses of this family have this type. The read works with any
                 // alignment.
                 let link = unsafe { at.cast::<libc::sockaddr_ll>().read_unaligned() };
                 if let Some(facts) = ethernet(name, &link, entry.ifa_flags) {
@@ -100,7 +100,7 @@ fn ethernet(name: &str, link: &libc::sockaddr_ll, flags: u32) -> Option<Ethernet
     })
 }
 
-/// One of them, if it is there.
+/// The interface of this name, if it exists.
 pub fn interface(name: &str) -> io::Result<Option<EthernetInterface>> {
     let all = interfaces()?;
     Ok(all.into_iter().find(|interface| interface.name == name))
@@ -112,13 +112,13 @@ mod tests {
     use crate::frames::testing::{ip, wire};
 
     #[test]
-    fn loopback_and_names_that_are_not_there_are_no_ethernet() {
+    fn loopback_and_missing_names_are_not_ethernet() {
         assert_eq!(interface("lo").unwrap(), None);
         assert_eq!(interface("no-such-if").unwrap(), None);
     }
 
     #[test]
-    fn facts_of_an_interface_follow_what_is_done_to_it() {
+    fn properties_follow_changes_of_the_interface() {
         wire(|| {
             ip("link set left address 52:54:00:77:00:01");
             ip("addr add 192.0.2.7/24 dev left");

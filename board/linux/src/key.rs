@@ -1,7 +1,8 @@
 //! The box's key in a file of its own.
 //!
-//! The file is made once, whole or not at all, and is for its owner only. One that
-//! others can read is refused rather than mended: what they read stays known.
+//! The file is created once, completely or not at all, readable by its owner only. A file that
+//! other users can read is rejected, and its permissions are not corrected: they may already
+//! know the key.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +16,7 @@ use zeroize::Zeroize as _;
 /// Why a key file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// Others may read or change it.
+    /// Other users may read or change it.
     #[error(
         "{} is open to others (mode {mode:03o}), so the secrets in the store may be known to them: \
          run chmod 600 on it, and change the BMC passwords if it was ever read",
@@ -27,9 +28,9 @@ pub enum KeyFileError {
         /// Its permissions.
         mode: u32,
     },
-    /// It holds something else.
+    /// It does not have the length of a key.
     #[error(
-        "{} has {bytes} bytes and not {BOX_KEY_BYTES}, so it is no key or was cut short: restore \
+        "{} has {bytes} bytes and not {BOX_KEY_BYTES}, so it is not a key or was truncated: restore \
          it from a backup",
         path.display()
     )]
@@ -39,10 +40,10 @@ pub enum KeyFileError {
         /// Its size.
         bytes: u64,
     },
-    /// It is a directory, a device or something else.
+    /// It is a directory, a device or another special file.
     #[error("{} is not a regular file: move it away and restore the key file", path.display())]
     NotAFile {
-        /// What was found.
+        /// Its path.
         path: PathBuf,
     },
     /// There is one already, which must not be replaced.
@@ -51,14 +52,14 @@ pub enum KeyFileError {
         /// The file.
         path: PathBuf,
     },
-    /// The operating system said no.
+    /// The operating system reported an error.
     #[error("cannot {operation} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The failed operation.
         operation: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -70,15 +71,15 @@ impl From<KeyFileError> for KeyError {
     }
 }
 
-/// The file that holds the key. Only who holds the flash beside it may use it, so
-/// that no two processes make one at a time.
+/// The file that holds the key. Only the process that has locked the flash may use it, so that
+/// two processes never create one at the same time.
 #[derive(Debug)]
 pub struct BoxKeyFile {
     path: PathBuf,
 }
 
 impl BoxKeyFile {
-    /// The key file under this name, whether or not it is there.
+    /// The key file with this path, whether or not it exists.
     #[must_use]
     pub fn at(path: PathBuf) -> Self {
         Self { path }
@@ -86,7 +87,7 @@ impl BoxKeyFile {
 
     fn read(&self) -> Result<Option<BoxKey>, KeyFileError> {
         let path = &self.path;
-        // A pipe in its place must not hold the box up.
+        // A FIFO in its place must not block the box.
         let opened = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)
@@ -119,7 +120,7 @@ impl BoxKeyFile {
         Ok(Some(key))
     }
 
-    /// Makes the file with a new key.
+    /// Creates the file with a new key.
     fn create(&self) -> Result<BoxKey, KeyFileError> {
         let path = &self.path;
         let key = random().map_err(|source| io_error("find random bytes for", path, source))?;
@@ -127,9 +128,9 @@ impl BoxKeyFile {
         Ok(key)
     }
 
-    /// Makes the file with this key, which comes from a backup. One that is there is not
-    /// replaced. The file is made under another name and renamed when it is whole, so
-    /// that a power cut never leaves a short one.
+    /// Creates the file with this key from a backup. An existing one is not replaced. The file
+    /// is created under another name and renamed when it is complete, so that a power cut never
+    /// leaves a short one.
     pub fn keep(&self, key: &BoxKey) -> Result<(), KeyFileError> {
         let path = &self.path;
         let exists = path
@@ -142,7 +143,7 @@ impl BoxKeyFile {
         let mut name = OsString::from(path);
         name.push(".new");
         let new = PathBuf::from(name);
-        // One that a power cut left behind may have other permissions.
+        // A leftover of a power cut may have other permissions.
         match fs::remove_file(&new) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(io_error("remove", &new, error));
@@ -158,7 +159,7 @@ impl BoxKeyFile {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
         };
-        // The name is durable only with its directory.
+        // The name is durable only after its directory is synced.
         File::open(directory)
             .and_then(|directory| directory.sync_all())
             .map_err(|source| io_error("flush", directory, source))
@@ -185,8 +186,8 @@ fn write_new(path: &Path, key: &BoxKey) -> io::Result<()> {
     file.sync_all()
 }
 
-/// A key from the operating system. Waits until its generator is seeded, which at
-/// the first start of a fresh box may take a moment and must not be skipped.
+/// A key from the operating system. Waits until its generator is seeded, which at the first
+/// start of a new box may take a moment and must not be skipped.
 #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 fn random() -> io::Result<BoxKey> {
     let mut bytes = [0_u8; BOX_KEY_BYTES];
@@ -200,7 +201,7 @@ fn random() -> io::Result<BoxKey> {
             return Ok(key);
         }
         let error = io::Error::last_os_error();
-        // Up to 256 bytes come whole, so anything but a signal is final.
+        // Up to 256 bytes are never partial, so any error except a signal is final.
         if got >= 0 || error.kind() != ErrorKind::Interrupted {
             return Err(error);
         }
@@ -222,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory of the test's own, removed with it.
+    /// A directory of the test, removed at its end.
     struct Place(PathBuf);
 
     impl Place {
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_a_backup_is_kept_and_replaces_none() {
+    fn a_key_from_a_backup_is_stored_and_replaces_none() {
         let place = Place::new();
         place.file().keep(&BoxKey::new([7; 32])).unwrap();
         let read = place.file().key().unwrap().unwrap();
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused() {
+    fn a_special_file_is_refused() {
         let place = Place::new();
         fs::create_dir(place.path()).unwrap();
         let error = place.file().key().unwrap_err();

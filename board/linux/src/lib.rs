@@ -1,7 +1,6 @@
 //! The board on Linux.
 //!
-//! It carries bytes between the traits of `board/hal` and the operating system
-//! and decides nothing.
+//! Implements the traits of `board/hal` with system calls and decides nothing.
 
 mod beneath;
 mod datagram;

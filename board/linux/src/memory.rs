@@ -1,9 +1,9 @@
-//! Memory of this process: what is in it stays there, as passwords are in it in plain while
-//! they are used; and what is free goes back to the system.
+//! Memory of this process: protects it from core dumps, because passwords are in it in clear
+//! text while they are used, and returns freed memory to the system.
 
 use std::io;
 
-/// Keeps this process out of core dumps, and from debuggers of others than root.
+/// Disables core dumps, and debuggers of users other than root.
 #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 pub fn disable_core_dumps() -> io::Result<()> {
     // SAFETY: PR_SET_DUMPABLE takes one number and touches no memory of ours.
@@ -13,16 +13,16 @@ pub fn disable_core_dumps() -> io::Result<()> {
     }
 }
 
-/// Gives freed memory back to the system. glibc keeps it otherwise, as long as something in
-/// use lies behind it.
+/// Returns freed memory to the system. glibc keeps it otherwise, as long as memory at a higher
+/// address is in use.
 #[cfg(target_env = "gnu")]
 #[expect(unsafe_code, reason = "the call has no safe wrapper in std")]
 pub fn give_memory_back() {
-    // SAFETY: malloc_trim takes a number, and gives back only pages that nothing in use is on.
+    // SAFETY: malloc_trim takes a number, and returns only unused pages.
     unsafe { libc::malloc_trim(0) };
 }
 
-/// Other C libraries give freed memory back by themselves.
+/// Other C libraries return freed memory by themselves.
 #[cfg(not(target_env = "gnu"))]
 pub fn give_memory_back() {}
 
@@ -30,7 +30,7 @@ pub fn give_memory_back() {}
 mod tests {
     use super::*;
 
-    /// Memory of this process in the machine, in KiB.
+    /// Resident memory of this process, in KiB.
     #[cfg(target_env = "gnu")]
     fn resident_kib() -> usize {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     #[cfg(target_env = "gnu")]
-    fn freed_memory_behind_which_something_is_in_use_goes_back_to_the_system() {
+    fn freed_memory_below_used_memory_is_returned_to_the_system() {
         let mut blocks: Vec<Vec<u8>> = (0..64 << 10).map(|_| vec![1; 1 << 10]).collect();
         let last = blocks.pop();
         drop(blocks);
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     #[expect(unsafe_code, reason = "asks the kernel what it was told")]
-    fn a_process_that_keeps_to_itself_is_not_dumped() {
+    fn a_protected_process_is_not_dumped() {
         disable_core_dumps().unwrap();
         // SAFETY: PR_GET_DUMPABLE takes nothing and touches no memory of ours.
         assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }, 0);

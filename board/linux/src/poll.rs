@@ -1,7 +1,7 @@
-//! Waiting for many sockets at once, in one thread, and being woken by others.
+//! Waits for many sockets at once in one thread (epoll), which other threads can wake.
 //!
-//! For doors that have so many small datagrams that a task per socket would cost
-//! more than the datagrams: one call waits, and tells which sockets have something.
+//! For listeners with so many small datagrams that a task per socket would cost more than the
+//! datagrams.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -9,15 +9,15 @@ use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Sockets told about by one call. Ours; what is left over comes with the next.
+/// Most ready sockets of one call. Ours; further ones are reported by the next call.
 const READY_MAX: usize = 256;
 
-/// What to wait for.
+/// The events to wait for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Interest {
-    /// Something to read.
+    /// Readable.
     Read,
-    /// Something to read, or room to write.
+    /// Readable or writable.
     ReadAndWrite,
 }
 
@@ -31,7 +31,7 @@ impl Interest {
     }
 }
 
-/// A set of sockets, each under a key of its owner's.
+/// A set of sockets, each with a key chosen by its owner.
 #[derive(Debug)]
 pub struct Epoll {
     epoll: OwnedFd,
@@ -51,12 +51,12 @@ impl Epoll {
         })
     }
 
-    /// Waits for this one as well. It leaves the set when it is closed.
+    /// Adds a socket. It leaves the set when it is closed.
     pub fn add(&self, socket: impl AsFd, key: u64, interest: Interest) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, socket, key, interest)
     }
 
-    /// Waits for something else of one that was added.
+    /// Changes the events of a socket in the set.
     pub fn change(&self, socket: impl AsFd, key: u64, interest: Interest) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, socket, key, interest)
     }
@@ -78,19 +78,19 @@ impl Epoll {
         checked(unsafe { libc::epoll_ctl(epoll, what, socket, &raw mut event) }).map(drop)
     }
 
-    /// Waits until some have something, or so long, and puts their keys into
-    /// `ready`, which is empty when nothing happened.
+    /// Waits until some sockets are ready or the timeout has passed, and puts their keys into
+    /// `ready`, which is empty after a timeout.
     #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
     pub fn wait(&mut self, wait: Option<Duration>, ready: &mut Vec<u64>) -> io::Result<()> {
         ready.clear();
         let wait_ms = wait.map_or(-1, |wait| {
-            // Up, so that what is due then is due.
+            // Rounded up, so that a deadline has passed afterwards.
             let ms = wait.as_micros().div_ceil(1000);
             libc::c_int::try_from(ms).unwrap_or(libc::c_int::MAX)
         });
         let (epoll, room) = (self.epoll.as_raw_fd(), self.events.len());
         let room = libc::c_int::try_from(room).unwrap_or(libc::c_int::MAX);
-        // SAFETY: `events` has room for as many as are asked for.
+        // SAFETY: `events` has space for the given number of events.
         let count =
             checked(unsafe { libc::epoll_wait(epoll, self.events.as_mut_ptr(), room, wait_ms) });
         let count = match count {
@@ -103,29 +103,29 @@ impl Epoll {
     }
 }
 
-/// Wakes a thread that waits, from any other.
+/// Wakes a waiting thread from another thread.
 #[derive(Clone, Debug)]
 pub struct PollWaker(Arc<File>);
 
 impl PollWaker {
-    /// Wakes the one that waits for these, with this key.
+    /// Wakes the thread that waits for this set, with this key.
     #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
     pub fn new(poll: &Epoll, key: u64) -> io::Result<Self> {
         // SAFETY: takes two numbers and touches no memory of ours.
         let event = checked(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        // SAFETY: the call has just made it, and nobody else owns it.
+        // SAFETY: the call has just made it, and it has no other owner.
         let event = unsafe { File::from_raw_fd(event) };
         poll.add(&event, key, Interest::Read)?;
         Ok(Self(Arc::new(event)))
     }
 
-    /// Wakes. However often it is called meanwhile, that is one wake.
+    /// Wakes the thread. Several calls before it runs count as one.
     pub fn wake(&self) {
-        // It can only fail where the count is full, and then it wakes anyway.
+        // It fails only if the counter is full, and then the thread is woken anyway.
         let _ = (&*self.0).write(&1_u64.to_ne_bytes());
     }
 
-    /// The wake was heard.
+    /// Resets the waker after a wake.
     pub fn clear(&self) {
         let _ = (&*self.0).read(&mut [0; 8]);
     }
@@ -144,7 +144,7 @@ mod tests {
     use std::net::UdpSocket;
 
     #[test]
-    fn tells_which_socket_has_something_until_it_is_read() {
+    fn reports_a_readable_socket_until_it_is_read() {
         let mut poll = Epoll::new().unwrap();
         let sockets: Vec<_> = (0..3)
             .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn room_to_write_is_told_where_it_is_asked_for() {
+    fn a_writable_socket_is_reported_if_requested() {
         let mut poll = Epoll::new().unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         poll.add(&socket, 1, Interest::ReadAndWrite).unwrap();

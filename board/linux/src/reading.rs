@@ -1,13 +1,13 @@
-//! Reading a file without waiting for its disk.
+//! Reads a file without waiting for its disk.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 
-/// Reads what is in memory already, as much as there is from `offset` on. The error
-/// is `WouldBlock` where the disk has to be asked first. File systems that cannot
-/// tell (those in memory, and some old ones) are read as they are.
+/// Reads the bytes from `offset` that are in the page cache. The error is `WouldBlock` if the
+/// disk must be read first. On file systems without support (those in memory, and some old
+/// ones) it is a normal read.
 #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 pub fn read_cached(file: &File, offset: u64, out: &mut [u8]) -> io::Result<usize> {
     let Ok(at) = libc::off_t::try_from(offset) else {
@@ -44,7 +44,7 @@ mod tests {
         let file = File::open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         let mut out = [0; 4];
-        // Written a moment ago, so it is in memory.
+        // Just written, so it is in the page cache.
         assert_eq!(read_cached(&file, 3, &mut out).unwrap(), 4);
         assert_eq!(&out, b"3456");
         assert_eq!(read_cached(&file, 8, &mut out).unwrap(), 2);

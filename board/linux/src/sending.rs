@@ -1,10 +1,10 @@
-//! Files to sockets without a copy through our memory.
+//! Sends files to sockets without a copy through user memory.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _};
 
-/// Sends bytes of a file from `at`, at most `count`; how many the socket took. None
-/// of them means that the file ends there.
+/// Sends bytes of a file from `at`, at most `count`; returns how many the socket accepted. Zero
+/// means the end of the file.
 #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 pub fn send_file(socket: impl AsFd, file: impl AsFd, at: u64, count: usize) -> io::Result<usize> {
     let mut offset = libc::off_t::try_from(at).map_err(io::Error::other)?;
@@ -15,8 +15,8 @@ pub fn send_file(socket: impl AsFd, file: impl AsFd, at: u64, count: usize) -> i
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Sends bytes that more will follow at once, so that no segment goes out for them
-/// alone; how many the socket took.
+/// Sends bytes that more will follow, so that no TCP segment is sent for them alone; returns
+/// how many the socket accepted.
 #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 pub fn send_more(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     let flags = libc::MSG_MORE | libc::MSG_NOSIGNAL;
@@ -26,8 +26,8 @@ pub fn send_more(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// How many bytes the other side of a TCP connection has not acknowledged, sent or
-/// not; its end counts as one. What is left after a reset stays left.
+/// How many bytes the peer of a TCP connection has not acknowledged, sent or not; the FIN
+/// counts as one. After a reset the number stays as it was.
 #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 pub fn unacknowledged(socket: impl AsFd) -> io::Result<u64> {
     let mut bytes: libc::c_int = 0;
@@ -41,8 +41,8 @@ pub fn unacknowledged(socket: impl AsFd) -> io::Result<u64> {
     }
 }
 
-/// Whether the byte at `at` can be read without waiting for a disk. A file system
-/// that cannot tell says no.
+/// Whether the byte at `at` can be read without waiting for a disk. False on file systems
+/// without support.
 #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 pub fn in_memory(file: impl AsFd, at: u64) -> bool {
     let Ok(offset) = libc::off_t::try_from(at) else {
@@ -73,9 +73,9 @@ mod tests {
         (here, listener.accept().unwrap().0)
     }
 
-    /// A file that has no name any more.
+    /// A file that is already unlinked.
     fn file(bytes: &[u8]) -> File {
-        // Equal bytes may lie at one address, so that tells no two files apart.
+        // Equal bytes may have the same address, so a counter makes the names unique.
         static FILES: AtomicU64 = AtomicU64::new(0);
         let number = FILES.fetch_add(1, Ordering::Relaxed);
         let name = format!("trivet-sending-{}-{number}", std::process::id());
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_nobody_takes_stay_unacknowledged() {
+    fn unread_bytes_stay_unacknowledged() {
         let (here, there) = pair();
         assert_eq!(unacknowledged(&here).unwrap(), 0);
         here.set_nonblocking(true).unwrap();
@@ -129,16 +129,16 @@ mod tests {
         }
         let left = unacknowledged(&here).unwrap();
         assert!(left > 0 && left < sent, "{left} of {sent}");
-        // Unread bytes are thrown away with a reset.
+        // Unread bytes are dropped with a reset.
         drop(there);
         here.set_nonblocking(false).unwrap();
         assert!((&here).read(&mut [0; 1]).is_err());
         assert!(unacknowledged(&here).unwrap() > 0);
     }
 
-    /// Such a write ends a process by a signal unless it is asked not to.
+    /// Such a write ends a process by SIGPIPE unless that is disabled.
     #[test]
-    fn a_socket_that_is_shut_is_an_error_and_no_signal() {
+    fn a_write_to_a_closed_socket_is_an_error_and_no_signal() {
         let ((here, _there), file) = (pair(), file(b"0123456789"));
         here.shutdown(Shutdown::Write).unwrap();
         let error = send_more(&here, b"x").unwrap_err();

@@ -1,15 +1,15 @@
-//! Flash in memory, with what is live and what is durable kept apart.
+//! Flash in memory that separates the present bytes from the durable ones.
 //!
-//! Writes go to the live image and are remembered until the next flush. When the
-//! power goes, each remembered write is found afterwards wholly, not at all, or
-//! torn: a prefix of it, any of its sectors, or garbage where it was cut.
+//! Writes change the present bytes and are recorded until the next flush. After a power cut,
+//! each recorded write is complete, missing, or torn: a prefix of it, some of its sectors, or
+//! random bytes where it was interrupted.
 
 use trivet_board_hal::{Flash, FlashError};
 
-/// What a device writes in one piece, if it does so at all.
+/// The size that a device writes atomically, if it does at all.
 pub const SECTOR_BYTES: usize = 512;
 
-/// What a flash was asked to do.
+/// Statistics of the operations.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SimFlashCounts {
     /// Calls of `read`.
@@ -18,7 +18,7 @@ pub struct SimFlashCounts {
     pub writes: u64,
     /// Calls of `flush`.
     pub flushes: u64,
-    /// Bytes given to `write`.
+    /// Bytes passed to `write`.
     pub written_bytes: u64,
 }
 
@@ -51,8 +51,8 @@ impl SimFlash {
         }
     }
 
-    /// Lets `operations` more writes and flushes pass and cuts the power in the
-    /// one after them: a write is then under way, a flush has not yet begun.
+    /// Cuts the power in the operation after `operations` more writes and flushes: a write is
+    /// then partly done, a flush not started.
     pub fn cut_after(&mut self, operations: u64) {
         self.until_cut = Some(operations);
     }
@@ -67,19 +67,19 @@ impl SimFlash {
         self.off
     }
 
-    /// What was asked of it since it was made or powered on.
+    /// Operations since it was created or powered on.
     pub fn counts(&self) -> SimFlashCounts {
         self.counts
     }
 
-    /// What a read sees at present.
+    /// The present bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.live
     }
 
-    /// The flash after the power came back: durable bytes, and of each write since
-    /// the last flush whatever the seed says. Seed 0 loses them all, seed 1
-    /// keeps them all, every other seed decides for each write.
+    /// The flash after the power is back: durable bytes, and the seed decides about each write
+    /// since the last flush. Seed 0 loses them all, seed 1 keeps them all, every other seed
+    /// decides for each write.
     #[must_use]
     pub fn power_on(self, seed: u64) -> Self {
         let Self {
@@ -111,7 +111,7 @@ impl SimFlash {
         Ok(at as usize..at as usize + length)
     }
 
-    /// Counts an operation; true if the power goes in it.
+    /// Counts an operation; true if the power is cut in it.
     fn cuts_power(&mut self) -> bool {
         match &mut self.until_cut {
             Some(0) => self.off = true,
@@ -122,7 +122,7 @@ impl SimFlash {
     }
 }
 
-/// What a write under way leaves of `bytes` in `place`.
+/// What an interrupted write of `bytes` leaves in `place`.
 fn tear(place: &mut [u8], bytes: &[u8], chance: &mut FlashRandom) {
     let cut = chance.below(bytes.len() as u64 + 1) as usize;
     match chance.below(6) {
@@ -130,7 +130,7 @@ fn tear(place: &mut [u8], bytes: &[u8], chance: &mut FlashRandom) {
         1 => place.copy_from_slice(bytes),
         2 => place[..cut].copy_from_slice(&bytes[..cut]),
         3 => {
-            // A device may write from the end as well.
+            // A device may also write from the end.
             place[cut..].copy_from_slice(&bytes[cut..]);
         }
         4 => some_sectors(place, bytes, chance),
@@ -153,7 +153,7 @@ fn some_sectors(place: &mut [u8], bytes: &[u8], chance: &mut FlashRandom) {
     }
 }
 
-/// SplitMix64: a seed always tears in the same way.
+/// SplitMix64: the same seed always tears in the same way.
 struct FlashRandom(u64);
 
 impl FlashRandom {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_in_a_flush_leaves_its_writes_open() {
+    fn a_cut_in_a_flush_leaves_its_writes_undecided() {
         let mut flash = flash();
         flash.cut_after(1);
         flash.write(0, b"a").unwrap();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_what_it_is_asked_to_do() {
+    fn counts_its_operations() {
         let mut flash = flash();
         flash.write(0, b"abc").unwrap();
         flash.write(9, b"de").unwrap();

@@ -1,7 +1,7 @@
 //! A board in memory that can lose power.
 //!
-//! It knows nothing of what stands on it. Time and chance are arguments: where
-//! the power goes is counted in operations, what the cut leaves comes from a seed.
+//! Time and randomness are arguments: the moment of a power cut is counted in operations, and a
+//! seed decides what it leaves.
 
 mod flash;
 

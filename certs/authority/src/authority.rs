@@ -1,4 +1,4 @@
-//! The authority itself: made once, kept by the caller, signs server certificates.
+//! The certificate authority: created once, stored by the caller, signs server certificates.
 
 use std::fmt::{self, Write as _};
 use std::net::IpAddr;
@@ -16,24 +16,24 @@ use time::{Duration, OffsetDateTime};
 use crate::AuthorityError;
 use crate::tls::{one_certificate, private_key, provider};
 
-/// How long an authority lasts: longer than the box.
+/// Validity of an authority, longer than the life of a box.
 pub const CA_DAYS: i64 = 20 * 365;
 
-/// How long a server certificate lasts. The box makes one at every start.
+/// Validity of a server certificate. The box makes one at every start.
 pub const SERVER_DAYS: i64 = 400;
 
-/// How far back certificates begin to hold, for nodes whose clocks run behind. With
-/// [`SERVER_DAYS`] it stays below the 825 days that Apple's clients accept.
+/// How far back the validity starts, for nodes whose clocks are behind. With [`SERVER_DAYS`] it
+/// stays below the 825 days that Apple's clients accept.
 pub const BACKDATE_DAYS: i64 = 400;
 
 /// Most names and addresses in one certificate. Ours.
 pub const NAMES_MAX: usize = 64;
 
-/// A clock before this (2026-01-01) has never been set: a box without a battery would
-/// otherwise make an authority that is over once its clock is right.
+/// A clock before this (2026-01-01) was never set: a box without a battery would otherwise make
+/// an authority that has expired once its clock is right.
 pub const CLOCK_FLOOR_UNIX_S: u64 = 1_767_225_600;
 
-/// RFC 5280, section 4.1.2.2 allows 20 bytes; 16 random ones never meet.
+/// RFC 5280, section 4.1.2.2 allows 20 bytes; 16 random ones are unique.
 const SERIAL_BYTES: usize = 16;
 
 /// Longest common name: RFC 5280, appendix A, ub-common-name.
@@ -48,7 +48,7 @@ pub struct Authority {
 
 impl fmt::Debug for Authority {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The key stays out of logs.
+        // The key must not be in logs.
         formatter
             .debug_struct("Authority")
             .field("fingerprint", &self.fingerprint())
@@ -57,12 +57,13 @@ impl fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Makes a new authority. `name` tells one box's from another's in a browser.
+    /// Creates a new authority. `name` distinguishes the authorities of different boxes in a
+    /// browser.
     pub fn create(now_unix_s: u64, name: &str) -> Result<Self, AuthorityError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let mut params = params(now_unix_s, CA_DAYS)?;
         params.distinguished_name = subject(&format!("Trivet CA {name}"));
-        // No authority below this one: it signs leaves only.
+        // It signs only server certificates, no further authorities.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&key)?;
@@ -73,7 +74,7 @@ impl Authority {
         })
     }
 
-    /// Takes up an authority from the two texts it was saved as.
+    /// Loads an authority from the two PEM texts it was saved as.
     pub fn load(certificate_pem: &str, key_pem: &str) -> Result<Self, AuthorityError> {
         let certificate = one_certificate(certificate_pem)?;
         let signing = provider()
@@ -93,18 +94,18 @@ impl Authority {
         })
     }
 
-    /// The authority's certificate, to be given to whoever is to trust it.
+    /// The authority's certificate, for clients that must trust it.
     pub fn certificate_pem(&self) -> &str {
         &self.certificate_pem
     }
 
-    /// The authority's private key, to be saved where nobody else reads.
+    /// The authority's private key, to be saved where only the owner can read it.
     pub fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }
 
-    /// SHA-256 of the certificate, as `openssl x509 -fingerprint -sha256` and browsers
-    /// show it.
+    /// SHA-256 of the certificate, in the format of `openssl x509 -fingerprint -sha256` and
+    /// browsers.
     pub fn fingerprint(&self) -> String {
         let digest = digest::digest(&digest::SHA256, &self.certificate);
         let mut text = String::new();
@@ -115,7 +116,7 @@ impl Authority {
         text
     }
 
-    /// A fresh certificate for a server of the box: its chain and its key, both PEM.
+    /// A new certificate for a server of the box: its chain and its key, both PEM.
     pub fn server_certificate(
         &self,
         names: &[String],
@@ -157,8 +158,8 @@ impl Authority {
     }
 }
 
-/// What all certificates share: dates and a serial of their own. rcgen's defaults are
-/// replaced throughout: they name rcgen and last two thousand years.
+/// Fields that all certificates share: validity and serial number. rcgen's defaults are all
+/// replaced: they name rcgen and last two thousand years.
 fn params(now_unix_s: u64, days: i64) -> Result<CertificateParams, AuthorityError> {
     let clock = || AuthorityError::Clock { now_unix_s };
     let seconds = i64::try_from(now_unix_s.max(CLOCK_FLOOR_UNIX_S)).map_err(|_| clock())?;
@@ -177,7 +178,7 @@ fn serial() -> Result<SerialNumber, AuthorityError> {
     SystemRandom::new()
         .fill(&mut bytes)
         .map_err(|_| AuthorityError::Random)?;
-    // Positive and of full length, whatever the bytes are.
+    // Positive and of full length for any random bytes.
     bytes[0] = bytes[0] & 0x7f | 0x40;
     Ok(SerialNumber::from_slice(&bytes))
 }
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_saved_authority_comes_back_the_same() {
+    fn a_saved_authority_loads_the_same() {
         let first = ours();
         let loaded = Authority::load(first.certificate_pem(), &first.key_pem()).unwrap();
         assert_eq!(loaded.fingerprint(), first.fingerprint());
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_certificate_is_no_authority() {
+    fn a_server_certificate_is_not_an_authority() {
         let (chain, key) = ours()
             .server_certificate(&["a".to_owned()], &[], NOW_UNIX_S)
             .unwrap();
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_nothing_are_refused() {
+    fn invalid_texts_are_refused() {
         let first = ours();
         assert!(Authority::load("", "").is_err());
         assert!(Authority::load(first.certificate_pem(), "").is_err());
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn serials_are_positive_of_full_length_and_never_meet() {
+    fn serials_are_positive_of_full_length_and_unique() {
         let serials: BTreeSet<Vec<u8>> = (0..1000).map(|_| serial().unwrap().to_bytes()).collect();
         assert_eq!(serials.len(), 1000);
         assert!(
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_begin_in_the_past_and_end_as_promised() {
+    fn validity_starts_in_the_past_and_has_its_length() {
         let params = params(NOW_UNIX_S, SERVER_DAYS).unwrap();
         let day_s = 24 * 3600;
         let now = i64::try_from(NOW_UNIX_S).unwrap();
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_beyond_all_certificates_is_refused() {
+    fn a_clock_outside_the_range_of_certificates_is_refused() {
         for now_unix_s in [u64::MAX, 253_402_300_799, 1 << 40] {
             let error = Authority::create(now_unix_s, "late").unwrap_err();
             assert!(matches!(error, AuthorityError::Clock { .. }), "{error}");
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut_to_what_a_subject_holds() {
+    fn long_names_are_truncated_to_the_limit_of_a_subject() {
         assert!(Authority::create(NOW_UNIX_S, &"x".repeat(500)).is_ok());
         let subject = subject(&"x".repeat(500));
         let shown = format!("{subject:?}");

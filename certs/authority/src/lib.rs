@@ -1,9 +1,9 @@
-//! The box's certificate authority and its TLS set-up.
+//! The box's certificate authority and its TLS settings.
 //!
-//! Decides what certificates of the box say (names, dates, serials, uses) and which
-//! TLS the doors speak. One provider, `ring`, is named everywhere: none is installed
-//! for the whole process. Refuses to know files and clocks: texts go in and out, and
-//! the time is an argument. Certificates follow RFC 5280, the handshake RFC 8446.
+//! Decides the content of the box's certificates (names, dates, serials, key usage) and the TLS
+//! settings of the listeners. One provider, `ring`, is named everywhere: none is installed for
+//! the whole process. It does not know files or clocks: texts go in and out, and the time is an
+//! argument. Certificates follow RFC 5280, the handshake RFC 8446.
 
 mod authority;
 mod error;

@@ -1,10 +1,10 @@
 //! A client that accepts one certificate, byte for byte.
 //!
-//! The Ironic Python Agent makes its own certificate at boot and sends it with its
-//! heartbeat. It is signed ecdsa-with-SHA512, which `ring` does not verify, so it
-//! cannot be a root. It need not be one: whoever shows exactly these bytes and signs
-//! the handshake with their key is the agent that sent them. Names and dates in it are
-//! not looked at, since the node's clock may be wrong.
+//! The Ironic Python Agent makes its own certificate at boot and sends it with its heartbeat.
+//! It is signed ecdsa-with-SHA512, which `ring` does not verify, so it cannot be a root. It
+//! need not be one: a server that presents exactly these bytes and signs the handshake with
+//! their key is the agent that sent them. Names and dates in it are ignored, since the node's
+//! clock may be wrong.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use crate::AuthorityError;
 use crate::tls::{one_certificate, provider};
 
-/// TLS for a client that talks to the holder of exactly this certificate.
+/// TLS for a client that connects to the owner of exactly this certificate.
 pub fn pinned_client_config(pem: &str) -> Result<ClientConfig, AuthorityError> {
     let provider = provider();
     let verifier = PinnedVerifier {
@@ -90,7 +90,7 @@ mod tests {
     use crate::tls::tests::{NOW_UNIX_S, handshake};
     use crate::{Authority, server_config, trusting_client_config};
 
-    /// As the stock agent makes it, by OpenSSL: curve P-384, signed ecdsa-with-SHA512.
+    /// As the stock agent makes it with OpenSSL: curve P-384, signed ecdsa-with-SHA512.
     const AGENT_PEM: &str = include_str!("../testdata/agent-p384-sha512.pem");
     const AGENT_KEY: &str = include_str!("../testdata/agent-p384.key");
 
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(error, want);
     }
 
-    /// The certificate is public: showing it proves nothing without its key.
+    /// The certificate is public: presenting it proves nothing without its key.
     #[test]
     fn the_right_certificate_with_a_wrong_key_is_refused() {
         let wrong = Authority::create(NOW_UNIX_S, "stranger").unwrap().key_pem();
@@ -182,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_single_certificate_cannot_be_pinned() {
+    fn text_that_is_not_a_single_certificate_cannot_be_pinned() {
         for text in ["", "hello", AGENT_KEY, &format!("{AGENT_PEM}{AGENT_PEM}")] {
             assert!(pinned_client_config(text).is_err());
         }
     }
 
-    /// Why the pin exists: as a root the same certificate is of no use.
+    /// Why the pin exists: as a root the same certificate does not work.
     #[test]
     fn the_agents_certificate_does_not_work_as_a_root() {
         let trusting = trusting_client_config(AGENT_PEM);

@@ -1,6 +1,6 @@
-//! A client for servers that mostly show certificates nobody signed, such as BMCs: it
-//! believes authorities, one fingerprint, or anybody, and tells which certificate was
-//! shown, so that a person can compare it and decide.
+//! A TLS client for servers with mostly self-signed certificates, such as BMCs: it trusts
+//! authorities, one fingerprint, or any certificate, and reports the fingerprint of the server,
+//! so that an operator can compare it and decide.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,24 +17,25 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use crate::AuthorityError;
 use crate::tls::{BUNDLE_BYTES_MAX, provider};
 
-/// Whom to believe.
+/// Which server certificates are trusted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TrustPolicy<'a> {
-    /// Who has a certificate that one in these PEM texts signed, or one of them itself.
-    /// Without any, nobody.
+    /// A certificate signed by one in these PEM texts, or one of them itself. Without any, no
+    /// server is trusted.
     Authorities(&'a [String]),
-    /// Who has the certificate with this SHA-256.
+    /// The certificate with this SHA-256.
     Fingerprint([u8; 32]),
-    /// Anybody. Nothing protects from somebody in between.
+    /// Any certificate: disables certificate verification, without protection against a man in
+    /// the middle.
     AnyCertificate,
 }
 
-/// The certificate that was shown in a handshake, as its SHA-256.
+/// The SHA-256 of the certificate that the server presented in a handshake.
 #[derive(Clone, Debug, Default)]
 pub struct PeerFingerprint(Arc<OnceLock<[u8; 32]>>);
 
 impl PeerFingerprint {
-    /// Hexadecimal digits, if one was shown.
+    /// Hexadecimal digits, if the server presented one.
     pub fn hex(&self) -> Option<String> {
         let bytes = self.0.get()?;
         let digits = bytes.map(|byte| format!("{byte:02x}"));
@@ -42,7 +43,8 @@ impl PeerFingerprint {
     }
 }
 
-/// TLS for one connection to a server that is judged so, and what it will have shown.
+/// TLS for one connection to a server with this policy, and the fingerprint it will have
+/// presented.
 pub fn verifying_client_config(
     believed: &TrustPolicy<'_>,
 ) -> Result<(ClientConfig, PeerFingerprint), AuthorityError> {
@@ -54,7 +56,7 @@ pub fn verifying_client_config(
             let mut known = Vec::new();
             for bundle in *bundles {
                 let own = authorities(bundle)?;
-                // One that cannot be a root may still be the server's own.
+                // A certificate that cannot be a root may still be the server's own.
                 roots.add_parsable_certificates(own.iter().cloned());
                 known.extend(own);
             }
@@ -77,7 +79,7 @@ pub fn verifying_client_config(
         .with_custom_certificate_verifier(Arc::new(judge))
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // A resumed session would skip the judgement.
+    // A resumed session would skip the verification.
     config.resumption = rustls::client::Resumption::disabled();
     Ok((config, shown))
 }
@@ -176,7 +178,8 @@ mod tests {
     const SELF_PEM: &str = include_str!("../testdata/agent-p384-sha512.pem");
     const SELF_KEY: &str = include_str!("../testdata/agent-p384.key");
 
-    /// Shakes hands with a server of this certificate; what it showed, and the end.
+    /// Runs a handshake with a server of this certificate: the presented fingerprint, and the
+    /// result.
     fn handshake_with(
         believed: &TrustPolicy<'_>,
         pem: &str,
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn authorities_vouch_for_names_and_a_certificate_for_itself() {
+    fn authorities_are_checked_by_name_and_a_listed_certificate_is_trusted() {
         let site = Authority::create(NOW_UNIX_S, "site").unwrap();
         let bundle = [site.certificate_pem().to_owned()];
         for (name, good) in [("bmc.example", true), ("other.example", false)] {
@@ -246,9 +249,9 @@ mod tests {
         );
     }
 
-    /// A certificate is public: showing it proves nothing.
+    /// A certificate is public: presenting it proves nothing.
     #[test]
-    fn a_right_certificate_with_a_wrong_key_is_refused_by_everybody() {
+    fn a_right_certificate_with_a_wrong_key_is_refused_by_every_policy() {
         let wrong = Authority::create(NOW_UNIX_S, "stranger").unwrap();
         let key = crate::tls::private_key(&wrong.key_pem()).unwrap();
         let key = provider().key_provider.load_private_key(key).unwrap();
@@ -272,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_without_a_certificate_are_a_mistake() {
+    fn texts_without_a_certificate_are_an_error() {
         for text in [
             String::new(),
             "hello".to_owned(),

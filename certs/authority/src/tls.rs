@@ -1,4 +1,4 @@
-//! TLS settings of the doors: protocol versions, ALPN, resumption, trust.
+//! TLS settings of listeners and clients: protocol versions, ALPN, resumption, trust.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::AuthorityError;
 
-/// Longest PEM text that is read. Ours: an agent's certificate comes from the
-/// network and is about 1 KiB.
+/// Longest PEM text that is accepted. Ours: an agent's certificate comes from the network and
+/// is about 1 KiB.
 pub const PEM_BYTES_MAX: usize = 64 * 1024;
 
-/// What every listener and every client of the box speaks.
+/// The protocol of every listener and client of the box.
 const ALPN: &[u8] = b"http/1.1";
 
 pub(crate) fn provider() -> Arc<CryptoProvider> {
@@ -23,8 +23,8 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 
 /// TLS for a listener of the box: a chain and its key, both PEM.
 ///
-/// Nothing is remembered between connections: a resumed session carries the client's
-/// identity of the first one over, and would outlive its revocation.
+/// Sessions are not resumed: a resumed session would keep the client's identity of the first
+/// one and would outlive its revocation.
 pub fn server_config(chain_pem: &str, key_pem: &str) -> Result<ServerConfig, AuthorityError> {
     let chain = certificates(chain_pem)?;
     if chain.is_empty() {
@@ -40,7 +40,7 @@ pub fn server_config(chain_pem: &str, key_pem: &str) -> Result<ServerConfig, Aut
     Ok(config)
 }
 
-/// TLS for a client that trusts one authority and nobody else.
+/// TLS for a client that trusts only one authority.
 pub fn trusting_client_config(ca_pem: &str) -> Result<ClientConfig, AuthorityError> {
     let mut roots = RootCertStore::empty();
     roots
@@ -58,12 +58,12 @@ fn trusting(roots: RootCertStore) -> Result<ClientConfig, AuthorityError> {
     Ok(config)
 }
 
-/// Longest bundle of authorities that is read. Ours; Mozilla's is a quarter of that.
+/// Longest CA bundle that is accepted. Ours; Mozilla's is a quarter of that.
 pub const BUNDLE_BYTES_MAX: usize = 1024 * 1024;
 
-/// TLS for a client that trusts every authority in these bundles. One that cannot be
-/// used is left out, as bundles of operating systems have such; a bundle without any
-/// is a mistake.
+/// TLS for a client that trusts every authority in these bundles. Unusable ones are skipped,
+/// because bundles of operating systems contain some; a bundle without any usable one is an
+/// error.
 pub fn bundled_client_config(bundles: &[String]) -> Result<ClientConfig, AuthorityError> {
     let mut roots = RootCertStore::empty();
     for bundle in bundles {
@@ -134,7 +134,7 @@ pub(crate) mod tests {
         pub(crate) server: ServerConnection,
     }
 
-    /// Certificates are judged at `NOW_UNIX_S`, whenever the test runs.
+    /// Certificates are verified at `NOW_UNIX_S`, whenever the test runs.
     #[derive(Debug)]
     struct FixedTime;
 
@@ -144,7 +144,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Shakes hands in memory: bytes are carried until neither side has any.
+    /// Runs a handshake in memory: bytes are passed on until neither side has any.
     pub(crate) fn handshake(
         mut client: ClientConfig,
         server: ServerConfig,
@@ -202,7 +202,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_bundle_is_trusted_with_all_that_is_in_it() {
+    fn every_authority_of_a_bundle_is_trusted() {
         let ours = Authority::create(NOW_UNIX_S, "rack 7").unwrap();
         let theirs = Authority::create(NOW_UNIX_S, "rack 8").unwrap();
         let junk = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
@@ -233,7 +233,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_loaded_authority_signs_what_its_first_certificate_vouches_for() {
+    fn certificates_of_a_loaded_authority_verify_with_its_first_certificate() {
         let first = Authority::create(NOW_UNIX_S, "rack 7").unwrap();
         let loaded = Authority::load(first.certificate_pem(), &first.key_pem()).unwrap();
         let client = trusting_client_config(first.certificate_pem()).unwrap();
@@ -241,7 +241,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_certificate_that_is_over_is_refused() {
+    fn an_expired_certificate_is_refused() {
         let authority = Authority::create(NOW_UNIX_S, "rack 7").unwrap();
         let before_s = NOW_UNIX_S - 401 * 24 * 3600;
         let names = ["box.example".to_owned()];
@@ -293,7 +293,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_text_over_the_most_is_not_read() {
+    fn a_text_over_the_limit_is_not_parsed() {
         let long = " ".repeat(PEM_BYTES_MAX + 1);
         assert!(matches!(
             one_certificate(&long),

@@ -1,10 +1,9 @@
 //! One-time tokens for agents.
 //!
-//! A token names no node: it is bound to one by the record it is kept in, lives for
-//! one boot, and is told in clear once. Minting and comparing happen here and nowhere
-//! else, so that both stay right: enough randomness, and no comparison that tells by
-//! its duration how much of a guess was right. How a token reaches its machine is
-//! not decided here; `certs/README.md` says what that means for trust.
+//! A token names no node: the record that stores it binds it to one; it is valid for one boot
+//! and is sent in clear text once. Tokens are made and compared only here, so that both are
+//! right: enough randomness, and a comparison in constant time. How a token reaches its machine
+//! is not decided here; `certs/README.md` says what that means for trust.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,26 +11,26 @@ use subtle::ConstantTimeEq as _;
 use trivet_model::Entropy;
 use trivet_model::secret::MASK;
 
-/// Random bytes in a token, as Ironic takes them.
+/// Random bytes in a token, the same as in Ironic.
 pub const TOKEN_BYTES: usize = 32;
 
-/// Letters in a token: 32 bytes in base64 without padding. The agent ignores a
-/// token below 32 letters.
+/// Characters in a token: 32 bytes in base64 without padding. The agent ignores a token below
+/// 32 characters.
 pub const TOKEN_CHARS: usize = 43;
 
-/// Longer guesses are refused unread. Ours: the stock agent takes any length from
-/// 32 up, and tokens given out of band may be longer than ours.
+/// Longer guesses are rejected without a comparison. Ours: the stock agent accepts any length
+/// from 32 up, and tokens given out of band may be longer than ours.
 pub const GUESS_CHARS_MAX: usize = 256;
 
-/// A fresh token. `entropy` must be the operating system's, except in a rehearsal.
+/// A new token. `entropy` must be the operating system's, except in a simulation.
 pub fn mint(entropy: &mut dyn Entropy) -> String {
     let mut bytes = [0; TOKEN_BYTES];
     entropy.fill(&mut bytes);
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Whether a caller's guess is the token. The time this takes tells nothing but
-/// the lengths. No guess, an empty token and the mask are never right.
+/// Whether a caller's guess is the token. The duration reveals only the lengths. A missing
+/// guess, an empty token and the mask never match.
 pub fn matches(token: &str, guess: Option<&str>) -> bool {
     let Some(guess) = guess else {
         return false;
@@ -42,7 +41,7 @@ pub fn matches(token: &str, guess: Option<&str>) -> bool {
     token.as_bytes().ct_eq(guess.as_bytes()).into()
 }
 
-/// What is shown in a token's place, whatever the token.
+/// The text that is shown instead of a token.
 pub const fn mask(_token: &str) -> &'static str {
     MASK
 }
@@ -53,7 +52,7 @@ mod tests {
     use trivet_model::SeededRandom;
 
     #[test]
-    fn a_token_is_43_letters_that_need_no_encoding() {
+    fn a_token_is_43_characters_that_need_no_encoding() {
         let token = mint(&mut SeededRandom::new(1));
         assert_eq!(token.len(), TOKEN_CHARS);
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_token_itself_is_right() {
+    fn only_the_token_itself_matches() {
         let token = mint(&mut SeededRandom::new(2));
         assert!(matches(&token, Some(&token)));
         let mut wrong = token.clone();
@@ -97,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_matches_a_token_that_is_none() {
+    fn nothing_matches_an_empty_token() {
         assert!(!matches("", Some("")));
         assert!(!matches(MASK, Some(MASK)));
     }
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_shows_nothing_of_the_token() {
+    fn the_mask_reveals_nothing_of_the_token() {
         assert_eq!(mask("secret"), mask("other secret"));
     }
 }

@@ -1,8 +1,7 @@
-//! Which bytes a node gets for which path, by TFTP and by HTTP.
+//! Boot files: maps paths to files for TFTP and HTTP, and writes scripts.
 //!
-//! Decides names, scripts and the heads of HTTP: it opens no file and knows no node.
-//! A path from the wire becomes a [`Route`] that cannot lead outside the directory it
-//! is looked up in, or nothing.
+//! Decides paths, iPXE scripts and HTTP headers: it opens no file and knows no node. A received
+//! path becomes a [`BootRoute`], which cannot lead outside its directory, or nothing.
 
 mod path;
 mod range;
@@ -24,10 +23,10 @@ pub use script::script;
 use trivet_model::secret::MASK;
 use trivet_model::{MacAddr, NodeId};
 
-/// What a path asks for.
+/// What a path refers to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum BootRoute {
-    /// The iPXE script of the machine with this address.
+    /// The iPXE script of the machine with this hardware address.
     Script(MacAddr),
     /// The agent's kernel.
     Kernel,
@@ -35,23 +34,23 @@ pub enum BootRoute {
     Ramdisk,
     /// An image of the catalogue.
     Image(String),
-    /// The image that this node is being written with. Whether the rest of the path is
-    /// right knows who made it.
+    /// The image that this node is being deployed with. The caller verifies the token in the
+    /// path.
     NodeImage(NodeId),
     /// The file that this key of this node's record names, such as `deploy_kernel`.
     NodeBootFile(NodeId, String),
-    /// The config drive that this node is being written with, likewise.
+    /// The config drive that this node is being deployed with; the caller verifies the token.
     NodeDrive(NodeId),
     /// A loader.
     Loader(RelativePath),
-    /// A file in the operator's directory; by TFTP a loader as well.
+    /// A file in the operator's directory; over TFTP also a loader.
     File(RelativePath),
 }
 
-/// Where firmware that boots over HTTP finds loaders, below the boot server's address.
+/// Path of the loaders for UEFI HTTP boot, below the URL of the boot server.
 pub const LOADERS_PATH: &str = "/boot/loaders";
 
-/// What a path asks for over HTTP; none where there is no such thing.
+/// Resolves a path requested over HTTP; `None` if it does not exist.
 pub fn http_route(path: &str) -> Option<BootRoute> {
     let relative = RelativePath::from_http(path)?;
     let segments: Vec<_> = relative.segments().collect();
@@ -72,12 +71,12 @@ pub fn http_route(path: &str) -> Option<BootRoute> {
     }
 }
 
-/// What a path asks for over TFTP: only loaders and the operator's files.
+/// Resolves a path requested over TFTP: only loaders and the operator's files.
 pub fn tftp_route(path: &str) -> Option<BootRoute> {
     RelativePath::from_tftp(path).map(BootRoute::File)
 }
 
-/// The path of a machine's script below the boot server's address.
+/// The path of a machine's script, below the URL of the boot server.
 pub fn script_path(mac: MacAddr) -> String {
     format!("/boot/{mac}/script")
 }
@@ -88,18 +87,18 @@ pub const KERNEL_PATH: &str = "/boot/kernel";
 /// The path of the agent's ramdisk.
 pub const RAMDISK_PATH: &str = "/boot/ramdisk";
 
-/// The path of the image that a node is being written with. The token is good for one
+/// The path of the image that a node is being deployed with. The token is valid for one
 /// deployment.
 pub fn node_image_path(node: NodeId, token: &str, name: &str) -> String {
     format!("/nodes/{node}/{token}/{name}")
 }
 
-/// The path of a file that a key of a node's record names. No token is the word `boot`.
+/// The path of a file that a key of a node's record names. No token equals `boot`.
 pub fn node_boot_path(node: NodeId, key: &str) -> String {
     format!("/nodes/{node}/boot/{key}")
 }
 
-/// What follows the path of an image in the path of its chunk list.
+/// Suffix of an image path for the path of its chunk list.
 pub const CHUNK_LIST_END: &str = ".chunks";
 
 /// The path of the config drive of a deployment.
@@ -107,10 +106,9 @@ pub fn node_drive_path(node: NodeId, token: &str) -> String {
     format!("/drives/{node}/{token}")
 }
 
-/// A path for notes, logs and the page: the token in the path of a deployment's image or
-/// config drive is masked, because it is all that somebody needs to fetch them. It is masked
-/// too where the path is written in a way that the router does not take, with doubled slashes
-/// or encoded characters.
+/// A path for notes, logs and the page: the token in the path of a deployment's image or config
+/// drive is masked, because the token alone gives access to them. It is also masked in forms
+/// that the router rejects, with doubled slashes or encoded characters.
 pub fn redacted(path: &str) -> String {
     let mut parts = path::lenient_parts(path);
     let mut masked = false;
@@ -160,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_of_a_deployment_is_masked_in_what_people_read() {
+    fn the_token_of_a_deployment_is_masked_in_notes_and_logs() {
         let id = NodeId::random(&mut trivet_model::SeededRandom::new(1));
         let image = node_image_path(id, "geheim", "disk.raw");
         let drive = node_drive_path(id, "geheim");
@@ -268,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_nothing_else() {
+    fn resolves_no_other_path() {
         for path in [
             "/",
             "/files",
@@ -307,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn tftp_takes_names_with_and_without_a_leading_slash() {
+    fn tftp_accepts_names_with_and_without_a_leading_slash() {
         assert_eq!(tftp_route("/snponly.efi"), file("snponly.efi"));
         assert_eq!(tftp_route("snponly.efi"), file("snponly.efi"));
     }

@@ -1,13 +1,13 @@
-//! Paths from the wire, made harmless.
+//! Validation of received paths.
 
 use core::fmt;
 
-/// Longest path we look at. Ours: HTTP and TFTP set no limit.
+/// Longest accepted path. Ours: HTTP and TFTP set no limit.
 pub const PATH_BYTES_MAX: usize = 1024;
 
-/// A path below some directory. It has no empty, `.` or `..` part and no
-/// separator or control character inside a part, so joining it to a directory
-/// stays within that directory (symbolic links are the shell's to check).
+/// A path below some directory. It has no empty, `.` or `..` part and no separator or control
+/// character inside a part, so joining it to a directory stays within that directory (the shell
+/// checks symbolic links).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RelativePath(Vec<String>);
 
@@ -24,7 +24,7 @@ impl RelativePath {
             .map(Self)
     }
 
-    /// From the file name of a TFTP request: plain text, a leading slash or not.
+    /// From the file name of a TFTP request: plain text, with or without a leading slash.
     pub fn from_tftp(path: &str) -> Option<Self> {
         let path = path.strip_prefix('/').unwrap_or(path);
         if path.len() > PATH_BYTES_MAX {
@@ -54,9 +54,9 @@ impl fmt::Display for RelativePath {
     }
 }
 
-/// The parts of a path as a lenient reader would find them: percent signs decoded, empty parts
-/// and `.` dropped, `..` applied, both kinds of slash as separators. For what is shown, never
-/// for what is looked up.
+/// The parts of a path as a lenient parser would split them: percent signs decoded, empty parts
+/// and `.` dropped, `..` applied, both kinds of slash as separators. Only for display, never
+/// for lookup.
 pub(crate) fn lenient_parts(path: &str) -> Vec<String> {
     let mut parts = Vec::new();
     for part in lossily_decoded(path).split(['/', '\\']) {
@@ -69,7 +69,7 @@ pub(crate) fn lenient_parts(path: &str) -> Vec<String> {
     parts
 }
 
-/// With every percent sign decoded that two digits follow.
+/// Decodes every percent sign that two hexadecimal digits follow.
 fn lossily_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

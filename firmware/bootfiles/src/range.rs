@@ -1,11 +1,11 @@
-//! The one range of a file that a client asks for (RFC 9110, section 14).
+//! The byte range of a file that a client requests (RFC 9110, section 14).
 
 /// No byte of the file is in the range.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct UnsatisfiableRange;
 
-/// First byte and the byte after the last. What is not one byte range is ignored, as
-/// section 14.2 allows: whoever asks for several gets the whole file.
+/// First byte and the byte after the last. Any other form than one byte range is ignored, as
+/// section 14.2 allows: a request for several ranges gets the whole file.
 pub(crate) fn range(field: &str, size: u64) -> Result<Option<(u64, u64)>, UnsatisfiableRange> {
     let Some((unit, set)) = field.split_once('=') else {
         return Ok(None);
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_every_form_of_one_range() {
+    fn accepts_every_form_of_one_range() {
         check("bytes=0-9", Ok(Some((0, 10))));
         check("Bytes= 0-9 ", Ok(Some((0, 10))));
         check("bytes=90-", Ok(Some((90, 100))));

@@ -1,54 +1,53 @@
-//! The head of an HTTP request (RFC 9112), as far as a server of files reads it.
+//! Parses the head of an HTTP request (RFC 9112), as far as a file server needs it.
 //!
-//! Bytes in, a [`Request`] out. What could be understood in two ways is refused:
-//! another server in front of the box might understand it in the other way.
+//! Bytes in, a [`BootHttpRequest`] out. Ambiguous requests are rejected: a proxy in front of
+//! the box could interpret them differently (request smuggling).
 
 use httparse::{Header, Status};
 
-/// Longest head we read. Ours: RFC 9112 sets no limit; firmware sends some hundred
-/// bytes.
+/// Longest accepted head. Ours: RFC 9112 sets no limit; firmware sends some hundred bytes.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Most fields in a head. Ours.
+/// Most header fields. Ours.
 const FIELDS_MAX: usize = 64;
 
-/// Longest body that is read and dropped. Ours: a body means nothing to GET, so
-/// whoever sends more than this loses the connection.
+/// Longest body that is read and dropped. Ours: a body has no meaning for GET, so the
+/// connection of a client that sends more is closed.
 pub const BODY_BYTES_MAX: u64 = 64 * 1024;
 
-/// What is wanted.
+/// The request method.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum BootHttpMethod {
-    /// The file.
+    /// GET: the file.
     Get,
-    /// The head of the answer to GET.
+    /// HEAD: only the head of the reply to GET.
     Head,
-    /// What this server does not do.
+    /// A method that this server does not support.
     Other,
 }
 
-/// What comes after the head.
+/// The body that follows the head.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum BootRequestBody {
-    /// So many bytes to read and drop, mostly none.
+    /// So many bytes to read and drop, usually zero.
     Dropped(u64),
-    /// More than we read, or none of it before we say so: the answer goes out at
-    /// once, and the connection ends with it.
+    /// Longer than the limit, or sent only after `100 Continue`: the reply is sent at once and
+    /// the connection is closed.
     Unread,
 }
 
 /// The head of a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BootHttpRequest {
-    /// What is wanted.
+    /// The request method.
     pub method: BootHttpMethod,
-    /// The path, percent-encoded as it came, without the query.
+    /// The path as received, percent-encoded, without the query.
     pub path: String,
-    /// What comes after the head.
+    /// The body that follows the head.
     pub body: BootRequestBody,
-    /// The client wants to ask again on this connection.
+    /// The client wants to reuse this connection.
     pub keep_alive: bool,
-    /// It has to be told that it may: HTTP/1.0 takes silence for a no.
+    /// The reply must confirm that: HTTP/1.0 closes by default.
     pub(crate) keep_alive_header: bool,
     pub(crate) range: Option<String>,
     pub(crate) if_range: Option<String>,
@@ -59,28 +58,28 @@ pub struct BootHttpRequest {
 }
 
 impl BootHttpRequest {
-    /// Whether it asks for a part of a file (RFC 9110, section 14.2).
+    /// Whether it requests a part of a file (RFC 9110, section 14.2).
     pub fn has_range(&self) -> bool {
         self.method == BootHttpMethod::Get && self.range.is_some()
     }
 }
 
-/// Bytes that are no request.
+/// Bytes that are not a valid request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum RequestParseError {
-    /// It is not HTTP, or could be understood in two ways.
-    #[error("this is no request of HTTP/1.1")]
+    /// Not HTTP, or ambiguous.
+    #[error("this is not a valid HTTP/1.1 request")]
     Malformed,
     /// A later version of HTTP.
-    #[error("this server speaks HTTP/1.0 and HTTP/1.1")]
+    #[error("this server supports HTTP/1.0 and HTTP/1.1")]
     Version,
     /// Too many fields, or a head that does not end.
     #[error("the head is longer than {HEAD_BYTES_MAX} bytes or {FIELDS_MAX} fields")]
     TooLong,
 }
 
-/// Reads a head from the front of what has come: the request and the length of its
-/// head, or none where more has to come.
+/// Parses a head at the start of the received bytes: the request and the length of its head, or
+/// `None` if more bytes are needed.
 pub fn parse(bytes: &[u8]) -> Result<Option<(BootHttpRequest, usize)>, RequestParseError> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut head = httparse::Request::new(&mut fields);
@@ -124,8 +123,8 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(BootHttpRequest, usize)>, RequestPa
     Ok(Some((request, length)))
 }
 
-/// The path of a target: a server takes both forms (RFC 9112, section 3.2). Another
-/// form is a path to nothing.
+/// The path of a request target: a server accepts both forms (RFC 9112, section 3.2). Another
+/// form is a path that does not exist.
 fn path(target: &str) -> &str {
     let plain = target.split_once('?').map_or(target, |(path, _)| path);
     let scheme = "http://";
@@ -137,12 +136,12 @@ fn path(target: &str) -> &str {
     }
 }
 
-/// How long the body is (RFC 9112, section 6.3).
+/// The length of the body (RFC 9112, section 6.3).
 fn body(fields: &HeaderFields<'_>) -> Result<BootRequestBody, RequestParseError> {
     let mut lengths = fields.all("content-length").map(|value| {
         let digits = str::from_utf8(value).map_err(|_| RequestParseError::Malformed)?;
         let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        // More than 64 bits of bytes are as good as no end.
+        // A length above 64 bits is treated as too long.
         plain
             .then(|| digits.parse().unwrap_or(u64::MAX))
             .ok_or(RequestParseError::Malformed)
@@ -171,8 +170,8 @@ impl<'a> HeaderFields<'a> {
             .map(|field| field.value)
     }
 
-    /// All values of a name as one list (RFC 9110, section 5.3); none where there is
-    /// none, or where it is no text.
+    /// All values of a name as one list (RFC 9110, section 5.3); `None` if there is none, or if
+    /// it is not text.
     fn text(&self, name: &str) -> Option<String> {
         let parts: Option<Vec<_>> = self
             .all(name)
@@ -183,7 +182,7 @@ impl<'a> HeaderFields<'a> {
             .map(|parts| parts.join(", "))
     }
 
-    /// A list has this word in it.
+    /// Whether a list contains this word.
     fn has(&self, name: &str, word: &str) -> bool {
         self.text(name).is_some_and(|list| {
             list.split(',')
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_stays_by_the_rules_of_its_version() {
+    fn a_connection_is_kept_by_the_rules_of_its_version() {
         assert!(with("").keep_alive);
         assert!(!with("Connection: foo, Close\r\n").keep_alive);
         assert!(!whole("GET / HTTP/1.0\r\n\r\n").keep_alive);
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn short_bodies_are_dropped_and_others_end_the_connection() {
+    fn short_bodies_are_dropped_and_others_close_the_connection() {
         assert_eq!(
             with("Content-Length: 5\r\n").body,
             BootRequestBody::Dropped(5)
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_two_meanings_is_refused() {
+    fn ambiguous_requests_are_refused() {
         for fields in [
             "Content-Length: 5\r\nContent-Length: 6\r\n",
             "Content-Length: 5, 6\r\n",
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_has_its_bounds() {
+    fn a_head_is_bounded() {
         let long = "a".repeat(HEAD_BYTES_MAX);
         refused(&long, RequestParseError::TooLong);
         let text = format!("GET /{long} HTTP/1.1\r\nHost: box\r\n\r\n");

@@ -1,7 +1,7 @@
-//! The answer to a request for a file: its head, and which bytes follow.
+//! The reply to a request for a file: its head, and which bytes follow.
 //!
-//! Conditions and ranges as RFC 9110 has them, sections 13 and 14. Time is an
-//! argument, and so is what is known of the file; the shell sends the bytes.
+//! Conditions and ranges follow RFC 9110, sections 13 and 14. Time and the metadata of the file
+//! are arguments; the shell sends the bytes.
 
 use core::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -9,42 +9,42 @@ use std::time::{Duration, SystemTime};
 use crate::range::{UnsatisfiableRange, range};
 use crate::request::{BootHttpMethod, BootHttpRequest, BootRequestBody, RequestParseError};
 
-/// A date is a strong validator only some time after it (RFC 9110, section 8.8.2.2):
-/// within its second the file may have changed once more.
+/// A date is a strong validator only some time after it (RFC 9110, section 8.8.2.2): within its
+/// second the file may change again.
 const DATE_STRONG_AFTER: Duration = Duration::from_secs(2);
 
-/// Something to send, and what tells it from what was there before.
+/// A file to send, and its validators.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BootFileMetadata {
-    /// Its bytes.
+    /// Its size.
     pub size: u64,
-    /// What it is.
+    /// The media type.
     pub media_type: &'static str,
-    /// Different whenever the bytes differ, without quotes; none for what is made
-    /// for each request.
+    /// Different whenever the bytes differ, without quotes; `None` for content generated for
+    /// each request.
     pub etag: Option<String>,
-    /// When it was last changed.
+    /// When it was last modified.
     pub modified: Option<SystemTime>,
 }
 
-/// What to send.
+/// A reply to send.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BootHttpResponse {
-    /// Goes out first. Where the answer is no part of a file, its sentence is in it.
+    /// Sent first. If the reply is not part of a file, it includes the message.
     pub head: Vec<u8>,
     /// Then these bytes of the file, from the first to the one after the last.
     pub bytes: Option<(u64, u64)>,
-    /// They are a part of the file that was asked for as such.
+    /// They are a part that the client requested by a range.
     pub is_partial: bool,
-    /// The connection goes on after that.
+    /// The connection is kept afterwards.
     pub keep_alive: bool,
 }
 
-/// Plain text, as scripts are.
+/// Media type of plain text, used for scripts.
 pub const TEXT: &str = "text/plain; charset=utf-8";
 
-/// What a file is, by the end of its name. UEFI firmware (EDK II's HttpBootDxe)
-/// boots a program, an ISO or a disk of these names or these types.
+/// The media type by file extension. UEFI firmware (EDK II's HttpBootDxe) boots a program, an
+/// ISO or a disk of these names or these types.
 pub fn media_type(path: &str) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or_default();
     let end = name
@@ -62,15 +62,15 @@ pub fn media_type(path: &str) -> &'static str {
     }
 }
 
-/// The status lines of refusals.
+/// Status line for a missing file.
 pub const NOT_FOUND: &str = "404 Not Found";
-/// Likewise.
+/// Status line for a file that is not available now.
 pub const UNAVAILABLE: &str = "503 Service Unavailable";
 
-/// What a request for a file that does not exist is told.
+/// The message for a file that does not exist.
 pub const NO_FILE: &str = "there is no such file on this box";
 
-/// Answers a request by what was found for its path.
+/// The reply for the file that was found for the path.
 pub fn respond(
     request: &BootHttpRequest,
     found: Option<&BootFileMetadata>,
@@ -99,7 +99,10 @@ pub fn respond(
         ConditionalResult::RangeNotSatisfiable => {
             let whole = format!("bytes */{}", thing.size);
             out.field("Content-Range", &whole);
-            out.sentence("416 Range Not Satisfiable", "the file ends before that")
+            out.sentence(
+                "416 Range Not Satisfiable",
+                "the range starts after the end of the file",
+            )
         }
         ConditionalResult::Whole => {
             out.entity(thing, now);
@@ -117,20 +120,20 @@ pub fn respond(
     }
 }
 
-/// The answer to a request for what is not to be had now, with a sentence that says why.
+/// The reply for a file that is not available now, with a message that gives the reason.
 pub fn unavailable(request: &BootHttpRequest, sentence: &str, now: SystemTime) -> BootHttpResponse {
     let mut out = ResponseWriter::new(request, now);
     out.field("Retry-After", "10");
     out.sentence(UNAVAILABLE, sentence)
 }
 
-/// The source of an image is known to have other bytes. A client error, so that agents that
-/// tell the two apart do not repeat the request.
+/// The reply when the source of an image is known to have other bytes. A client error, so that
+/// agents which distinguish the two do not retry.
 pub fn wrong_image(request: &BootHttpRequest, sentence: &str, now: SystemTime) -> BootHttpResponse {
     ResponseWriter::new(request, now).sentence(NOT_FOUND, sentence)
 }
 
-/// The answer to what is no request; the connection ends with it.
+/// The reply to an invalid request; the connection is closed after it.
 pub fn parse_error_response(nonsense: RequestParseError, now: SystemTime) -> Vec<u8> {
     let status = match nonsense {
         RequestParseError::Malformed => "400 Bad Request",
@@ -154,7 +157,7 @@ enum ConditionalResult {
     RangeNotSatisfiable,
 }
 
-/// In the order of RFC 9110, section 13.2.2.
+/// Evaluated in the order of RFC 9110, section 13.2.2.
 fn evaluate_conditions(
     request: &BootHttpRequest,
     thing: &BootFileMetadata,
@@ -186,7 +189,7 @@ fn evaluate_conditions(
     if same {
         return ConditionalResult::NotModified;
     }
-    // Ranges are defined for GET alone (section 14.2).
+    // Ranges are defined only for GET (section 14.2).
     let Some(field) = request.range.as_deref() else {
         return ConditionalResult::Whole;
     };
@@ -200,7 +203,7 @@ fn evaluate_conditions(
     }
 }
 
-/// Half of one file must not be joined to half of another (section 13.1.5).
+/// Parts of different versions of a file must not be joined (section 13.1.5).
 fn range_holds(request: &BootHttpRequest, thing: &BootFileMetadata, now: SystemTime) -> bool {
     let Some(field) = request.if_range.as_deref().map(str::trim) else {
         return true;
@@ -211,7 +214,7 @@ fn range_holds(request: &BootHttpRequest, thing: &BootFileMetadata, now: SystemT
             seconds(modified) == seconds(since) && settled.is_ok_and(|age| age >= DATE_STRONG_AFTER)
         });
     }
-    // A list or a star is no form of this field.
+    // A list or a star is not valid in this field.
     let quoted = thing.etag.as_ref().map(|tag| format!("\"{tag}\""));
     quoted.as_deref() == Some(field)
 }
@@ -222,8 +225,8 @@ enum EtagComparison {
     Weak,
 }
 
-/// Whether a list of tags names this one. Tags of ours are strong and have neither
-/// commas nor quotes in them, so that a list may be cut at its commas.
+/// Whether a list of tags contains this one. Our tags are strong and contain neither commas nor
+/// quotes, so the list can be split at commas.
 fn matches(list: &str, tag: Option<&str>, comparison: EtagComparison) -> bool {
     if list.trim() == "*" {
         return true;
@@ -239,14 +242,13 @@ fn matches(list: &str, tag: Option<&str>, comparison: EtagComparison) -> bool {
     })
 }
 
-/// Whole seconds, as dates of HTTP have them.
+/// Whole seconds, the precision of HTTP dates.
 fn seconds(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())
 }
 
-/// A date as HTTP writes it. The library refuses years that have five digits, which
-/// a file's time can be set to.
+/// An HTTP date. The library rejects years of five digits, which the time of a file can have.
 fn date(time: SystemTime) -> Option<String> {
     /// The first second of the year 10000.
     const YEAR_10000: u64 = 253_402_300_800;
@@ -260,7 +262,7 @@ fn date_field(now: SystemTime) -> String {
     date(now).map_or_else(String::new, |date| format!("Date: {date}\r\n"))
 }
 
-/// A head that is being written.
+/// A reply head that is being written.
 struct ResponseWriter {
     fields: String,
     head_only: bool,
@@ -287,7 +289,7 @@ impl ResponseWriter {
         if let Some(tag) = &thing.etag {
             self.field("ETag", &format!("\"{tag}\""));
         }
-        // A date in the future would be no validator (section 8.8.2.1).
+        // A date in the future is not a valid validator (section 8.8.2.1).
         let past = thing.modified.filter(|modified| *modified <= now);
         if let Some(date) = past.and_then(date) {
             self.field("Last-Modified", &date);

@@ -1,16 +1,16 @@
-//! iPXE scripts, made for one machine when it asks.
+//! iPXE scripts, generated for one machine at each request.
 //!
-//! No script ends at a prompt: what cannot be loaded is asked for again after a while,
-//! by then with whatever the plan has become. Words of a record stand in these scripts,
-//! so whoever makes a plan has checked them (`trivet_drivers::payload`).
+//! No script ends at a prompt: after a failure the machine waits and fetches the script again,
+//! which then follows the present boot plan. Values of node records are inserted into these
+//! scripts, so the caller that makes a plan validates them (`trivet_drivers::payload`).
 
 use trivet_model::{BootPlan, KernelBoot, MacAddr};
 
-/// Seconds a machine waits before it asks again. Ours.
+/// Seconds a machine waits before it fetches the script again. Ours.
 const WAIT_S: u32 = 10;
 
-/// The script for a machine. `http_url` is where boot files are served, without a
-/// slash at the end.
+/// The script for a machine. `http_url` is the base URL of the boot files, without a slash at
+/// the end.
 pub fn script(mac: MacAddr, plan: &BootPlan, http_url: &str) -> String {
     let (why, lines) = match plan {
         BootPlan::Agent {
@@ -22,27 +22,26 @@ pub fn script(mac: MacAddr, plan: &BootPlan, http_url: &str) -> String {
             ("could not load the agent", kernel(files, &line))
         }
         BootPlan::Kernel(files) => ("could not load its kernel", kernel(files, "")),
-        // Describing the image (iBFT) helps no system that is read over HTTP.
+        // Describing the image (iBFT) does not help systems that are read over HTTP.
         BootPlan::Iso { url } => (
             "could not boot its image",
             format!("sanboot --no-describe {url} || goto again\n"),
         ),
         BootPlan::Disk => return disk(),
-        BootPlan::Wait => ("is not to boot now", String::new()),
+        BootPlan::Wait => ("has no boot order now", String::new()),
     };
     let script = crate::script_path(mac);
-    // Files of an earlier try would be handed to the kernel as further ramdisks.
+    // Files of an earlier attempt would be passed to the kernel as further ramdisks.
     format!(
         "#!ipxe\nimgfree\n{lines}:again\necho {mac} {why}; asking again in {WAIT_S} s\n\
          sleep {WAIT_S}\nchain --replace {http_url}{script} || goto again\n"
     )
 }
 
-/// Leaves for the machine's own disk. A UEFI boot manager goes on to the next device
-/// when a loader fails, and stops at its menu when one succeeds (UEFI 2.10, section
-/// 3.1.1), so iPXE leaves with an error there. A BIOS is told the first disk itself:
-/// not every one tries the next device after a network boot. Where that disk does not
-/// boot, leaving is all that is left.
+/// Exits to the machine's disk. A UEFI boot manager continues with the next device when a
+/// loader fails, and stops at its menu when one succeeds (UEFI 2.10, section 3.1.1), so iPXE
+/// exits with an error there. On a BIOS the script boots the first disk itself: some do not try
+/// the next device after a network boot. If that disk does not boot, the script exits.
 fn disk() -> String {
     "#!ipxe\n\
      iseq ${platform} efi && goto efi ||\n\
@@ -53,7 +52,7 @@ fn disk() -> String {
         .to_owned()
 }
 
-/// What the agent reads of its kernel line.
+/// The kernel arguments that the agent reads.
 fn agent_line(mac: MacAddr, api_url: &str, inspect: bool) -> String {
     let dashed = mac.to_string().replace(':', "-");
     let mut line = format!(" BOOTIF=01-{dashed} ipa-api-url={api_url}");
@@ -65,7 +64,7 @@ fn agent_line(mac: MacAddr, api_url: &str, inspect: bool) -> String {
     line
 }
 
-/// A UEFI kernel finds its ramdisk by the name on its line; a BIOS one ignores it.
+/// A UEFI kernel finds its ramdisk by the name in its arguments; a BIOS kernel ignores it.
 fn kernel(files: &KernelBoot, own: &str) -> String {
     let KernelBoot {
         kernel,
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agents_kernel_line_carries_what_it_reads() {
+    fn the_agents_kernel_line_has_the_arguments_it_reads() {
         assert_eq!(
             agent(false, "console=ttyS0"),
             "#!ipxe\nimgfree\n\
@@ -121,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn an_inspection_names_where_to_send_the_data() {
+    fn an_inspection_has_the_callback_url() {
         let text = agent(true, "");
         let want = " ipa-inspection-callback-url=http://192.0.2.1:6385/v1/continue_inspection ||";
         assert!(text.contains(want), "{text}");
     }
 
     #[test]
-    fn a_kernel_of_the_operators_gets_nothing_of_the_agents() {
+    fn a_custom_kernel_gets_no_agent_arguments() {
         let text = script(MAC, &BootPlan::Kernel(files("auto url=http://a/b")), BASE);
         let want = "/boot/kernel initrd=ramdisk auto url=http://a/b || goto again\n";
         assert!(text.contains(want), "{text}");
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_with_a_disk_leaves_the_loader_as_its_firmware_wants_it() {
+    fn a_machine_with_a_disk_exits_the_loader_as_its_firmware_needs_it() {
         assert_eq!(
             script(MAC, &BootPlan::Disk, BASE),
             "#!ipxe\niseq ${platform} efi && goto efi ||\n\
@@ -153,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn no_script_but_that_of_a_disk_ends_without_asking_again() {
+    fn every_script_except_that_of_a_disk_ends_with_a_retry() {
         let url = "http://192.0.2.1/x".to_owned();
         for plan in [
             BootPlan::Wait,

@@ -1,32 +1,32 @@
-//! How many machines boot from the network at once, and who is next.
+//! Limits how many machines boot from the network at once, and queues the others.
 //!
-//! Two hundred machines that are switched on together ask one link for two hundred
-//! ramdisks, and where each gets too little of it, none arrives in time. So an order
-//! that boots a machine from the network first asks a [`Gate`]. Those it cannot let
-//! through wait in the order they came; none fails by waiting, because a machine's
-//! timers begin with its power order. A boot holds its place until its last file has
-//! left whole, until it is heard of in another way, or until nothing was heard of it
-//! for so long that it cannot matter any more: for one that was never heard that is the
-//! time that other machines took to be heard, with room to spare.
+//! Two hundred machines that are switched on together request two hundred ramdisks over one
+//! link; if each gets too little bandwidth, none boots in time. So a power order that boots a
+//! machine from the network first requests admission from a [`BootQueue`]. Boots that are not
+//! admitted wait in order of arrival; none fails by waiting, because a machine's timers start
+//! with its power order. A boot holds its slot until its last file is sent completely, until
+//! the node reports in another way, or until it timed out without a packet: for a machine that
+//! has not sent anything yet, the timeout is derived from how long other machines took to send
+//! their first packet, with a margin.
 //!
-//! How many places there are is a fixed number or is found ([`AtOnce::Auto`]), as TCP
-//! finds how much a path carries, from how the last file of each boot, which is nearly
-//! all of what a boot loads, came through:
+//! The number of slots is fixed or adaptive ([`BootLimitRule::Auto`]), similar to TCP
+//! congestion control. It adapts to the transfer of the last file of each boot, which is nearly
+//! all of what a boot loads:
 //!
-//! - It came short, or took longer than a machine can wait, or its machine was given up
-//!   while it loaded: too many. The limit becomes half of those that boot, once: boots
-//!   that began before the limit fell say nothing about the new one.
-//! - It came whole, at no less than a quarter of the best rate seen: there is room.
-//!   Until the link was first too full the limit grows by one for each such file, so
-//!   that it doubles with each wave; after that by one for each full wave. It grows only
-//!   while somebody waits: a limit that is not reached proves nothing.
-//! - Anything between: the link is full and everybody arrives. More at once would only
-//!   make each slower, so the limit stays.
+//! - The file was incomplete, or took longer than a machine can wait, or the boot was aborted
+//!   while it loaded: too many. The limit becomes half of the present boots, once: boots that
+//!   started before the limit was reduced do not reduce it again.
+//! - The file was complete, at a quarter of the best measured rate or more: the link has
+//!   capacity. Until the first overload the limit grows by one for each such file, so it
+//!   doubles with each batch; after that by one for each full batch. It grows only while boots
+//!   are queued: a limit that is not reached proves nothing.
+//! - Anything between: the link is full and every boot succeeds. More boots at once would only
+//!   slow each of them, so the limit stays.
 //!
-//! Why not the rate of all transfers together: a place is held from power-on, and most
-//! of that time goes into firmware that loads nothing. What all load together then tells
-//! more about self-tests than about the link. Knows no node but by name, and nothing of
-//! what a boot is for.
+//! The total rate of all transfers is not used: a slot is held from power-on, and most of that
+//! time goes into firmware self-tests that load nothing, so that rate depends more on the
+//! self-tests than on the link. This crate knows only the ids of nodes, and not what a boot is
+//! for.
 
 mod limit;
 
@@ -38,65 +38,67 @@ use trivet_model::{NodeId, PowerOrder, Tick};
 use limit::BootLimit;
 pub use limit::{BootLimitRule, LIMIT_MAX, LIMIT_START};
 
-/// How long a machine may be unheard before any was heard: then its place is free. Ours: the
-/// self-tests of most servers take less.
+/// How long a machine may take to send its first packet, while no other has sent one: then its
+/// slot is freed. Ours: the self-tests of most servers take less.
 const FIRST_PACKET_MS: u64 = 180_000;
 
-/// The shortest such time, however quick the others were. Ours.
+/// The shortest such timeout, however fast other machines were. Ours.
 const FIRST_PACKET_MS_MIN: u64 = 60_000;
 
-/// How many times to the first sound are remembered. Ours.
+/// How many times to the first packet are remembered. Ours.
 const FIRST_PACKET_TIMES_MAX: usize = 16;
 
-/// How long is long. All of it follows from how long a job waits for its machine.
+/// Timeouts, which follow from how long a job waits for its machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BootTimeouts {
-    /// A boot of which nothing was heard for so long is not counted any more.
+    /// A boot without a packet for this long loses its slot.
     pub idle_ms: u64,
     /// A last file that takes longer than this is slow.
     pub slow_file_ms: u64,
 }
 
-/// May it boot?
+/// Whether a boot may start.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum BootAdmission {
-    /// Now.
+    /// It may start now.
     Admitted,
-    /// It waits from now on, behind so many others.
+    /// It waits in the queue.
     Queued {
-        /// How many are ahead.
+        /// How many boots are ahead.
         ahead: u64,
-        /// Its number; how many are ahead later is this less [`Boots::served`].
+        /// Its number in the queue; subtract `BootQueueCounts::served` for how many are ahead
+        /// later.
         number: u64,
     },
-    /// It waits already.
+    /// It is already in the queue.
     AlreadyQueued,
 }
 
-/// How a file of a boot went.
+/// The transfer of a boot file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FetchedBootFile {
-    /// Bytes that left.
+    /// Bytes sent.
     pub sent: u64,
-    /// Bytes that were asked for.
+    /// Bytes requested.
     pub requested: u64,
-    /// How long that took.
+    /// Duration in milliseconds.
     pub took_ms: u64,
 }
 
-/// A boot that holds a place.
+/// A boot that holds a slot.
 #[derive(Clone, Copy, Debug)]
 struct ActiveBoot {
     since: Tick,
-    /// When it is not counted any more, unless something is heard of it.
+    /// When it loses its slot, unless a packet is received.
     until: Tick,
-    /// Something was heard of it.
+    /// A packet was received from it.
     seen: bool,
-    /// It has begun to load its last file.
+    /// The transfer of its last file has started.
     loading: bool,
 }
 
-/// Who boots and who waits. At most one entry for a node, so as many as there are nodes.
+/// Active and queued boots. At most one entry per node, so the size is bounded by the number of
+/// nodes.
 #[derive(Debug)]
 pub struct BootQueue {
     limit: BootLimit,
@@ -104,14 +106,14 @@ pub struct BootQueue {
     booting: BTreeMap<NodeId, ActiveBoot>,
     ends: BTreeSet<(Tick, NodeId)>,
     waiting: VecDeque<(NodeId, PowerOrder)>,
-    /// How many have left the head of the queue.
+    /// How many boots have left the head of the queue.
     served: u64,
-    /// How long the last machines took to be heard, newest last.
+    /// How long the last machines took to send their first packet, newest last.
     first_packet_ms: VecDeque<u64>,
 }
 
 impl BootQueue {
-    /// A gate with nobody at it.
+    /// An empty queue.
     pub fn new(rule: BootLimitRule, patience: BootTimeouts) -> Self {
         Self {
             limit: BootLimit::new(rule),
@@ -124,7 +126,7 @@ impl BootQueue {
         }
     }
 
-    /// For readers.
+    /// The counts for the API and the page.
     pub fn counts(&self) -> BootQueueCounts {
         BootQueueCounts {
             limit: self.limit.now(),
@@ -134,12 +136,12 @@ impl BootQueue {
         }
     }
 
-    /// Whether it boots or waits.
+    /// Whether the node boots or is queued.
     pub fn contains(&self, node: NodeId) -> bool {
         self.booting.contains_key(&node) || self.is_queued(node)
     }
 
-    /// Whether it waits.
+    /// Whether the node is queued.
     pub fn is_queued(&self, node: NodeId) -> bool {
         self.position(node).is_some()
     }
@@ -148,8 +150,8 @@ impl BootQueue {
         self.waiting.iter().position(|(other, _)| *other == node)
     }
 
-    /// A machine is to boot by this order. An order given again, because the BMC did
-    /// not take the first, needs no second place.
+    /// Requests admission for a power order that boots a machine. A repeated order, after the
+    /// BMC rejected the first, takes no second slot.
     pub fn admit(&mut self, now: Tick, node: NodeId, order: PowerOrder) -> BootAdmission {
         if self.booting.contains_key(&node) {
             self.set_deadline(node, now.after_ms(self.first_packet_timeout_ms()));
@@ -171,14 +173,14 @@ impl BootQueue {
         }
     }
 
-    /// A boot that was under way before this gate was there: it is counted, whatever
-    /// the limit says.
+    /// A boot that was in progress before this queue was created: it takes a slot even above
+    /// the limit.
     pub fn resume(&mut self, now: Tick, node: NodeId) {
         self.remove(node);
         self.begin(now, node);
     }
 
-    /// Who may boot now, and by which order.
+    /// The next boot to start, and its power order.
     pub fn next(&mut self, now: Tick) -> Option<(NodeId, PowerOrder)> {
         if self.booting.len() >= self.limit.now() {
             return None;
@@ -189,7 +191,7 @@ impl BootQueue {
         Some((node, order))
     }
 
-    /// Something of its last file has left for it.
+    /// The transfer of its last file has started.
     pub fn file_started(&mut self, now: Tick, node: NodeId) {
         self.machine_seen(now, node);
         if let Some(boot) = self.booting.get_mut(&node) {
@@ -197,13 +199,13 @@ impl BootQueue {
         }
     }
 
-    /// The last file of its boot has ended, whole or short.
+    /// The transfer of its last file has ended, complete or not.
     pub fn file_finished(&mut self, now: Tick, node: NodeId, file: FetchedBootFile) {
         let Some(boot) = self.booting.get(&node).copied() else {
             return;
         };
         if file.sent < file.requested {
-            // It may ask again, and keeps its place.
+            // The machine may request it again, and keeps its slot.
             self.file_started(now, node);
             return self.overloaded(now, boot);
         }
@@ -216,15 +218,15 @@ impl BootQueue {
         self.boot_finished(node);
     }
 
-    /// What it boots runs, or is no matter of ours: its place is free.
+    /// The booted system runs, or the boot no longer matters: the slot is freed.
     pub fn boot_finished(&mut self, node: NodeId) {
         if let Some(boot) = self.booting.remove(&node) {
             self.ends.remove(&(boot.until, node));
         }
     }
 
-    /// It is switched off, to boot again or not at all. If that was while it loaded, it
-    /// had too little of the link.
+    /// The machine is switched off, to boot again or not at all. If that was while it loaded,
+    /// the link was overloaded.
     pub fn boot_failed(&mut self, now: Tick, node: NodeId) -> Option<usize> {
         if let Some(boot) = self.booting.get(&node).copied()
             && boot.loading
@@ -234,8 +236,8 @@ impl BootQueue {
         self.remove(node)
     }
 
-    /// It does not boot any more, for a reason that says nothing about the link. The
-    /// place in the queue that it leaves, if it waited.
+    /// The boot is cancelled for a reason that does not depend on the link. Returns its
+    /// position in the queue, if it was queued.
     pub fn remove(&mut self, node: NodeId) -> Option<usize> {
         self.boot_finished(node);
         let place = self.position(node)?;
@@ -243,18 +245,18 @@ impl BootQueue {
         Some(place)
     }
 
-    /// Who waits from this place on, with the number each has now.
+    /// The boots queued from this position on, with their present numbers.
     pub fn queued_from(&self, place: usize) -> impl Iterator<Item = (NodeId, u64)> {
         let queue = self.waiting.iter().enumerate().skip(place);
         queue.map(|(place, (node, _))| (*node, self.served + place as u64))
     }
 
-    /// When [`Gate::tick`] is due.
+    /// When [`BootQueue::tick`] is due.
     pub fn deadline(&self) -> Option<Tick> {
         self.ends.first().map(|(at, _)| *at)
     }
 
-    /// Boots of which nothing was heard are not counted any more.
+    /// Frees the slots of boots without a packet.
     pub fn tick(&mut self, now: Tick) {
         while let Some(&(at, node)) = self.ends.first()
             && at <= now
@@ -275,7 +277,7 @@ impl BootQueue {
         self.ends.insert((until, node));
     }
 
-    /// How long a machine may take to be heard: twice as long as the slowest of the last.
+    /// Timeout of the first packet: twice as long as the slowest of the last machines.
     fn first_packet_timeout_ms(&self) -> u64 {
         let slowest = self.first_packet_ms.iter().max();
         let usual = slowest.map_or(FIRST_PACKET_MS, |ms| {
@@ -284,7 +286,7 @@ impl BootQueue {
         usual.min(self.timeouts.idle_ms)
     }
 
-    /// Something was heard of it: it asked for an address or a file.
+    /// A packet was received from the machine: it requested an address or a file.
     pub fn machine_seen(&mut self, now: Tick, node: NodeId) {
         let Some(boot) = self.booting.get_mut(&node) else {
             return;

@@ -1,24 +1,24 @@
-//! The limit itself.
+//! The limit of concurrent boots.
 
 use trivet_model::Tick;
 
-/// What an automatic limit begins with. Ours: eight ramdisks of 400 MB at once pass a
-/// gigabit link in half a minute, which no agent's patience is too short for.
+/// The initial value of an adaptive limit. Ours: eight ramdisks of 400 MB at once pass a
+/// gigabit link in half a minute, which is shorter than the timeout of any agent.
 pub const LIMIT_START: usize = 8;
 
-/// The highest limit. Ours: beyond that it is none.
+/// The highest limit. Ours: a higher one has no effect.
 pub const LIMIT_MAX: usize = 1024;
 
-/// A file that came at this fraction of the best rate shows that there is room.
+/// A file sent at this fraction of the best rate shows that the link has capacity.
 const SHARE: u64 = 4;
 
-/// How many machines may boot at once.
+/// The configured rule for how many machines may boot at once.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum BootLimitRule {
-    /// As many as the link is seen to carry.
+    /// Adapts to the measured throughput of the link.
     #[default]
     Auto,
-    /// So many; none counts as one, or nobody would ever boot.
+    /// A fixed number; zero counts as one, otherwise no machine would ever boot.
     Fixed(usize),
 }
 
@@ -26,11 +26,11 @@ pub enum BootLimitRule {
 pub(crate) struct BootLimit {
     now: usize,
     fixed: bool,
-    /// The link was never too full.
+    /// The link was never overloaded.
     probing: bool,
-    /// Files that came well since the limit last changed.
+    /// Files sent well since the limit last changed.
     good_files: usize,
-    /// The best rate seen, in bytes a second.
+    /// The best measured rate, in bytes per second.
     best: u64,
     reduced_at: Option<Tick>,
 }
@@ -55,7 +55,7 @@ impl BootLimit {
         self.now
     }
 
-    /// A file came whole and in good time, while somebody waited or nobody did.
+    /// A file was sent completely and in time; `waited` is true if boots were queued.
     pub(crate) fn file_completed(&mut self, rate: u64, waited: bool) {
         self.best = self.best.max(rate);
         if self.fixed || !waited || rate.saturating_mul(SHARE) < self.best {
@@ -68,7 +68,8 @@ impl BootLimit {
         }
     }
 
-    /// A boot that began at `since` had too little of the link, with so many others.
+    /// A boot that started at `since` got too little bandwidth while `booting` boots were
+    /// active.
     pub(crate) fn overloaded(&mut self, now: Tick, since: Tick, booting: usize) {
         if self.fixed || self.reduced_at.is_some_and(|fell_at| since < fell_at) {
             return;

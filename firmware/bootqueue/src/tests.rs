@@ -28,7 +28,7 @@ fn queued(ahead: u64, number: u64) -> BootAdmission {
     BootAdmission::Queued { ahead, number }
 }
 
-/// An automatic gate with this many machines at it.
+/// A queue with an adaptive limit and this many machines.
 fn full_queue(machines: u64) -> BootQueue {
     let mut gate = BootQueue::new(BootLimitRule::Auto, TIMEOUTS);
     for number in 0..machines {
@@ -38,7 +38,7 @@ fn full_queue(machines: u64) -> BootQueue {
 }
 
 #[test]
-fn lets_so_many_through_and_the_others_wait_in_order() {
+fn admits_up_to_the_limit_and_queues_the_others_in_order() {
     let mut gate = boot_queue(2);
     assert_eq!(admit(&mut gate, 1), BootAdmission::Admitted);
     assert_eq!(admit(&mut gate, 2), BootAdmission::Admitted);
@@ -50,7 +50,7 @@ fn lets_so_many_through_and_the_others_wait_in_order() {
     assert_eq!(gate.next(Tick(0)), None);
     gate.boot_finished(node(1));
     gate.boot_finished(node(3));
-    // Whoever comes now goes behind those who wait, even where there is a place.
+    // A new boot goes behind the queued ones, even if a slot is free.
     assert_eq!(admit(&mut gate, 5), queued(1, 2));
     assert_eq!(gate.next(Tick(0)), Some((node(4), PowerOrder::On)));
     assert_eq!(gate.next(Tick(0)), Some((node(5), PowerOrder::On)));
@@ -59,7 +59,7 @@ fn lets_so_many_through_and_the_others_wait_in_order() {
 }
 
 #[test]
-fn an_order_given_again_takes_no_second_place() {
+fn an_order_given_again_takes_no_second_slot() {
     let mut gate = boot_queue(1);
     assert_eq!(admit(&mut gate, 1), BootAdmission::Admitted);
     assert_eq!(admit(&mut gate, 1), BootAdmission::Admitted);
@@ -74,7 +74,7 @@ fn an_order_given_again_takes_no_second_place() {
 }
 
 #[test]
-fn who_leaves_the_queue_lets_those_behind_move_up() {
+fn a_cancelled_boot_lets_those_behind_it_move_up() {
     let mut gate = boot_queue(1);
     for number in 1..=4 {
         admit(&mut gate, number);
@@ -89,7 +89,7 @@ fn who_leaves_the_queue_lets_those_behind_move_up() {
 }
 
 #[test]
-fn who_boots_again_goes_to_the_end() {
+fn a_second_boot_goes_to_the_end() {
     let mut gate = boot_queue(1);
     admit(&mut gate, 1);
     admit(&mut gate, 2);
@@ -154,7 +154,7 @@ fn a_fixed_limit_stays_and_is_never_none() {
 }
 
 #[test]
-fn the_limit_doubles_with_each_wave_while_there_is_room() {
+fn the_limit_doubles_with_each_batch_while_the_link_has_capacity() {
     let mut gate = full_queue(200);
     let mut wave: Vec<u64> = (0..8).collect();
     for want in [16, 32, 64] {
@@ -170,7 +170,7 @@ fn the_limit_doubles_with_each_wave_while_there_is_room() {
 }
 
 #[test]
-fn a_limit_that_nobody_waits_for_does_not_grow() {
+fn a_limit_without_queued_boots_does_not_grow() {
     let mut gate = full_queue(8);
     for number in 0..8 {
         gate.file_finished(Tick(1), node(number), WHOLE);
@@ -203,7 +203,7 @@ fn a_full_link_holds_the_limit_and_an_overfull_one_halves_it_once() {
 }
 
 #[test]
-fn after_a_fall_the_limit_grows_by_one_for_each_wave() {
+fn after_an_overload_the_limit_grows_by_one_for_each_batch() {
     let mut gate = full_queue(60);
     gate.file_started(Tick(1), node(0));
     gate.boot_failed(Tick(1), node(0));
@@ -245,8 +245,8 @@ fn the_limit_never_falls_below_one_nor_rises_beyond_its_bound() {
     assert_eq!(limit.now(), LIMIT_MAX);
 }
 
-/// Boots all machines over a link of so many bytes a second that they share evenly: how
-/// long it took, in milliseconds, and the most that booted at once.
+/// Boots all machines over a link of `link` bytes per second that they share evenly: how long
+/// it took, in milliseconds, and the most that booted at once.
 fn rack(machines: u64, link: u64, rule: BootLimitRule) -> (u64, usize) {
     const STEP_MS: u64 = 100;
     const SELF_TEST_MS: u64 = 3000;
@@ -304,8 +304,8 @@ fn a_rack_on_a_fast_link_is_not_held_up_much() {
 
 #[test]
 fn a_rack_on_a_slow_link_fills_it_and_no_more() {
-    // All at once need twenty seconds each, which is slow; the link itself needs as long
-    // for all of them whatever the order is.
+    // All at once need twenty seconds each, which is slow; the link needs the same time for all
+    // of them in any order.
     let free = rack(200, 1_000_000, BootLimitRule::Fixed(200));
     let auto = rack(200, 1_000_000, BootLimitRule::Auto);
     assert!(auto.1 < 120, "{auto:?}");
@@ -321,19 +321,24 @@ fn a_machine_that_never_sends_frees_its_slot_after_the_usual_time() {
     let mut gate = BootQueue::new(BootLimitRule::Auto, patience);
     admit(&mut gate, 1);
     assert_eq!(gate.deadline(), Some(Tick(FIRST_PACKET_MS)));
-    // Another one is heard after 40 s: it keeps its place for as long as a boot may take.
+    // Another one sends its first packet after 40 s: it keeps its slot for as long as a boot
+    // may take.
     admit(&mut gate, 2);
     gate.machine_seen(Tick(40_000), node(2));
     gate.tick(Tick(FIRST_PACKET_MS));
     assert!(!gate.contains(node(1)) && gate.contains(node(2)));
     assert_eq!(gate.deadline(), Some(Tick(640_000)));
-    // From now on twice that time is usual.
+    // From now on the timeout is twice that time.
     gate.admit(Tick(200_000), node(3), PowerOrder::On);
     assert_eq!(gate.deadline(), Some(Tick(280_000)));
     let before = gate.counts().limit;
     gate.tick(Tick(280_000));
     assert!(!gate.contains(node(3)));
-    assert_eq!(gate.counts().limit, before, "silence is no congestion");
+    assert_eq!(
+        gate.counts().limit,
+        before,
+        "a silent machine is not an overload"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A digest under way, whose state can be taken out and put back.
+//! An incremental digest whose state can be saved and restored.
 
 use sha2::block_api::{compress256, compress512};
 use trivet_model::Digest;
@@ -27,10 +27,10 @@ const SHA512_INITIAL: [u64; 8] = [
     0x5be0_cd19_137e_2179,
 ];
 
-/// The larger of both blocks.
+/// The larger of the two block sizes.
 const BLOCK_BYTES_MAX: usize = 128;
 
-/// Which digest.
+/// The hash algorithm.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DigestAlgorithm {
     /// SHA-256.
@@ -40,7 +40,7 @@ pub enum DigestAlgorithm {
 }
 
 impl DigestAlgorithm {
-    /// The one that this digest is of.
+    /// The algorithm of this digest.
     pub const fn of(digest: &Digest) -> Self {
         match digest {
             Digest::Sha256(_) => Self::Sha256,
@@ -64,17 +64,17 @@ impl DigestAlgorithm {
     }
 }
 
-/// What a digest has come to after whole blocks.
+/// The state of a digest after whole blocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DigestState {
-    /// Of SHA-256.
+    /// State of SHA-256.
     Sha256([u32; 8]),
-    /// Of SHA-512.
+    /// State of SHA-512.
     Sha512([u64; 8]),
 }
 
 impl DigestState {
-    /// Before the first byte.
+    /// The initial state.
     pub const fn initial(algorithm: DigestAlgorithm) -> Self {
         match algorithm {
             DigestAlgorithm::Sha256 => Self::Sha256(SHA256_INITIAL),
@@ -89,7 +89,7 @@ impl DigestState {
         }
     }
 
-    /// Takes whole blocks; what is left over comes back.
+    /// Processes whole blocks and returns the remaining bytes.
     fn blocks<'bytes>(&mut self, bytes: &'bytes [u8]) -> &'bytes [u8] {
         match self {
             Self::Sha256(state) => {
@@ -105,7 +105,7 @@ impl DigestState {
         }
     }
 
-    /// As it stands in a list: its words, big-endian, as a digest has them.
+    /// Encodes it for a list: its words, big-endian, as in a digest.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Sha256(words) => words.iter().for_each(|word| out.extend(word.to_be_bytes())),
@@ -113,7 +113,7 @@ impl DigestState {
         }
     }
 
-    /// From the bytes that [`Self::write`] made.
+    /// Decodes the bytes that [`Self::write`] made.
     pub fn read(algorithm: DigestAlgorithm, bytes: &[u8]) -> Option<Self> {
         match algorithm {
             DigestAlgorithm::Sha256 => {
@@ -141,22 +141,22 @@ impl DigestState {
     }
 }
 
-/// A digest under way.
+/// A digest in progress.
 #[derive(Clone, Debug)]
 pub struct IncrementalDigest {
     state: DigestState,
-    /// What has come and is no whole block yet.
+    /// Bytes received that do not fill a block yet.
     tail: Vec<u8>,
     bytes: u64,
 }
 
 impl IncrementalDigest {
-    /// Before the first byte.
+    /// A digest of no bytes yet.
     pub fn new(algorithm: DigestAlgorithm) -> Self {
         Self::resume(DigestState::initial(algorithm), 0)
     }
 
-    /// After so many bytes, which are whole blocks, whose state is known.
+    /// Continues after `bytes` bytes, which must be whole blocks, from a known state.
     pub fn resume(state: DigestState, bytes: u64) -> Self {
         Self {
             state,
@@ -170,7 +170,7 @@ impl IncrementalDigest {
         self.bytes
     }
 
-    /// Takes more bytes.
+    /// Adds more bytes.
     pub fn update(&mut self, mut bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         if !self.tail.is_empty() {
@@ -188,13 +188,13 @@ impl IncrementalDigest {
         self.tail.extend_from_slice(rest);
     }
 
-    /// The state, if what has come is whole blocks.
+    /// The state, if the bytes so far are whole blocks.
     pub fn state(&self) -> Option<DigestState> {
         self.tail.is_empty().then_some(self.state)
     }
 
-    /// The digest of all that came (FIPS 180-4, section 5.1: a one bit, zeroes, and
-    /// the length in bits at the end of a block).
+    /// The digest of all bytes (FIPS 180-4, section 5.1: a one bit, zeros, and the length in
+    /// bits at the end of a block).
     pub fn finish(mut self) -> Digest {
         let block = self.state.algorithm().block_bytes();
         let length_bytes = block / 8;
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_was_written_goes_on_where_it_was() {
+    fn a_saved_state_continues_where_it_was() {
         let bytes = sample(128 * 7 + 5);
         for algorithm in BOTH {
             let mut first = IncrementalDigest::new(algorithm);

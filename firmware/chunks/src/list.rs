@@ -5,7 +5,7 @@ use trivet_model::Digest;
 use crate::incremental::{DigestAlgorithm, DigestState, IncrementalDigest};
 use crate::{CHUNK_BYTES, CHUNKS_MAX, chunk_count};
 
-/// Longest list that is read.
+/// Longest list that is accepted.
 pub const LIST_BYTES_MAX: u64 = CHUNKS_MAX * 64;
 
 /// The states at the ends of an image's chunks, as far as they are known.
@@ -15,13 +15,13 @@ pub struct ChunkList {
     states: Vec<DigestState>,
 }
 
-/// A list cannot be used.
+/// Why a list is invalid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ChunkListError {
-    /// It is not a whole number of states.
+    /// Its length is not a multiple of the state size.
     #[error("the list is cut short")]
     Truncated,
-    /// It has too many.
+    /// It has more than [`CHUNKS_MAX`] states.
     #[error("the list has more than {CHUNKS_MAX} chunks")]
     TooLong,
 }
@@ -35,7 +35,7 @@ impl ChunkList {
         }
     }
 
-    /// From bytes that [`Self::bytes`] made.
+    /// Decodes bytes that [`Self::bytes`] made.
     pub fn read(want: &Digest, bytes: &[u8]) -> Result<Self, ChunkListError> {
         let algorithm = DigestAlgorithm::of(want);
         let parts = bytes.chunks_exact(algorithm.state_bytes());
@@ -59,7 +59,7 @@ impl ChunkList {
         out
     }
 
-    /// How many states are known: chunks whose end was reached.
+    /// How many states are known, which is the number of hashed chunks.
     pub fn known_chunks(&self) -> u64 {
         self.states.len() as u64
     }
@@ -69,13 +69,13 @@ impl ChunkList {
         self.states.push(state);
     }
 
-    /// Forgets all states after the first so many.
+    /// Drops all states after the first `known`.
     pub fn truncate(&mut self, known: u64) {
         self.states
             .truncate(usize::try_from(known).unwrap_or(usize::MAX));
     }
 
-    /// The digest under way before this chunk; none where the list does not reach.
+    /// The digest in progress before this chunk; `None` if the list is too short.
     pub fn digest_before(&self, chunk: u64) -> Option<IncrementalDigest> {
         let bytes = chunk.checked_mul(CHUNK_BYTES)?;
         let state = match chunk.checked_sub(1) {
@@ -85,8 +85,8 @@ impl ChunkList {
         Some(IncrementalDigest::resume(state, bytes))
     }
 
-    /// Whether these are the bytes of this chunk of an image of this size. The last
-    /// chunk is right if it leads to the digest.
+    /// Whether these are the bytes of this chunk of an image of this size. The last chunk is
+    /// valid if the result is the digest.
     pub fn is_chunk_valid(&self, chunk: u64, bytes: &[u8], size: u64, want: &Digest) -> bool {
         let last = chunk + 1 == chunk_count(size);
         let length = if last {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn each_chunk_is_known_from_its_neighbours() {
+    fn each_chunk_is_verified_by_the_states_around_it() {
         let image = sample();
         let size = image.len() as u64;
         for algorithm in [DigestAlgorithm::Sha256, DigestAlgorithm::Sha512] {
@@ -171,13 +171,13 @@ mod tests {
         let (mut list, want) = listed(&image, DigestAlgorithm::Sha256);
         let (other, _) = listed(&vec![7; image.len()], DigestAlgorithm::Sha256);
         list.states[0] = other.states[0];
-        // The forged chunk is taken, but what follows no longer leads to the digest.
+        // The forged chunk is accepted, but the next chunks no longer result in the digest.
         assert!(list.is_chunk_valid(0, &vec![7; CHUNK], size, &want));
         assert!(!list.is_chunk_valid(1, &image[CHUNK..2 * CHUNK], size, &want));
     }
 
     #[test]
-    fn a_list_reads_back_and_refuses_other_bytes() {
+    fn a_list_decodes_and_rejects_other_bytes() {
         let (list, want) = listed(&sample(), DigestAlgorithm::Sha512);
         let bytes = list.bytes();
         assert_eq!(ChunkList::read(&want, &bytes), Ok(list));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_cut_knows_less() {
+    fn a_truncated_list_verifies_less() {
         let image = sample();
         let (mut list, want) = listed(&image, DigestAlgorithm::Sha256);
         list.truncate(1);

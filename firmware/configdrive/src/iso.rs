@@ -1,40 +1,40 @@
-//! A small disc (ECMA-119, which is ISO 9660) with a Joliet tree beside the plain one, so
-//! that names keep their letters. It writes what fits: a few directories of a few files,
-//! each directory within one sector.
+//! Writes a small ISO 9660 image (ECMA-119) with a Joliet tree in addition to the plain one, so
+//! that names keep their case. Supports only a few directories with a few files, each directory
+//! within one sector.
 
 use std::collections::BTreeMap;
 
 /// Bytes of a logical sector (6.1.2).
 pub(crate) const SECTOR_BYTES: usize = 2048;
 
-/// Where volume descriptors begin (6.2.1).
+/// The first sector of the volume descriptors (6.2.1).
 const FIRST_DESCRIPTOR: usize = 16;
 
-/// The most sectors of either tree's path table. Ours: one.
+/// Sectors of the path table of either tree. Ours: one.
 const PATH_TABLE_SECTORS: usize = 1;
 
 /// Entries by name.
 pub(crate) struct IsoDirectory(pub(crate) BTreeMap<String, IsoNode>);
 
-/// What stands in a directory.
+/// An entry of a directory.
 pub(crate) enum IsoNode {
-    /// The content of this number; several may have the same.
+    /// The index of its content; several files may have the same.
     File(usize),
-    /// Another one.
+    /// A subdirectory.
     Directory(IsoDirectory),
 }
 
-/// Which of the two trees: they differ in how names are written.
+/// The two trees, which differ in the encoding of names.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum IsoNameEncoding {
     /// Capital letters, digits and underscores, and one dot.
     Plain,
-    /// UCS-2, most significant byte first, as they are.
+    /// UCS-2, big-endian, with the names unchanged.
     Joliet,
 }
 
 impl IsoNameEncoding {
-    /// Every character of a name that is not allowed becomes an underscore.
+    /// Replaces every character that is not allowed by an underscore.
     fn identifier(self, name: &str, is_file: bool) -> Vec<u8> {
         if self == Self::Joliet {
             return name.encode_utf16().flat_map(u16::to_be_bytes).collect();
@@ -80,9 +80,9 @@ struct PlacedIsoDirectory<'a> {
     sector: usize,
 }
 
-/// The whole disc.
+/// The whole image.
 pub(crate) fn write(label: &str, root: &IsoDirectory, contents: &[Vec<u8>]) -> Vec<u8> {
-    // Two descriptors and the end of them, then two path tables of each tree.
+    // Two descriptors and their terminator, then two path tables for each tree.
     let tables = FIRST_DESCRIPTOR + 3;
     let mut next = tables + 4 * PATH_TABLE_SECTORS;
     let mut plain = layout(root, IsoNameEncoding::Plain);
@@ -151,7 +151,7 @@ fn layout(root: &IsoDirectory, names: IsoNameEncoding) -> Vec<PlacedIsoDirectory
     placed
 }
 
-/// A number in both orders (7.2.3 and 7.3.3).
+/// A number in both byte orders (7.2.3 and 7.3.3).
 fn both16(number: usize) -> [u8; 4] {
     let [low, high] = (number as u16).to_le_bytes();
     [low, high, high, low]
@@ -183,8 +183,8 @@ fn path_table(tree: &[PlacedIsoDirectory<'_>], big: bool) -> Vec<u8> {
     table
 }
 
-/// One directory record (9.1). All dates are the first second of 1970: a drive made again
-/// from the same parts is the same.
+/// One directory record (9.1). All dates are the first second of 1970, so that the same parts
+/// always give the same image.
 fn record(identifier: &[u8], sector: usize, bytes: usize, is_directory: bool) -> Vec<u8> {
     let length = (33 + identifier.len()).next_multiple_of(2);
     let mut record = vec![length as u8, 0];
@@ -199,8 +199,8 @@ fn record(identifier: &[u8], sector: usize, bytes: usize, is_directory: bool) ->
     record
 }
 
-/// The records of one directory: itself, its parent, and what stands in it, in the order
-/// of identifiers (9.3).
+/// The records of one directory: itself, its parent, and its entries in the order of
+/// identifiers (9.3).
 fn records(
     placed: &PlacedIsoDirectory<'_>,
     tree: &[PlacedIsoDirectory<'_>],
@@ -246,7 +246,7 @@ fn descriptor(
     out.extend(names.text(label, 32));
     out.extend([0; 8]);
     out.extend(both32(sectors));
-    // Joliet says by an escape sequence that names are UCS-2, level 3.
+    // In Joliet an escape sequence marks names as UCS-2, level 3.
     let mut escapes = [0; 32];
     if names == IsoNameEncoding::Joliet {
         escapes[..3].copy_from_slice(b"%/E");
@@ -261,11 +261,11 @@ fn descriptor(
     out.extend((table as u32 + 1).to_be_bytes());
     out.extend([0; 4]);
     out.extend(record(&[0], root, SECTOR_BYTES, true));
-    // Set, publisher, preparer and application, then three names of files.
+    // Volume set, publisher, preparer and application, then three file names.
     for bytes in [128, 128, 128, 128, 37, 37, 37] {
         out.extend(names.text("", bytes));
     }
-    // Four dates that are not given (8.4.26.1), and the structure's version.
+    // Four dates that are not set (8.4.26.1), and the version of the structure.
     for _ in 0..4 {
         out.extend(b"0000000000000000\0");
     }

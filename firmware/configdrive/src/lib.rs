@@ -1,9 +1,9 @@
-//! Config drives: what an instance is told at its first boot, as a small disc.
+//! Config drives: the data of an instance for its first boot, as an ISO 9660 image.
 //!
-//! An object with `meta_data`, `user_data`, `network_data` and `vendor_data` becomes the
-//! files that cloud-init and its like look for (OpenStack's layout, as openstacksdk and
-//! Ironic write it), on an ISO 9660 disc with the label `config-2`, gzipped and in base64,
-//! as agents take it. Nothing here knows a node: its facts come in as `meta_data`.
+//! An object with `meta_data`, `user_data`, `network_data` and `vendor_data` becomes the files
+//! that cloud-init and similar programs read (OpenStack's layout, as openstacksdk and Ironic
+//! write it), on an ISO 9660 image with the label `config-2`, gzipped and in base64, as agents
+//! accept it. Nothing here knows a node: its facts are passed in as `meta_data`.
 
 mod iso;
 mod template;
@@ -20,44 +20,44 @@ use iso::{IsoDirectory, IsoNode};
 
 pub use template::render_template;
 
-/// The label by which an instance finds the disc.
+/// The volume label by which an instance finds the image.
 pub const LABEL: &str = "config-2";
 
-/// The most bytes of all files together. Ours: the record of a node is kept on flash.
+/// Most bytes of all files together. Ours: the record of a node is stored on flash.
 pub const CONTENT_BYTES_MAX: usize = 512 * 1024;
 
-/// The layouts that are written; the files are the same.
+/// The versions of the layout that are written; their files are the same.
 const VERSIONS: [&str; 2] = ["2012-08-10", "latest"];
 
-/// Why no drive can be made.
+/// Why no config drive can be made.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ConfigDriveError {
-    /// A template names what the node has not.
+    /// A template refers to a fact that the node does not have.
     #[error(
-        "configdrive: the template wants {path}, which this node has not, or which is secret; \
-         set it, or name what there is: {known}"
+        "configdrive: the template uses {path}, which this node does not have, or which is \
+         secret; set it, or use one of: {known}"
     )]
     UnknownTemplateField {
-        /// What.
+        /// The path in the template.
         path: String,
-        /// Where facts begin.
+        /// The available facts.
         known: String,
     },
-    /// A part is not of its kind.
+    /// A part has the wrong type.
     #[error("configdrive: {part} must be {kind}")]
     WrongType {
-        /// Which.
+        /// The name of the part.
         part: &'static str,
-        /// What it must be.
+        /// The required type.
         kind: &'static str,
     },
-    /// Nobody would read this.
+    /// A part that no program reads.
     #[error(
         "configdrive: {part:?} is not known; there are meta_data, user_data, network_data and \
          vendor_data"
     )]
     UnknownPart {
-        /// Its name, cut to a bound.
+        /// Its name, truncated.
         part: String,
     },
     /// It is too large.
@@ -66,13 +66,13 @@ pub enum ConfigDriveError {
          drive; give a URL of a drive instead"
     )]
     TooLarge {
-        /// How large.
+        /// Total size of the files.
         bytes: usize,
     },
 }
 
-/// The drive for these parts, as agents take it: base64 of a gzipped disc. `facts` stand in
-/// `meta_data` where nothing else does.
+/// The config drive for these parts, as agents accept it: a gzipped image in base64. `facts`
+/// are added to `meta_data` where it has no value of its own.
 pub fn encoded_drive(
     parts: &Map<String, Value>,
     facts: &Map<String, Value>,
@@ -83,7 +83,7 @@ pub fn encoded_drive(
     Ok(STANDARD.encode(gzipped.expect("memory takes every byte")))
 }
 
-/// The disc itself.
+/// The ISO 9660 image.
 pub fn iso_image(
     parts: &Map<String, Value>,
     facts: &Map<String, Value>,

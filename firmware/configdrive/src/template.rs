@@ -1,8 +1,8 @@
-//! Config drives for many: texts with places for what is true of one node.
+//! Config drive templates: texts with placeholders for the facts of one node.
 //!
-//! `{{ node.name }}` stands for a fact, and dots lead into objects: `{{ node.extra.rack }}`.
-//! Other double braces are somebody else's and stay, such as those that cloud-init fills in
-//! on the machine itself.
+//! `{{ node.name }}` is replaced by a fact, and dots select fields of objects: `{{
+//! node.extra.rack }}`. Other double braces are left unchanged, such as those that cloud-init
+//! replaces on the machine itself.
 
 use serde_json::{Map, Value};
 
@@ -12,10 +12,10 @@ const OPEN: &str = "{{";
 const CLOSE: &str = "}}";
 const NODE_PREFIX: &str = "node.";
 
-/// Longer places are nobody's: whoever looks for their end must not look through everything.
+/// Longer placeholders are left unchanged: this bounds the search for their end.
 const PLACEHOLDER_BYTES_MAX: usize = 256;
 
-/// The parts of a drive with every place filled in. Keys are not looked at.
+/// The parts of a drive with every placeholder replaced. Keys are not searched.
 pub fn render_template(
     parts: &Map<String, Value>,
     node: &Value,
@@ -25,7 +25,7 @@ pub fn render_template(
 
 struct ConfigDriveTemplate<'a> {
     node: &'a Value,
-    /// What the facts have brought so far: a short text may name a long fact often.
+    /// Bytes inserted so far: a short text may refer to a long fact many times.
     bytes: usize,
 }
 
@@ -101,7 +101,8 @@ impl ConfigDriveTemplate<'_> {
     }
 }
 
-/// The path in a place of ours, and what follows it; `inner` is what follows the braces.
+/// The path in one of our placeholders, and the text after it; `inner` is the text after the
+/// opening braces.
 fn placeholder(inner: &str) -> Option<(&str, &str)> {
     let near = inner.as_bytes();
     let near = &near[..near.len().min(PLACEHOLDER_BYTES_MAX)];
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_stand_where_they_are_named() {
+    fn facts_replace_their_placeholders() {
         for (part, want) in [
             (json!("{{ node.name }}.example"), json!("n1.example")),
             (json!("{{node.name}}{{node.name}}"), json!("n1n1")),
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_of_others_stay() {
+    fn other_braces_are_left_unchanged() {
         for words in [
             "{{ ds.meta_data.hostname }}",
             "{{ nodes }}",
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_that_come_too_often_are_refused_before_they_fill_the_memory() {
+    fn too_many_insertions_are_refused_before_they_use_the_memory() {
         let node = json!({"extra": "x".repeat(100_000)});
         let words = "{{ node.extra }}".repeat(50_000);
         let parts = json!({"user_data": words, "vendor_data": ["{{ node.extra }}"]});
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn many_braces_are_looked_at_once() {
+    fn many_braces_are_scanned_once() {
         let far = format!(
             "{}{}}}}}",
             "{{ ".repeat(300_000),
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fact_that_the_node_has_not_is_named() {
+    fn a_missing_fact_is_named_in_the_error() {
         for path in ["node.missing", "node.name.more", "node.no", "node."] {
             let said = fill(&json!(format!("x {{{{ {path} }}}}"))).unwrap_err();
             assert!(said.to_string().contains(path), "{said}");

@@ -1,4 +1,4 @@
-//! Drives, read back by a reader of its own.
+//! Config drives, read back by an independent reader.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -11,7 +11,7 @@ use crate::iso::SECTOR_BYTES;
 fn map(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(map) => map,
-        other => panic!("{other} is no object"),
+        other => panic!("{other} is not an object"),
     }
 }
 
@@ -22,7 +22,7 @@ fn number(bytes: &[u8], at: usize) -> usize {
     u32::from_le_bytes(little) as usize
 }
 
-/// Walks the tree whose root record stands in the descriptor at this sector.
+/// Walks the tree whose root record is in the descriptor at this sector.
 fn walk(disc: &[u8], descriptor: usize) -> BTreeMap<String, Vec<u8>> {
     let wide = disc[descriptor * SECTOR_BYTES] == 2;
     let mut found = BTreeMap::new();
@@ -97,7 +97,7 @@ fn both_trees_hold_every_file_in_both_layouts() {
 }
 
 #[test]
-fn facts_stand_where_nothing_else_does() {
+fn facts_do_not_replace_given_values() {
     let disc = iso_image(&parts(), &facts()).unwrap();
     let meta: Value =
         serde_json::from_slice(&walk(&disc, 17)["/openstack/latest/meta_data.json"]).unwrap();
@@ -108,7 +108,7 @@ fn facts_stand_where_nothing_else_does() {
 }
 
 #[test]
-fn an_empty_object_is_a_drive_of_facts() {
+fn an_empty_object_gives_a_drive_with_facts_only() {
     let disc = iso_image(&Map::new(), &facts()).unwrap();
     let files = walk(&disc, 17);
     assert_eq!(files.len(), 2);
@@ -158,7 +158,7 @@ fn refuses(parts: Value, want: &str) {
 }
 
 #[test]
-fn what_is_no_part_is_named() {
+fn an_invalid_part_is_named_in_the_error() {
     refuses(json!({"meta_data": []}), "meta_data must be an object");
     refuses(
         json!({"network_data": "x"}),
@@ -172,7 +172,7 @@ fn what_is_no_part_is_named() {
 }
 
 #[test]
-fn files_of_many_sectors_do_not_touch() {
+fn files_of_many_sectors_do_not_overlap() {
     let text = "0123456789".repeat(3000);
     let parts = map(json!({"user_data": text, "network_data": {"x": text}}));
     let files = walk(&iso_image(&parts, &facts()).unwrap(), 17);

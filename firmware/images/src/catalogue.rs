@@ -1,13 +1,12 @@
-//! The images that lie in the box's own directory.
+//! The images in the box's own directory.
 //!
-//! They were hashed by the shell before they were listed here, and are served as they
-//! lie there.
+//! The shell hashes them before it lists them here, and serves them unchanged.
 
 use std::collections::BTreeMap;
 
 use trivet_model::Digest;
 
-/// The most images a box lists. Ours.
+/// Most images in the catalogue. Ours.
 pub const IMAGES_MAX: usize = 1024;
 
 /// Longest name of an image. Ours.
@@ -18,14 +17,14 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub struct CatalogueImage {
     /// Bytes.
     pub size: u64,
-    /// What it hashes to.
+    /// Its SHA-256 or SHA-512.
     pub digest: Digest,
 }
 
-/// Why an image was not listed.
+/// Why an image is not listed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CatalogueError {
-    /// The name cannot stand in a URL path.
+    /// The name is not valid in a URL path.
     #[error(
         "image name {name:?} must be 1 to {NAME_BYTES_MAX} letters, digits, dots, dashes or \
          underscores and not begin with a dot; rename the file"
@@ -39,14 +38,14 @@ pub enum CatalogueError {
     Full,
 }
 
-/// All images of this box.
+/// All images in the directory of this box.
 #[derive(Clone, Debug, Default)]
 pub struct ImageCatalogue {
     images: BTreeMap<String, CatalogueImage>,
 }
 
 impl ImageCatalogue {
-    /// Lists an image, in place of one of the same name.
+    /// Lists an image, and replaces one of the same name.
     pub fn add(&mut self, name: &str, image: CatalogueImage) -> Result<(), CatalogueError> {
         if !is_name(name) {
             return Err(CatalogueError::Name {
@@ -73,7 +72,7 @@ impl ImageCatalogue {
     }
 }
 
-/// Whether an image may have this name: it stands in URL paths and is a file name.
+/// Whether an image may have this name: it is used in URL paths and as a file name.
 pub fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= NAME_BYTES_MAX
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_names_that_are_no_file_names() {
+    fn refuses_names_that_are_not_file_names() {
         let mut catalogue = ImageCatalogue::default();
         for name in ["", ".hidden", "a/b", "a b", &"x".repeat(NAME_BYTES_MAX + 1)] {
             let error = catalogue.add(name, IMAGE).unwrap_err();

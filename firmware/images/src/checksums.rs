@@ -1,29 +1,29 @@
-//! Checksum files: `SHA256SUMS` as coreutils and BSD write it, or a digest alone.
+//! Checksum files: `SHA256SUMS` in the format of coreutils or BSD, or a single digest.
 
 use trivet_model::Digest;
 
-/// The longest checksum file that is read. Ours; Debian's has a few hundred lines.
+/// The longest checksum file that is accepted. Ours; Debian's has a few hundred lines.
 pub const SUMS_BYTES_MAX: usize = 1024 * 1024;
 
-/// Why a checksum file does not help.
+/// Why a checksum file gives no digest.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ChecksumFileError {
     /// It has no line for the file.
     #[error("the checksum file has no SHA-256 or SHA-512 for {name}")]
     Absent {
-        /// Which.
+        /// The file name.
         name: String,
     },
-    /// It has two that differ.
+    /// It has two different digests.
     #[error("the checksum file has two different digests for {name}")]
     Ambiguous {
-        /// For which.
+        /// The file name.
         name: String,
     },
 }
 
-/// The digest of the file of this name. Where the file is one digest and nothing else,
-/// that one. SHA-512 is taken where both are there.
+/// The digest of the file of this name. If the checksum file is only one digest, that one.
+/// SHA-512 is preferred if both are there.
 pub fn find(text: &str, name: &str) -> Result<Digest, ChecksumFileError> {
     if let [word] = text.split_whitespace().take(2).collect::<Vec<_>>()[..]
         && let Ok(digest) = word.parse()
@@ -91,14 +91,14 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_alone_is_that_of_any_file() {
+    fn a_single_digest_is_used_for_any_file() {
         let text = format!("{}\n", hex("ab", 32));
         assert!(find(&text, "whatever").is_ok());
         assert!(find(&format!("{text}{text}"), "whatever").is_err());
     }
 
     #[test]
-    fn two_answers_are_none_unless_one_is_stronger() {
+    fn two_digests_are_an_error_unless_one_is_stronger() {
         let text = format!("{}  a\n{}  a\n", hex("11", 32), hex("22", 32));
         assert_eq!(
             find(&text, "a"),

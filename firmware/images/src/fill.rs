@@ -1,25 +1,25 @@
-//! How an image is brought into the box.
+//! Decides how an image is fetched.
 //!
-//! One [`Fill`] is one image on its way. It says whom to ask for which bytes; the
-//! shell asks, tells what was answered, and appends what it is told to take. What is
-//! here already is gone on with where the source still has the same file, and dropped
-//! where it has another. The digest has the last word in any case: a wrong one that
-//! was pieced together is fetched once more in one piece, and a wrong one in one piece
-//! is the source's fault.
+//! One [`ImageFill`] is the fetch of one image. It says which bytes to request from which
+//! source; the shell sends the request, reports the response, and appends the bytes it is told
+//! to. A partial download is continued if the source still has the same file, and dropped if it
+//! has another. The digest decides in any case: if the file was fetched in several parts and
+//! its digest is wrong, it is fetched once more in one piece; if that is wrong too, the source
+//! is wrong.
 
 use trivet_model::Digest;
 use trivet_model::image::ImageState;
 
 use crate::{IMAGE_BYTES_MAX, ImageSpec};
 
-/// How often in a row asking may fail without a byte coming, for each source. Ours.
+/// How many requests in a row may fail without a byte received, for each source. Ours.
 const FAILURES_MAX: u32 = 5;
 
-/// The first wait after a failure, and the longest. Ours.
+/// The first delay after a failure, and the longest. Ours.
 const WAIT_MS_FIRST: u64 = 250;
 const WAIT_MS_MAX: u64 = 15_000;
 
-/// Longest reason of a source that is kept.
+/// Longest failure reason of a source that is kept.
 const REASON_CHARS_MAX: usize = 300;
 
 impl ImageFillError {
@@ -32,7 +32,7 @@ impl ImageFillError {
         )
     }
 
-    /// What becomes of an image that failed like this.
+    /// The state of an image after this error.
     pub fn image_state(&self) -> ImageState {
         if self.is_wrong_image() {
             ImageState::Wrong(self.to_string())
@@ -42,137 +42,137 @@ impl ImageFillError {
     }
 }
 
-/// Why an image is not to be had, in sentences for people.
+/// Why an image is not available, in sentences for the operator.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ImageFillError {
-    /// The source has something else.
+    /// The file at the source has another digest.
     #[error(
-        "image {image} from {source_url} is not what it should be: {algorithm} {expected} is \
+        "image {image} from {source_url} has a wrong digest: {algorithm} {expected} is \
          expected, {found} was found in {bytes} bytes; correct the digest, or put the right file \
-         at the source. What came was dropped"
+         at the source. The bytes were dropped"
     )]
     Mismatch {
-        /// Which image.
+        /// The image name.
         image: String,
-        /// From where.
+        /// The URL of the source.
         source_url: String,
-        /// Of which digest.
+        /// The hash algorithm.
         algorithm: &'static str,
-        /// What should be there.
+        /// The expected digest.
         expected: String,
-        /// What is there.
+        /// The digest of the received bytes.
         found: String,
-        /// How much came.
+        /// Bytes received.
         bytes: u64,
     },
-    /// No source gives it.
+    /// No source delivers it.
     #[error(
         "image {image} cannot be fetched: {source_url} {why}; {have} bytes are here and are kept. \
-         Mend the source or the way to it, then ask again"
+         Fix the source or the network path, then retry"
     )]
     SourceUnreachable {
-        /// Which image.
+        /// The image name.
         image: String,
-        /// The last that was tried.
+        /// The URL of the last source tried.
         source_url: String,
-        /// What it said.
+        /// The failure of that source.
         why: String,
-        /// How much is here.
+        /// Bytes in the cache.
         have: u64,
     },
-    /// What was uploaded is something else.
+    /// The uploaded file has another digest.
     #[error(
-        "the upload of image {image} is not what it should be: {algorithm} {expected} is \
+        "the upload of image {image} has a wrong digest: {algorithm} {expected} is \
          expected, {found} was found in {bytes} bytes; upload the right file, or correct the \
-         digest. What came was dropped"
+         digest. The bytes were dropped"
     )]
     UploadMismatch {
-        /// Which image.
+        /// The image name.
         image: String,
-        /// Of which digest.
+        /// The hash algorithm.
         algorithm: &'static str,
-        /// What should be there.
+        /// The expected digest.
         expected: String,
-        /// What is there.
+        /// The digest of the received bytes.
         found: String,
-        /// How much came.
+        /// Bytes received.
         bytes: u64,
     },
-    /// Its upload is not at its end.
+    /// Its upload is incomplete.
     #[error(
-        "image {image} is not whole: {have} bytes of its upload are here and are kept. Go on \
-         with the upload from there, or begin it anew"
+        "image {image} is incomplete: {have} bytes of its upload are here and are kept. Continue \
+         the upload from there, or start it again"
     )]
     UploadIncomplete {
-        /// Which image.
+        /// The image name.
         image: String,
-        /// How much is here.
+        /// Bytes in the cache.
         have: u64,
     },
-    /// It has changed on the disk, and there is nobody to ask for it again.
+    /// It is corrupt on the disk, and has no source to fetch it from.
     #[error(
         "image {image} has {chunks} chunks that have changed on this box's disk, and no source \
          to fetch them from; upload it again. The first {have} bytes are right and are kept"
     )]
     Corrupt {
-        /// Which image.
+        /// The image name.
         image: String,
-        /// How many chunks.
+        /// How many chunks are corrupt.
         chunks: u64,
-        /// How much before the first of them is here.
+        /// Bytes before the first of them.
         have: u64,
     },
-    /// Somebody removed it meanwhile.
+    /// It was removed during the fetch.
     #[error("image {image} was removed")]
     Removed {
-        /// Which image.
+        /// The image name.
         image: String,
     },
-    /// Nobody said where to get it.
+    /// It has no source.
     #[error("image {image} is not in the cache and has no source; add one, or upload it")]
     NoSource {
-        /// Which image.
+        /// The image name.
         image: String,
     },
-    /// There is no room for it.
-    #[error("image {image} of {bytes} bytes finds no room: {why}")]
+    /// There is no space for it.
+    #[error("no space for image {image} of {bytes} bytes: {why}")]
     NoSpace {
-        /// Which image.
+        /// The image name.
         image: String,
-        /// How large it is.
+        /// Its size.
         bytes: u64,
         /// What to do.
         why: String,
     },
-    /// Its bytes are right, but they are not what they are said to be.
+    /// The digest is right, but the bytes do not have the declared format.
     #[error("image {image} {why}")]
     Format {
-        /// Which image.
+        /// The image name.
         image: String,
-        /// What is wrong with them, and what to do.
+        /// What is wrong with the format, and what to do.
         why: String,
     },
-    /// The box's own disk failed.
-    #[error("image {image} cannot be kept: {why}")]
+    /// The disk of the box failed.
+    #[error("image {image} cannot be stored: {why}")]
     Disk {
-        /// Which image.
+        /// The image name.
         image: String,
-        /// What the system said.
+        /// The error of the operating system.
         why: String,
     },
 }
 
-/// What to do next.
+/// The next step of a fill.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ImageFillStep {
-    /// Ask for bytes.
+    /// Request bytes from a source.
     Request(ImageSourceRequest),
-    /// Wait so long, then ask what is next.
+    /// Wait, then call [`ImageFill::next_step`] again.
     Wait {
         /// Milliseconds.
         ms: u64,
     },
-    /// It is over.
+    /// The fill has failed.
     GiveUp(ImageFillError),
 }
 
@@ -181,60 +181,60 @@ pub enum ImageFillStep {
 pub struct ImageSourceRequest {
     /// The URL.
     pub url: String,
-    /// From this byte on.
+    /// First byte.
     pub from: u64,
-    /// To before this one; none is to the end.
+    /// The byte after the last; `None` is to the end.
     pub to: Option<u64>,
-    /// Only if the file is still this one; otherwise all of it.
+    /// `If-Range`: only if the file is still this one; otherwise all of it.
     pub if_range: Option<String>,
-    /// Only if the file is not this one any more; otherwise the status is 304.
+    /// `If-None-Match` or `If-Modified-Since`: otherwise the status is 304.
     pub if_changed: Option<String>,
 }
 
-/// The head of a source's answer.
+/// The head of a response of a source.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ImageSourceHead {
-    /// HTTP's status; a file that was opened counts as 200 or 206.
+    /// HTTP status; a local file counts as 200 or 206.
     pub status: u16,
-    /// How long the body is, if it says.
+    /// Length of the body, if the response has it.
     pub length: Option<u64>,
-    /// `Content-Range`: the first byte, and the size of the whole if it is told.
+    /// `Content-Range`: the first byte, and the total size if it is given.
     pub range: Option<(u64, Option<u64>)>,
-    /// A strong `ETag`, or else `Last-Modified`.
+    /// A strong `ETag`, otherwise `Last-Modified`.
     pub validator: Option<String>,
 }
 
-/// What to do with the body of an answer.
+/// What to do with the body of a response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ImageBodyAction {
     /// Append all of it.
     Append,
-    /// The source knows no ranges: append what follows after so many bytes, which are
-    /// here already.
+    /// The source does not support ranges: skip so many bytes, which are already here, and
+    /// append the rest.
     Skip(u64),
-    /// It is another file now: drop what is here, cut off who reads it, and take this
-    /// from its beginning.
+    /// The source has another file now: drop the partial download, disconnect its readers, and
+    /// start with this body.
     Restart,
-    /// Drop what is here and do not read the body; ask what is next.
+    /// Drop the partial download and do not read the body; call [`ImageFill::next_step`].
     Discard,
-    /// Do not read it; ask what is next.
+    /// Do not read the body; call [`ImageFill::next_step`].
     Refuse,
 }
 
-/// An image on its way into the box.
+/// The fetch of one image.
 #[derive(Clone, Debug)]
 pub struct ImageFill {
     spec: ImageSpec,
     have: u64,
     size: Option<u64>,
-    /// What tells the file at the source from another one, and at which source.
+    /// The validator of the file, and the index of its source.
     validator: Option<(usize, String)>,
-    /// The source that is asked, and how often asking failed since bytes came.
+    /// The present source, and how many requests failed since the last byte.
     source: usize,
     failures: u32,
     waited: bool,
     last_error: String,
-    /// What is here came in more than one answer.
+    /// The bytes here came in more than one response.
     is_pieced: bool,
     /// Sources whose file, fetched in one piece, is wrong.
     wrong: Vec<usize>,
@@ -242,7 +242,7 @@ pub struct ImageFill {
 }
 
 impl ImageFill {
-    /// A fill of which so many bytes are here from an earlier time.
+    /// A fill that continues after `have` bytes of an earlier download.
     pub fn new(wanted: ImageSpec, have: u64, size: Option<u64>, validator: Option<String>) -> Self {
         Self {
             spec: wanted,
@@ -259,28 +259,28 @@ impl ImageFill {
         }
     }
 
-    /// What is filled.
+    /// The image that is fetched.
     pub fn spec(&self) -> &ImageSpec {
         &self.spec
     }
 
-    /// Bytes that are here.
+    /// Bytes received.
     pub fn have(&self) -> u64 {
         self.have
     }
 
-    /// How large the image is, once a source has said so.
+    /// The size of the image, once a source has reported it.
     pub fn size(&self) -> Option<u64> {
         self.size
     }
 
-    /// What tells the file at the first source from another one.
+    /// The validator of the file at the first source.
     pub fn validator(&self) -> Option<&str> {
         let (_, validator) = self.validator.as_ref()?;
         Some(validator)
     }
 
-    /// The source that is asked now.
+    /// The URL of the present source.
     pub fn source(&self) -> &str {
         self.spec
             .sources
@@ -288,12 +288,12 @@ impl ImageFill {
             .map_or("nowhere", String::as_str)
     }
 
-    /// All bytes are here: only the digest is to be judged.
+    /// All bytes are here: only the digest remains to be verified.
     pub fn is_complete(&self) -> bool {
         self.size == Some(self.have)
     }
 
-    /// What to do next.
+    /// The next step.
     pub fn next_step(&mut self) -> ImageFillStep {
         let count = self.spec.sources.len();
         if count == 0 {
@@ -337,8 +337,8 @@ impl ImageFill {
         })
     }
 
-    /// Twice as long after each failure. With several sources the next one is asked
-    /// at once, and only a whole round is waited for.
+    /// Twice as long after each failure. With several sources the next one is tried at once,
+    /// and the delay applies after a whole round.
     fn wait_ms(&self) -> u64 {
         let count = self.spec.sources.len() as u32;
         if !self.failures.is_multiple_of(count) {
@@ -348,20 +348,20 @@ impl ImageFill {
         (WAIT_MS_FIRST << rounds).min(WAIT_MS_MAX)
     }
 
-    /// A source answered.
+    /// Handles the head of a response.
     pub fn handle_response(&mut self, head: &ImageSourceHead) -> ImageBodyAction {
         let total = head.range.and_then(|(_, total)| total);
         let size = total.or(head.length).unwrap_or(0);
         if matches!(head.status, 200 | 206) && size > IMAGE_BYTES_MAX {
             self.handle_failure(format!(
-                "says that it has {size} bytes; an image has at most {IMAGE_BYTES_MAX}"
+                "reports {size} bytes; an image has at most {IMAGE_BYTES_MAX}"
             ));
             return ImageBodyAction::Refuse;
         }
         match head.status {
             200 => self.handle_whole(head),
             206 => self.handle_partial(head),
-            // It has no such bytes: the file has become shorter.
+            // The source does not have these bytes: the file has become shorter.
             416 if self.have > 0 => {
                 self.reset();
                 ImageBodyAction::Discard
@@ -393,13 +393,13 @@ impl ImageFill {
 
     fn handle_partial(&mut self, head: &ImageSourceHead) -> ImageBodyAction {
         let Some((from, total)) = head.range else {
-            self.handle_failure("answered with a part and did not say which".to_owned());
+            self.handle_failure("replied with a partial body without Content-Range".to_owned());
             return ImageBodyAction::Refuse;
         };
         if from != self.have {
             let have = self.have;
             self.handle_failure(format!(
-                "was asked from byte {have} and answered from {from}"
+                "replied from byte {from}, requested was byte {have}"
             ));
             return ImageBodyAction::Refuse;
         }
@@ -414,7 +414,7 @@ impl ImageFill {
         ImageBodyAction::Append
     }
 
-    /// Nothing tells that this is another file than the one we have a part of.
+    /// Whether nothing shows that this is another file than the partial download.
     fn is_same_file(&self, head: &ImageSourceHead) -> bool {
         match (&self.validator, &head.validator) {
             (Some((source, old)), Some(new)) if *source == self.source => old == new,
@@ -429,7 +429,7 @@ impl ImageFill {
         }
     }
 
-    /// Nothing is here any more.
+    /// Drops the partial download.
     fn reset(&mut self) {
         self.have = 0;
         self.size = None;
@@ -437,7 +437,7 @@ impl ImageFill {
         self.is_pieced = false;
     }
 
-    /// Bytes came and were appended.
+    /// Bytes were received and appended.
     pub fn handle_bytes(&mut self, bytes: u64) {
         self.have += bytes;
         if bytes > 0 {
@@ -445,7 +445,7 @@ impl ImageFill {
         }
     }
 
-    /// The body is at its end as HTTP has it. Whether all of the image is here.
+    /// The body has ended. True if the image is complete.
     pub fn handle_end(&mut self) -> bool {
         match self.size {
             None => self.size = Some(self.have),
@@ -458,7 +458,7 @@ impl ImageFill {
         self.is_complete()
     }
 
-    /// Asking failed, or the body broke off: a few words say how.
+    /// The request failed or the body was interrupted; `why` is a short reason.
     pub fn handle_failure(&mut self, why: String) {
         self.failures += 1;
         self.waited = false;
@@ -467,8 +467,8 @@ impl ImageFill {
         self.source = (self.source + 1) % count;
     }
 
-    /// All bytes are here and this is what they hash to. If that is wrong, all that is
-    /// here must be dropped; what is next may still be another try.
+    /// Verifies the digest of all bytes. If it is wrong, the bytes must be dropped; the next
+    /// step may be another attempt.
     pub fn verify_digest(&mut self, found: Digest) -> Result<(), ImageFillError> {
         if found == self.spec.digest {
             return Ok(());
@@ -483,7 +483,7 @@ impl ImageFill {
         };
         let pieced = self.is_pieced;
         self.reset();
-        // Half of one file and half of another are nobody's fault yet.
+        // Parts of two versions of a file do not mean that the source is wrong.
         if !pieced {
             self.mismatch = Some(mismatch.clone());
             self.wrong.push(self.source);

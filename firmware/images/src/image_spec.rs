@@ -1,4 +1,4 @@
-//! What is asked of the cache: an image by its digest, and where it can be had.
+//! Identifies an image for the cache: by its digest, with its sources.
 
 use core::fmt;
 
@@ -9,22 +9,22 @@ use trivet_model::{Digest, Resource};
 /// The most sources of one image. Ours.
 pub const SOURCES_MAX: usize = 8;
 
-/// An image that somebody wants. Two that have the same digest are the same image,
-/// whatever they are called and wherever they come from.
+/// A requested image. Two specs with the same digest are the same image, whatever their names
+/// and sources.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ImageSpec {
-    /// For people.
+    /// Name for display.
     pub name: String,
-    /// What it must hash to.
+    /// The expected digest.
     pub digest: Digest,
-    /// URLs, the best first.
+    /// URLs, in order of preference.
     pub sources: Vec<String>,
-    /// What its bytes are. Whoever wants a packed one reads the disk that is in it.
+    /// The format of its bytes. Readers of a packed image get the unpacked disk.
     pub format: ImageFormat,
 }
 
 impl ImageSpec {
-    /// An image of the catalogue; none as long as its digest is not known.
+    /// An image of the catalogue; `None` as long as its digest is unknown.
     pub fn of_record(record: &Resource) -> Option<Self> {
         Some(Self {
             name: record.name.clone()?,
@@ -37,7 +37,7 @@ impl ImageSpec {
         })
     }
 
-    /// What it is called in the cache.
+    /// Its key in the cache.
     pub fn key(&self) -> ImageKey {
         ImageKey(self.digest)
     }
@@ -48,14 +48,14 @@ pub fn digest_of(record: &Resource) -> Option<Digest> {
     record.text("checksum")?.parse().ok()
 }
 
-/// Where an image of the catalogue can be had.
+/// The sources of an image of the catalogue.
 pub fn sources_of(record: &Resource) -> impl Iterator<Item = &str> {
     let sources = record.fields.get("sources").and_then(Value::as_array);
     let sources = sources.into_iter().flatten().filter_map(Value::as_str);
     sources.take(SOURCES_MAX)
 }
 
-/// What an image is called in the cache: its algorithm and digest.
+/// The key of an image in the cache: its algorithm and digest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ImageKey(pub Digest);
 
@@ -66,7 +66,7 @@ impl fmt::Display for ImageKey {
 }
 
 impl ImageKey {
-    /// From what [`fmt::Display`] shows.
+    /// Parses the text form of [`fmt::Display`].
     pub fn parse(text: &str) -> Option<Self> {
         let (algorithm, digest) = text.split_once('-')?;
         let digest: Digest = digest.parse().ok()?;
@@ -75,7 +75,7 @@ impl ImageKey {
     }
 }
 
-/// The last part of a URL's path, for people.
+/// The last part of a URL's path, for display.
 pub fn file_name(url: &str) -> &str {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     path.rsplit('/').next().unwrap_or_default()
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_reads_back_and_nothing_else_is_one() {
+    fn a_key_parses_and_nothing_else_does() {
         for digest in [Digest::Sha256([0xab; 32]), Digest::Sha512([1; 64])] {
             let key = ImageKey(digest);
             assert_eq!(ImageKey::parse(&key.to_string()), Some(key));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_wanted_once_its_digest_is_known() {
+    fn a_record_is_an_image_once_its_digest_is_known() {
         let id = trivet_model::ResourceId::random(&mut trivet_model::SeededRandom::new(1));
         let kind = trivet_model::ResourceKind::Image;
         let mut record = Resource::new(id, kind, trivet_model::UnixMs(0));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_image_is_called_does_not_matter() {
+    fn the_name_of_an_image_does_not_matter() {
         let one = ImageSpec {
             name: "a".into(),
             digest: Digest::Sha256([1; 32]),

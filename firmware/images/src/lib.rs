@@ -1,12 +1,11 @@
-//! Images: which there are, and how one comes into the box and leaves it checked.
+//! Images: the catalogue, and how an image is fetched and verified.
 //!
-//! [`Catalogue`] knows the files in the box's own directory. [`Fill`] decides how an
-//! image is brought from its sources: whom to ask for which bytes, when a beginning
-//! that is here may be gone on with, when it is dropped, and when to give up.
-//! [`Follow`] says how far a reader may read while that goes on. [`sums`] reads
-//! checksum files, [`pace`] keeps a fill from taking the
-//! whole uplink, and [`space`] says who goes when there is no room. Nothing
-//! here opens a file or a socket.
+//! [`ImageCatalogue`] lists the files in the box's own directory. [`ImageFill`] decides how an
+//! image is fetched from its sources: which bytes to request from which source, when a partial
+//! download can be continued, when it is dropped, and when to give up. [`ImageFillProgress`]
+//! gives how far a reader may read meanwhile. [`checksums`] parses checksum files,
+//! [`rate_limit`] keeps a fill from using the whole uplink, and [`space`] selects the images to
+//! evict. Nothing here opens a file or a socket.
 
 mod catalogue;
 pub mod checksums;

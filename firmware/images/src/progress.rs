@@ -1,36 +1,36 @@
-//! How far a reader may read of an image that is still being filled or checked.
+//! How far a reader may read an image that is still being fetched or verified.
 //!
-//! Everything that has come and was hashed may leave, but for the last chunk: that
-//! one stays until the digest of the whole is right. So nobody can ever hold all
-//! bytes of a wrong image.
+//! All bytes that were received and hashed may be sent to readers, except the last chunk, which
+//! is held back until the digest of the whole image is right. So no node ever receives the last
+//! chunk of an image whose digest is wrong.
 
 use trivet_chunks::last_chunk_start;
 
-/// How it ends with an image.
+/// The result of a fill.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ImageFillVerdict {
-    /// It goes on.
+    /// Still in progress.
     Pending,
     /// Every byte is here and the digest is right.
     Verified,
-    /// It is not to be had, or not as it should be: a sentence says why. Every reader
-    /// is cut off.
+    /// The image is not available or wrong; the text gives the reason. Every reader is
+    /// disconnected.
     Failed(String),
 }
 
-/// What readers see of an image.
+/// The progress of a fill, as readers see it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ImageFillProgress {
     /// Its size, once it is known.
     pub size: Option<u64>,
-    /// Bytes from the beginning that are here and hashed.
+    /// Bytes from the start that are here and hashed.
     pub hashed: u64,
-    /// How it ends.
+    /// The result.
     pub verdict: ImageFillVerdict,
 }
 
 impl ImageFillProgress {
-    /// Nothing is known yet.
+    /// The progress before the first byte.
     pub fn new() -> Self {
         Self {
             size: None,
@@ -39,19 +39,19 @@ impl ImageFillProgress {
         }
     }
 
-    /// Up to which byte anybody may read now.
+    /// Readers may read up to this byte now.
     pub fn readable(&self) -> u64 {
         match (&self.verdict, self.size) {
             (ImageFillVerdict::Verified, Some(size)) => size,
-            // Without a size nobody knows which chunk is the last one.
+            // Without a size, the last chunk is not known.
             (ImageFillVerdict::Pending, Some(size)) => self.hashed.min(last_chunk_start(size)),
             (ImageFillVerdict::Pending | ImageFillVerdict::Verified, None)
             | (ImageFillVerdict::Failed(_), _) => 0,
         }
     }
 
-    /// Whether a reader at this place has something to do: bytes to read, or an end
-    /// to take notice of.
+    /// Whether a reader at this position can continue: there are bytes to read, or the fill has
+    /// ended.
     pub fn is_ready_at(&self, at: u64) -> bool {
         self.verdict != ImageFillVerdict::Pending || self.readable() > at
     }
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_chunk_stays_until_the_digest_is_right() {
+    fn the_last_chunk_is_held_back_until_the_digest_is_right() {
         let size = 2 * CHUNK_BYTES + 10;
         for (hashed, want) in [
             (0, 0),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_of_whole_chunks_keeps_one_back_as_well() {
+    fn an_image_of_whole_chunks_holds_one_back_too() {
         let open = at(
             Some(2 * CHUNK_BYTES),
             2 * CHUNK_BYTES,
@@ -110,14 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_size_or_with_a_wrong_end_nothing_leaves() {
+    fn without_a_size_or_with_a_wrong_digest_nothing_is_sent() {
         assert_eq!(at(None, 9 << 20, ImageFillVerdict::Pending).readable(), 0);
         let wrong = ImageFillVerdict::Failed("x".into());
         assert_eq!(at(Some(9 << 20), 9 << 20, wrong).readable(), 0);
     }
 
     #[test]
-    fn a_reader_is_woken_by_bytes_beyond_it_and_by_the_end() {
+    fn a_reader_continues_on_new_bytes_and_on_the_end() {
         let open = at(Some(9 << 20), 100, ImageFillVerdict::Pending);
         assert!(open.is_ready_at(99) && !open.is_ready_at(100));
         let wrong = at(None, 0, ImageFillVerdict::Failed("x".into()));

@@ -1,17 +1,16 @@
-//! How fast fills may be, so that a thin uplink has room for others.
+//! Limits the rate of fills, so that a slow uplink has capacity for other traffic.
 
-/// A limit for all fills together: bytes that may come now, and what is saved up
-/// while nothing comes, one second's worth at most.
+/// A token bucket for all fills together, with a burst of one second.
 #[derive(Clone, Debug)]
 pub struct ImageRateLimiter {
     bytes_per_s: u64,
-    /// Thousandths of a byte that may come.
+    /// Available credit, in thousandths of a byte.
     credit: u64,
     at_ms: u64,
 }
 
 impl ImageRateLimiter {
-    /// A limit of so many bytes a second, from now on.
+    /// A limit in bytes per second, starting at `now_ms`.
     pub fn new(bytes_per_s: u64, now_ms: u64) -> Self {
         Self {
             bytes_per_s: bytes_per_s.max(1),
@@ -20,7 +19,8 @@ impl ImageRateLimiter {
         }
     }
 
-    /// So many bytes have come; how long to wait before the next are taken.
+    /// Takes `bytes` from the credit; returns how long to wait, in milliseconds, before the
+    /// next read.
     pub fn consume(&mut self, bytes: u64, now_ms: u64) -> u64 {
         let most = self.bytes_per_s.saturating_mul(1000);
         let elapsed = now_ms.saturating_sub(self.at_ms);
@@ -33,20 +33,20 @@ impl ImageRateLimiter {
             return 0;
         }
         let wait_ms = (cost - self.credit).div_ceil(self.bytes_per_s);
-        // What was taken early is paid for by waiting, so the clock runs ahead.
+        // The debt is paid by waiting, so the clock of the bucket runs ahead.
         self.credit = 0;
         self.at_ms += wait_ms;
         self.at_ms - now_ms
     }
 }
 
-/// Hours of the day, in minutes since midnight, from the first to before the last. A
-/// window that ends before it begins goes over midnight.
+/// A time window of the day, in minutes since midnight, end exclusive. A window that ends
+/// before it starts passes midnight.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ImageFillWindow {
-    /// When it opens.
+    /// When it starts.
     pub from_minute: u16,
-    /// When it closes.
+    /// When it ends.
     pub to_minute: u16,
 }
 
@@ -55,7 +55,7 @@ const MINUTE_MS: u64 = 60_000;
 const DAY_MINUTES: u64 = 24 * 60;
 
 impl ImageFillWindow {
-    /// How long until it is open, by milliseconds since midnight.
+    /// Milliseconds until it starts, from the milliseconds since midnight; 0 within the window.
     pub fn opens_in_ms(&self, wall_ms: u64) -> u64 {
         let minute = wall_ms / MINUTE_MS % DAY_MINUTES;
         let (from, to) = (u64::from(self.from_minute), u64::from(self.to_minute));
@@ -77,17 +77,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_paid_for_with_time() {
+    fn bytes_cost_time() {
         let mut pace = ImageRateLimiter::new(1000, 0);
         assert_eq!(pace.consume(500, 0), 500);
-        assert_eq!(pace.consume(500, 500), 500, "the first half second is paid");
-        assert_eq!(pace.consume(500, 2000), 0, "a second was saved");
+        assert_eq!(pace.consume(500, 500), 500, "half a second is available");
+        assert_eq!(pace.consume(500, 2000), 0, "a burst of one second");
         assert_eq!(pace.consume(500, 2000), 0);
         assert_eq!(pace.consume(1, 2000), 1);
     }
 
     #[test]
-    fn no_more_than_a_second_is_saved() {
+    fn the_burst_is_one_second() {
         let mut pace = ImageRateLimiter::new(1000, 0);
         assert_eq!(pace.consume(1000, 3_600_000), 0);
         assert_eq!(pace.consume(1000, 3_600_000), 1000);

@@ -1,37 +1,36 @@
-//! Which images go when there is no room for another.
+//! Selects the images to evict when there is no space for another.
 
 /// An image that is in the cache.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StoredImage {
-    /// What it is called in the cache.
+    /// Its key in the cache.
     pub key: String,
-    /// For people.
+    /// Name for display.
     pub name: String,
-    /// How much of the disk it has.
+    /// Its size on the disk.
     pub bytes: u64,
-    /// When somebody last asked for it.
+    /// When it was last requested.
     pub used_at_ms: u64,
-    /// Nobody reads it, nothing fills it, and it is not pinned.
+    /// No reader uses it, no fill writes it, and it is not pinned.
     pub evictable: bool,
 }
 
-/// How much room there is.
+/// The space limits of the cache.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CacheSpace {
-    /// What the cache may hold.
+    /// Maximum size of the cache.
     pub quota_bytes: Option<u64>,
-    /// What stays free for the store.
+    /// Space that stays free for the store.
     pub reserve_bytes: u64,
-    /// What is free on the disk.
+    /// Free space on the disk.
     pub free_bytes: u64,
 }
 
-/// The most names that a refusal lists.
+/// Most names in an error message.
 const NAMES_MAX: usize = 8;
 
-/// Who has to go so that so many more bytes fit: the ones that were asked for longest
-/// ago, and no more of them than needed. Where that does not help nobody goes, and a
-/// sentence says what to do.
+/// Selects images to evict so that `bytes` more fit: the least recently requested ones, and no
+/// more than needed. If that is not enough, none is evicted and the error says what to do.
 pub fn select_evictions(
     held: &[StoredImage],
     need: u64,
@@ -80,7 +79,7 @@ pub fn select_evictions(
     Err(format!("{bound} is too small by {missing} bytes; {rest}"))
 }
 
-/// What to do when the disk is full although there was room: others write to it too.
+/// The error for a full disk although there was space before: other programs write to it too.
 pub fn disk_full_message(held: &[StoredImage]) -> String {
     let mut largest: Vec<&StoredImage> = held.iter().filter(|one| one.bytes > 0).collect();
     largest.sort_by_key(|one| core::cmp::Reverse(one.bytes));
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_beyond_all_measure_find_no_room() {
+    fn impossible_sizes_do_not_fit() {
         let room = CacheSpace {
             quota_bytes: Some(100),
             reserve_bytes: 10,
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_goes_while_there_is_room() {
+    fn nothing_is_evicted_while_there_is_space() {
         let all = [held("a", 50, 1, true)];
         assert_eq!(
             select_evictions(&all, 40, space(Some(90), 50)),
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_was_read_longest_ago_goes_first_and_no_more_than_needed() {
+    fn the_least_recently_used_is_evicted_first_and_no_more_than_needed() {
         let all = [
             held("young", 50, 9, true),
             held("old", 50, 1, true),
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_filled_or_pinned_stays_and_is_named() {
+    fn images_in_use_or_pinned_stay_and_are_named() {
         let all = [held("used", 50, 1, false), held("free", 20, 9, true)];
         let gone = select_evictions(&all, 20, space(Some(80), 1000)).unwrap();
         assert_eq!(gone, ["free"]);

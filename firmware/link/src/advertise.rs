@@ -1,12 +1,12 @@
-//! Router advertisements: when one is due, and to whom.
+//! Router advertisements: when one is due, and to which machine.
 //!
-//! iPXE 1.0.0+git-20190125 asks for IPv6 routers beside DHCP and waits for an answer: its
-//! script ran 19.7 s after power-on without one and 6.6 s after it with the emptiest
-//! there is. So ours says that there is no router, and a running system learns nothing
-//! from it: no default route, no prefix, no address. Timing follows RFC 4861 section 6.2,
-//! with one choice of ours: a machine that asks is answered alone and at once, which the
-//! RFC allows and which spares the others. Where so many ask that this would be a flood,
-//! one answer goes to all.
+//! iPXE 1.0.0+git-20190125 sends router solicitations in parallel with DHCP and waits for a
+//! reply: its script ran 19.7 s after power-on without one and 6.6 s after it with an empty
+//! advertisement. So ours announces that there is no router, and a running system learns
+//! nothing from it: no default route, no prefix, no address. Timing follows RFC 4861 section
+//! 6.2, with one choice of ours: a soliciting machine gets a unicast reply at once, which the
+//! RFC allows and which spares the others. Above a rate limit, one multicast reply is sent
+//! instead.
 
 use alloc::vec::Vec;
 use core::net::Ipv6Addr;
@@ -15,45 +15,45 @@ use trivet_model::{MacAddr, Tick};
 
 use crate::send::advertisement;
 
-/// All routers of a link (RFC 4291 section 2.7.1): where machines ask.
+/// All routers of a link (RFC 4291 section 2.7.1), the destination of solicitations.
 pub const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 
-/// The same group as Ethernet has it (RFC 2464 section 7).
+/// The same group as an Ethernet address (RFC 2464 section 7).
 pub const ALL_ROUTERS_MAC: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 2]);
 
-/// All machines of a link (RFC 4291 section 2.7.1), and as Ethernet has it.
+/// All machines of a link (RFC 4291 section 2.7.1), and the same group as an Ethernet address.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_NODES_MAC: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
 
-/// Least time between two answers to everybody: `MIN_DELAY_BETWEEN_RAS`, RFC 4861
-/// section 10.
+/// Least time between two multicast advertisements: `MIN_DELAY_BETWEEN_RAS`, RFC 4861 section
+/// 10.
 const GAP_MS_MIN: u64 = 3_000;
 
-/// Between two that nobody asked for. Ours, within the bounds of RFC 4861 section
-/// 6.2.1: a switch that filters groups may keep questions from us, and whoever waits
-/// is helped by the next of these.
+/// Interval of unsolicited advertisements. Ours, within the bounds of RFC 4861 section 6.2.1: a
+/// switch that filters multicast may drop solicitations, and a waiting machine then gets the
+/// next of these.
 const PERIOD_MS: u64 = 10_000;
 
-/// Answers to single machines within one second. Ours: a rack that is switched on at
-/// once is below it, a flood is not.
+/// Unicast replies within one second. Ours: a rack that is switched on at once stays below it,
+/// a flood does not.
 pub const ANSWERS_PER_S_MAX: u32 = 256;
 
 const SECOND_MS: u64 = 1_000;
 
-/// Says when to advertise on one interface.
+/// Decides when to advertise on one interface.
 #[derive(Clone, Debug)]
 pub struct RouterAdvertiser {
     own: MacAddr,
-    /// When everybody is told next, and when they were last.
+    /// When the next multicast advertisement is due, and when the last was sent.
     next: Tick,
     last: Option<Tick>,
-    /// The present second and the answers in it.
+    /// The present second and the number of unicast replies in it.
     second: Tick,
     answers: u32,
 }
 
 impl RouterAdvertiser {
-    /// The first is due at once.
+    /// The first advertisement is due at once.
     pub fn new(now: Tick, own: MacAddr) -> Self {
         Self {
             own,
@@ -64,8 +64,8 @@ impl RouterAdvertiser {
         }
     }
 
-    /// A machine asks. The frame to send at once, if there is one; otherwise everybody
-    /// is told at [`Advertiser::deadline`].
+    /// Handles a solicitation. Returns the frame to send at once, if there is one; otherwise a
+    /// multicast advertisement is sent at [`RouterAdvertiser::deadline`].
     pub fn solicited(
         &mut self,
         now: Tick,
@@ -89,12 +89,12 @@ impl RouterAdvertiser {
         }
     }
 
-    /// When [`Advertiser::due`] has something to say.
+    /// When to call [`RouterAdvertiser::due`].
     pub fn deadline(&self) -> Tick {
         self.next
     }
 
-    /// What everybody is told, if it is time.
+    /// The multicast advertisement, if it is due.
     pub fn due(&mut self, now: Tick) -> Option<Vec<u8>> {
         if now < self.next {
             return None;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_with_an_address_is_answered_alone_and_at_once() {
+    fn a_solicitation_with_an_address_gets_a_unicast_reply_at_once() {
         let mut advertiser = RouterAdvertiser::new(Tick(0), OWN);
         advertiser.due(Tick(0));
         let answer = advertiser.solicited(Tick(1), NODE, Some(ASKER)).unwrap();
@@ -134,23 +134,23 @@ mod tests {
         assert_eq!(
             advertiser.deadline(),
             Tick(PERIOD_MS),
-            "nobody else is told"
+            "no multicast is sent"
         );
     }
 
     #[test]
-    fn who_asks_without_an_address_is_told_with_everybody_and_not_too_often() {
+    fn a_solicitation_without_an_address_gets_a_multicast_reply_not_too_often() {
         let mut advertiser = RouterAdvertiser::new(Tick(0), OWN);
         advertiser.due(Tick(0));
         assert_eq!(advertiser.solicited(Tick(100), NODE, None), None);
         assert_eq!(advertiser.deadline(), Tick(GAP_MS_MIN));
         assert!(advertiser.due(Tick(GAP_MS_MIN)).is_some());
         assert_eq!(advertiser.solicited(Tick(9_000), NODE, None), None);
-        assert_eq!(advertiser.deadline(), Tick(9_000), "the last is long ago");
+        assert_eq!(advertiser.deadline(), Tick(9_000), "the last was long ago");
     }
 
     #[test]
-    fn a_flood_of_questions_becomes_one_answer_to_all() {
+    fn a_flood_of_solicitations_gets_one_multicast_reply() {
         let mut advertiser = RouterAdvertiser::new(Tick(0), OWN);
         advertiser.due(Tick(0));
         let mut answers = 0;
@@ -160,13 +160,17 @@ mod tests {
             answers += u32::from(advertiser.due(now).is_some());
         }
         assert_eq!(answers, ANSWERS_PER_S_MAX, "within half a second");
-        assert_eq!(advertiser.deadline(), Tick(GAP_MS_MIN), "the rest together");
+        assert_eq!(
+            advertiser.deadline(),
+            Tick(GAP_MS_MIN),
+            "one reply for the rest"
+        );
         let later = advertiser.solicited(Tick(SECOND_MS), NODE, Some(ASKER));
         assert!(later.is_some(), "the next second is a new one");
     }
 
     #[test]
-    fn a_question_never_puts_off_what_is_due() {
+    fn a_solicitation_never_delays_what_is_due() {
         let mut advertiser = RouterAdvertiser::new(Tick(0), OWN);
         advertiser.due(Tick(0));
         advertiser.solicited(Tick(PERIOD_MS - 1), NODE, None);

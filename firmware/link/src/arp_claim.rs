@@ -1,36 +1,36 @@
-//! Which claims of addresses are worth passing on.
+//! Selects the ARP claims that are worth reporting.
 //!
-//! Every ARP message claims its sender's address, and a busy network has hundreds a
-//! second of them. Only addresses that are ours to give matter, and those that were asked
-//! about, and the same word of the same machine matters once in a while.
+//! Every ARP message claims its sender's address, and a busy network has hundreds of them per
+//! second. Only addresses in our ranges and addresses that were probed matter, and the same
+//! claim of the same machine is reported once per interval.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::Ipv4Addr;
 
 use trivet_model::{MacAddr, Tick};
 
-/// How many addresses are remembered. Ours: when there are more, all are forgotten and
-/// told again, which costs time and nothing else.
+/// How many addresses are remembered. Ours: when there are more, all are dropped and reported
+/// again, which costs only time.
 pub const CLAIMS_MAX: usize = 4096;
 
-/// How many addresses that were asked about are remembered. Ours: as above.
+/// How many probed addresses are remembered. Ours: as above.
 const PROBED_MAX: usize = 256;
 
-/// How long the same claim is not repeated. Ours.
+/// How long the same claim is not reported again. Ours.
 const REPEAT_MS_MIN: u64 = 10_000;
 
 /// The claims of one interface.
 #[derive(Clone, Debug, Default)]
 pub struct ArpClaims {
-    /// First and last address to give, if any are given.
+    /// First and last address to give, if the box gives any.
     range: Option<(Ipv4Addr, Ipv4Addr)>,
-    /// Asked about although they are not ours to give: another server's own, say.
+    /// Probed addresses outside our range, for example that of another server.
     probed: BTreeSet<Ipv4Addr>,
     reported: BTreeMap<Ipv4Addr, (MacAddr, Tick)>,
 }
 
 impl ArpClaims {
-    /// Claims within a range matter; none do by themselves where no addresses are given.
+    /// Claims within a range are reported; without a range, only claims of probed addresses.
     pub fn new(range: Option<(Ipv4Addr, Ipv4Addr)>) -> Self {
         Self {
             range,
@@ -38,7 +38,7 @@ impl ArpClaims {
         }
     }
 
-    /// Somebody is asked about an address: the next answer counts.
+    /// An address is being probed: the next claim of it is reported.
     pub fn record_probe(&mut self, address: Ipv4Addr) {
         self.reported.remove(&address);
         if !self.is_ours(address) {
@@ -54,7 +54,7 @@ impl ArpClaims {
         range.is_some_and(|(first, last)| (first..=last).contains(&address))
     }
 
-    /// Whether a claim is worth passing on.
+    /// Records a claim; true if it must be reported.
     pub fn record_claim(&mut self, now: Tick, address: Ipv4Addr, mac: MacAddr) -> bool {
         let matters = self.is_ours(address) || self.probed.contains(&address);
         let told = self
@@ -81,7 +81,7 @@ mod tests {
     const LAST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 200);
 
     #[test]
-    fn only_addresses_that_are_ours_to_give_matter() {
+    fn only_addresses_in_our_range_matter() {
         let mut claims = ArpClaims::new(Some((FIRST, LAST)));
         assert!(claims.record_claim(Tick(0), FIRST, NODE));
         assert!(claims.record_claim(Tick(0), LAST, NODE));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_word_is_passed_on_once_in_a_while() {
+    fn the_same_claim_is_reported_once_per_interval() {
         let mut claims = ArpClaims::new(Some((FIRST, LAST)));
         assert!(claims.record_claim(Tick(0), FIRST, NODE));
         assert!(!claims.record_claim(Tick(REPEAT_MS_MIN - 1), FIRST, NODE));
@@ -106,7 +106,7 @@ mod tests {
         assert!(claims.record_claim(Tick(0), FIRST, NODE));
         assert!(
             claims.record_claim(Tick(0), FIRST, OWN),
-            "two say it is theirs"
+            "two machines claim it"
         );
         assert!(!claims.record_claim(Tick(0), FIRST, OWN));
         claims.record_probe(FIRST);
@@ -114,14 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_was_asked_about_matters_wherever_it_is() {
+    fn a_probed_address_matters_even_outside_the_range() {
         let mut claims = ArpClaims::new(None);
         let server = Ipv4Addr::new(10, 0, 0, 1);
         claims.record_probe(server);
         assert!(claims.record_claim(Tick(0), server, NODE));
         assert!(
             !claims.record_claim(Tick(1), server, NODE),
-            "once in a while"
+            "once per interval"
         );
         for at in 0..3 * PROBED_MAX as u32 {
             claims.record_probe(Ipv4Addr::from_bits(at));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_memory_is_bounded() {
         let wide = (Ipv4Addr::new(10, 0, 0, 0), Ipv4Addr::new(10, 255, 255, 255));
         let mut claims = ArpClaims::new(Some(wide));
         for at in 0..3 * CLAIMS_MAX as u32 {

@@ -1,10 +1,10 @@
 //! Ethernet frames around DHCP.
 //!
-//! A machine without an address can only be reached by a frame that is written whole,
-//! and what others say on a wire is heard best the same way. This room turns frames
-//! into what they mean ([`hear`]) and answers into frames ([`answer`], [`probe`],
-//! [`Advertiser`]). The wire formats are smoltcp's. It never looks into a DHCP message
-//! and never opens a socket.
+//! A machine without an IP address can only be reached by a complete Ethernet frame, and
+//! traffic of other machines can only be received as frames. This crate decodes received frames
+//! ([`parse_frame`]) and encodes replies ([`dhcp_reply_frame`], [`arp_probe_frame`],
+//! [`RouterAdvertiser`]). The wire formats are implemented by smoltcp. It never decodes a DHCP
+//! message and never opens a socket.
 
 #![cfg_attr(not(test), no_std)]
 

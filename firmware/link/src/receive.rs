@@ -1,7 +1,7 @@
-//! One frame to what it means, or why it means nothing to us.
+//! Decodes one received frame, or gives the reason why it is ignored.
 //!
-//! Everything here was written by whoever is on the wire: each length is checked before
-//! it is used, and nothing is believed whose checksum does not hold.
+//! The input is untrusted: each length is checked before it is used, and a packet with a wrong
+//! checksum is rejected.
 
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 
@@ -11,86 +11,86 @@ use smoltcp::wire::{
 };
 use trivet_model::MacAddr;
 
-/// The ports of DHCP (RFC 2131 section 4.1).
+/// The DHCP server port (RFC 2131 section 4.1).
 pub const SERVER_PORT: u16 = 67;
-/// Where clients hear answers.
+/// The DHCP client port (RFC 2131 section 4.1).
 pub const CLIENT_PORT: u16 = 68;
-/// The port of PXE's boot service (PXE 2.1, section 2.2.4).
+/// The port of the PXE boot service (PXE 2.1, section 2.2.4).
 pub const BOOT_PORT: u16 = 4011;
 
-/// The shortest header of IPv4 (RFC 791 section 3.1).
+/// The shortest IPv4 header (RFC 791 section 3.1).
 const IPV4_HEADER_BYTES_MIN: usize = 20;
 
-/// The hop limit of what has passed no router (RFC 4861 section 6.1.1).
+/// The hop limit of a packet that passed no router (RFC 4861 section 6.1.1).
 const HOP_LIMIT: u8 = 255;
 
-/// Who vouches for the bytes of a frame.
+/// Whether the checksums of a frame must be verified.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ChecksumStatus {
-    /// Nobody: they are to be checked.
+    /// The checksums must be verified.
     Unverified,
-    /// The sender is on this machine and left them to a card that never came, or the
-    /// card that heard the frame has checked them.
+    /// The sender runs on this machine and left the checksums to the network card, or the
+    /// receiving card has verified them.
     Offloaded,
 }
 
-/// What a frame says.
+/// The content of a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ReceivedPacket<'a> {
     /// A DHCP message.
     Dhcp {
-        /// The hardware address it came from.
+        /// The source hardware address.
         from: MacAddr,
-        /// Who sent the datagram.
+        /// Source of the datagram.
         source: SocketAddrV4,
-        /// Whom it was sent to, with one of DHCP's ports.
+        /// Destination of the datagram, with a DHCP port.
         destination: SocketAddrV4,
         /// The message.
         payload: &'a [u8],
     },
-    /// A machine says by ARP that an address is its own.
+    /// A machine claims an address by ARP.
     ArpClaim {
-        /// The address.
+        /// The claimed address.
         address: Ipv4Addr,
-        /// The machine.
+        /// The hardware address of the claiming machine.
         mac: MacAddr,
     },
-    /// A machine asks for IPv6 routers.
+    /// A machine requests a router advertisement.
     RouterSolicitation {
-        /// The machine.
+        /// Its hardware address.
         from: MacAddr,
         /// Its address, if it has one already.
         source: Option<Ipv6Addr>,
     },
 }
 
-/// Why a frame says nothing.
+/// Why a frame is ignored.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum FrameError {
-    /// It is of a kind that is none of our business.
-    #[error("of another protocol")]
+    /// A protocol that this crate does not handle.
+    #[error("another protocol")]
     Other,
-    /// It was sent to somebody else, or by ourselves.
-    #[error("for somebody else")]
+    /// Sent to another machine, or by this box.
+    #[error("for another machine")]
     NotForUs,
-    /// A length in it does not hold.
+    /// A length field does not match the frame.
     #[error("cut short or malformed")]
     Malformed,
-    /// A checksum in it does not hold.
+    /// A checksum is wrong.
     #[error("damaged")]
     Damaged,
-    /// It is a piece of a datagram. DHCP fits one frame.
+    /// A fragment of a datagram. DHCP fits one frame.
     #[error("a fragment")]
     Fragment,
-    /// An address in it can be nobody's.
-    #[error("an address that is nobody's")]
+    /// An address that no single machine can have.
+    #[error("an address that no machine can have")]
     BadAddress,
 }
 
-/// What a frame says to a box whose hardware address is `own`.
+/// Decodes a frame for a box whose hardware address is `own`.
 ///
-/// What is sent to other machines is not ours to hear, with one exception: answers of
-/// other DHCP servers, which show who else serves the network.
+/// Frames to other machines are ignored, except replies of other DHCP servers, which show who
+/// else serves the network.
 pub fn parse_frame(
     frame: &[u8],
     own: MacAddr,
@@ -118,7 +118,7 @@ pub fn parse_frame(
     }
 }
 
-/// The address of one machine: neither a group nor nobody.
+/// The address of one machine: neither a group address nor zero.
 fn machine(address: EthernetAddress) -> Option<MacAddr> {
     (address.is_unicast() && address.0 != [0; 6]).then_some(MacAddr(address.0))
 }
@@ -135,7 +135,7 @@ fn datagram(
     if packet.next_header() != IpProtocol::Udp {
         return Err(FrameError::Other);
     }
-    // The header's is always there: it is never left to a card on the way out.
+    // The header checksum is always there: it is never offloaded to a network card.
     if !packet.verify_checksum() {
         return Err(FrameError::Damaged);
     }
@@ -150,7 +150,7 @@ fn datagram(
     if ![SERVER_PORT, CLIENT_PORT, BOOT_PORT].contains(&udp.dst_port()) {
         return Err(FrameError::Other);
     }
-    // A checksum of zero says that there is none (RFC 768).
+    // A checksum of zero means that there is none (RFC 768).
     let whole = checksums == ChecksumStatus::Offloaded
         || udp.checksum() == 0
         || udp.verify_checksum(&IpAddress::Ipv4(source), &IpAddress::Ipv4(destination));

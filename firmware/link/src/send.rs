@@ -1,4 +1,4 @@
-//! What we say, as whole frames.
+//! Encodes whole frames to send.
 
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -20,25 +20,25 @@ pub const PAYLOAD_BYTES_MAX: usize = 1500 - 20 - 8;
 /// Shortest frame without its checksum (IEEE 802.3, section 4.4.2).
 const FRAME_BYTES_MIN: usize = 60;
 
-/// Ours: answers never pass a router.
+/// Time to live of replies. Ours: they never pass a router.
 const TTL: u8 = 64;
 
-/// The hop limit that neighbours insist on (RFC 4861 section 6.1.2).
+/// The hop limit that receivers require (RFC 4861 section 6.1.2).
 const HOP_LIMIT: u8 = 255;
 
-/// A machine that has no address yet.
+/// The destination of a reply to a machine that has no address yet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DhcpReplyTarget {
     /// Its hardware address.
     pub mac: MacAddr,
-    /// The address it is about to have; unspecified or all ones if it gets none.
+    /// The address it will have; unspecified or all ones if it gets none.
     pub address: Ipv4Addr,
-    /// It asked to be answered by broadcast.
+    /// It requested the reply by broadcast.
     pub broadcast: bool,
 }
 
-/// A DHCP message from our port 67 to a machine that answers no ARP yet (RFC 2131
-/// section 4.1). None if it does not fit a frame.
+/// A DHCP message from our port 67 to a machine that does not answer ARP yet (RFC 2131 section
+/// 4.1). `None` if it does not fit one frame.
 pub fn dhcp_reply_frame(
     own: MacAddr,
     local: Ipv4Addr,
@@ -82,7 +82,7 @@ pub fn dhcp_reply_frame(
     Some(frame)
 }
 
-/// Asks who has an address, without claiming one (RFC 5227 section 2.1.1).
+/// An ARP probe for an address, which claims no address (RFC 5227 section 2.1.1).
 pub fn arp_probe_frame(own: MacAddr, address: Ipv4Addr) -> Vec<u8> {
     let arp = ArpRepr::EthernetIpv4 {
         operation: ArpOperation::Request,
@@ -101,8 +101,8 @@ pub fn arp_probe_frame(own: MacAddr, address: Ipv4Addr) -> Vec<u8> {
     frame
 }
 
-/// A router advertisement that offers nothing: no router, no prefix, no more
-/// configuration. Whoever waits for one need not wait any longer.
+/// A router advertisement that offers nothing: no router, no prefix, no further configuration.
+/// A client that waits for an advertisement can stop waiting.
 pub(crate) fn advertisement(own: MacAddr, mac: MacAddr, address: Ipv6Addr) -> Vec<u8> {
     let icmp = Icmpv6Repr::Ndisc(NdiscRepr::RouterAdvert {
         hop_limit: 0,
@@ -136,8 +136,8 @@ pub(crate) fn advertisement(own: MacAddr, mac: MacAddr, address: Ipv6Addr) -> Ve
     frame
 }
 
-/// The address that every interface may have by its hardware address (RFC 4291,
-/// appendix A). Nobody answers there: we are no router, so nothing is sent to it.
+/// The link-local address derived from the hardware address (RFC 4291, appendix A). The box
+/// does not answer there: it is not a router, so nothing is sent to it.
 pub(crate) fn link_local(mac: MacAddr) -> Ipv6Addr {
     let mut address = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 0, 0];
     address[8..11].copy_from_slice(&mac.0[..3]);
@@ -146,7 +146,7 @@ pub(crate) fn link_local(mac: MacAddr) -> Ipv6Addr {
     Ipv6Addr::from(address)
 }
 
-/// A frame with its header and room for `length` bytes, padded.
+/// A frame with its header and space for `length` bytes, padded.
 fn ipv4_udp_frame(
     own: MacAddr,
     to: EthernetAddress,

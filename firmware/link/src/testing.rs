@@ -1,5 +1,5 @@
-//! Frames by hand, and advertisements read back, byte by byte: a second opinion on what
-//! the room writes.
+//! Frames encoded by hand, and advertisements decoded byte by byte: an independent check of
+//! what this crate sends.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ pub(crate) const NODE: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 2]);
 pub(crate) const OTHER: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 3]);
 pub(crate) const BROADCAST: MacAddr = MacAddr([0xff; 6]);
 
-/// The sum of RFC 1071.
+/// The checksum of RFC 1071.
 pub(crate) fn sum(parts: &[&[u8]]) -> u16 {
     let mut total = 0_u32;
     for part in parts {
@@ -29,7 +29,7 @@ pub(crate) fn ethernet(to: MacAddr, from: MacAddr, kind: u16, body: &[u8]) -> Ve
     [&to.0[..], &from.0, &kind.to_be_bytes(), body].concat()
 }
 
-/// A UDP datagram in IPv4, its sums right.
+/// A UDP datagram in IPv4 with right checksums.
 pub(crate) fn datagram(
     (source, source_port): (Ipv4Addr, u16),
     (destination, port): (Ipv4Addr, u16),
@@ -55,7 +55,7 @@ pub(crate) fn datagram(
     ip
 }
 
-/// Writes the sum of an IPv4 header of 20 bytes.
+/// Writes the checksum of an IPv4 header of 20 bytes.
 pub(crate) fn fill_checksums(ip: &mut [u8]) {
     ip[10..12].fill(0);
     let check = sum(&[&ip[..20]]);
@@ -88,14 +88,14 @@ pub(crate) fn solicitation(source: Ipv6Addr) -> Vec<u8> {
     .concat()
 }
 
-/// Whom an advertisement went to, and what it says.
+/// The destination and content of an advertisement.
 pub(crate) struct SentAdvertisement {
     pub(crate) mac: MacAddr,
     pub(crate) address: Ipv6Addr,
     pub(crate) icmp: Vec<u8>,
 }
 
-/// Reads an advertisement back; its sum must hold and its hop limit be 255.
+/// Decodes an advertisement; its checksum must be right and its hop limit 255.
 #[track_caller]
 pub(crate) fn sent(frame: &[u8]) -> SentAdvertisement {
     let ip = &frame[14..];
@@ -104,7 +104,7 @@ pub(crate) fn sent(frame: &[u8]) -> SentAdvertisement {
     let length = usize::from(u16::from_be_bytes([ip[4], ip[5]]));
     let icmp = &ip[40..40 + length];
     let pseudo = [&ip[8..40], &(length as u32).to_be_bytes(), &[0, 0, 0, 58]].concat();
-    assert_eq!(sum(&[&pseudo, icmp]), 0, "the sum holds");
+    assert_eq!(sum(&[&pseudo, icmp]), 0, "the checksum is right");
     SentAdvertisement {
         mac: MacAddr(frame[..6].try_into().unwrap()),
         address: Ipv6Addr::from(<[u8; 16]>::try_from(&ip[24..40]).unwrap()),

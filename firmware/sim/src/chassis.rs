@@ -1,4 +1,4 @@
-//! A machine's case, as its BMC sees it: power and boot flags.
+//! Power and boot flags of a machine, as its BMC sees them.
 
 use trivet_bmc_ipmi::BootFlags;
 use trivet_bmc_ipmi::bmc::IpmiChassis;
@@ -9,7 +9,7 @@ use trivet_model::{BootDevice, PowerOrder, PowerState};
 pub struct SimChassis {
     power: PowerState,
     flags: BootFlags,
-    /// Counts changes of power: whoever runs the machine starts anew when it moves.
+    /// Counts power changes: the simulation restarts the machine when it increases.
     power_changes: u64,
 }
 
@@ -24,18 +24,18 @@ impl Default for SimChassis {
 }
 
 impl SimChassis {
-    /// How often the power changed.
+    /// Number of power changes.
     pub fn power_changes(&self) -> u64 {
         self.power_changes
     }
 
-    /// Whether it runs.
+    /// Whether the power is on.
     pub fn is_on(&self) -> bool {
         self.power == PowerState::On
     }
 
-    /// What the firmware boots from now. One-shot flags are used up, as by real
-    /// firmware; without flags a machine with an installed disk boots that.
+    /// The device that the firmware boots from now. One-shot flags are cleared, as by real
+    /// firmware; without flags a machine with an installed disk boots the disk.
     pub fn boot_device(&mut self, installed: bool) -> BootDevice {
         let asked = self.flags.device.filter(|_| self.flags.valid);
         if !self.flags.persistent {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn switching_on_twice_is_one_turn() {
+    fn switching_on_twice_is_one_power_change() {
         let mut case = SimChassis::default();
         case.control(PowerOrder::On);
         case.control(PowerOrder::On);

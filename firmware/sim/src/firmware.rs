@@ -14,49 +14,49 @@ use crate::{AgentKernelArguments, SimHardware};
 /// UEFI for x86-64 (RFC 4578, table 1).
 const ARCH_UEFI_X64: u16 = 7;
 
-/// Firmware that failed to boot starts over after this long. Ours: real
-/// firmware falls through its boot order and comes round again.
+/// Delay before firmware restarts after a failed boot. Ours: real firmware tries its boot order
+/// again from the start.
 const START_OVER_MS: u64 = 2000;
 
-/// The loader we expect to be no longer than this.
+/// Longest expected loader.
 const LOADER_BYTES_MAX: u64 = 4 << 20;
 
-/// Where a simulated machine's wires end.
+/// The network of a simulated machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SimBootNetwork {
-    /// The relay in front of it.
+    /// The relay between the machine and the DHCP server.
     pub relay: Ipv4Addr,
     /// The port at which TFTP is served; 69 on a real network.
     pub tftp_port: u16,
 }
 
-/// What the firmware wants done.
+/// An action that the firmware requests.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SimFirmwareAction {
     /// Send this through the relay to the DHCP server.
     Dhcp(Vec<u8>),
     /// Send this to a TFTP server.
     Tftp {
-        /// Where to.
+        /// The destination.
         to: SocketAddrV4,
-        /// The payload.
+        /// The UDP payload.
         bytes: Vec<u8>,
     },
-    /// Fetch this by HTTP and report it with [`Firmware::fetched`].
+    /// Fetch this by HTTP and report the result with [`SimFirmware::handle_fetched`].
     Fetch {
-        /// From where.
+        /// The URL.
         url: String,
     },
 }
 
-/// Where the firmware handed over.
+/// The system that the firmware has started.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SimFirmwareHandover {
-    /// To the agent.
+    /// The agent.
     Agent(AgentKernelArguments),
-    /// To the disk.
+    /// The system on the disk.
     Disk,
-    /// To a kernel or an image of the operator's, which is no agent.
+    /// A kernel or image of the operator, which is not an agent.
     Other,
 }
 
@@ -90,7 +90,7 @@ enum SimFirmwareStage {
     HandedOver(SimFirmwareHandover),
 }
 
-/// One machine's firmware, from power-on on.
+/// The firmware of one machine, from power-on.
 pub struct SimFirmware {
     hardware: SimHardware,
     network: SimBootNetwork,
@@ -100,7 +100,7 @@ pub struct SimFirmware {
 }
 
 impl SimFirmware {
-    /// Firmware that has just been given power.
+    /// Firmware right after power-on.
     pub fn start(now: Tick, hardware: SimHardware, place: SimBootNetwork) -> Self {
         let stage = SimFirmwareStage::Waiting {
             until: now,
@@ -117,12 +117,12 @@ impl SimFirmware {
         firmware
     }
 
-    /// The address it was given.
+    /// The address from DHCP.
     pub fn address(&self) -> Option<Ipv4Addr> {
         self.address
     }
 
-    /// Where it handed over, once it did.
+    /// The started system, if the boot has finished.
     pub fn handover(&self) -> Option<&SimFirmwareHandover> {
         match &self.stage {
             SimFirmwareStage::HandedOver(ended) => Some(ended),
@@ -130,7 +130,7 @@ impl SimFirmware {
         }
     }
 
-    /// What it wants done next.
+    /// The next requested action.
     pub fn next_action(&mut self) -> Option<SimFirmwareAction> {
         match &mut self.stage {
             SimFirmwareStage::Address { client, .. } => {
@@ -150,7 +150,7 @@ impl SimFirmware {
         self.actions.pop_front()
     }
 
-    /// When [`Firmware::tick`] is due.
+    /// When [`SimFirmware::tick`] is due.
     pub fn deadline(&self) -> Option<Tick> {
         match &self.stage {
             SimFirmwareStage::Address { client, .. } => client.deadline(),
@@ -163,7 +163,7 @@ impl SimFirmware {
         }
     }
 
-    /// Time has passed.
+    /// Handles timeouts.
     pub fn tick(&mut self, now: Tick) {
         match &mut self.stage {
             SimFirmwareStage::Address { client, .. } => {
@@ -187,7 +187,7 @@ impl SimFirmware {
         }
     }
 
-    /// A datagram came.
+    /// Handles a received datagram.
     pub fn handle_datagram(&mut self, now: Tick, from: SocketAddr, bytes: &[u8]) {
         match &mut self.stage {
             SimFirmwareStage::Address { client, ipxe } => {
@@ -203,8 +203,8 @@ impl SimFirmware {
                 loaded,
             } => {
                 let SocketAddr::V4(from) = from else { return };
-                // The server answers from a port of its own for this transfer and stays
-                // with it (RFC 1350, section 4).
+                // The server replies from its own port for this transfer and keeps it (RFC
+                // 1350, section 4).
                 let first = to.port() == self.network.tftp_port;
                 if from.ip() != to.ip() || (!first && from != *to) {
                     return;
@@ -217,7 +217,7 @@ impl SimFirmware {
         }
     }
 
-    /// What was fetched, or nothing if that failed.
+    /// Handles a fetched file; `None` if the request failed.
     pub fn handle_fetched(&mut self, now: Tick, body: Option<&[u8]>) {
         let rest = SimFirmwareStage::Waiting {
             until: now,
@@ -327,7 +327,7 @@ impl SimFirmware {
         match receiver.state() {
             tftp::TransferState::Running => {}
             tftp::TransferState::Done { .. } if !loaded.is_empty() => {
-                // The last acknowledgement is still to leave.
+                // The last acknowledgement must still be sent.
                 let mut bytes = Vec::new();
                 if receiver.transmit(&mut bytes).is_some() {
                     self.actions
@@ -396,7 +396,7 @@ impl SimFirmware {
     }
 }
 
-/// TFTP counts microseconds.
+/// TFTP uses microseconds.
 fn us(now: Tick) -> u64 {
     now.0.saturating_mul(1000)
 }

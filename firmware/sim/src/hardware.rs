@@ -1,4 +1,4 @@
-//! What one simulated machine is.
+//! Identity and inventory of a simulated machine.
 
 use serde_json::{Value, json};
 use trivet_bmc_ipmi::IpmiCipherSuite;
@@ -14,16 +14,16 @@ pub const BMC_PASSWORD: &str = "rehearsal";
 /// One machine: the same number always gives the same machine.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SimHardware {
-    /// Place in the rack, from one.
+    /// Position in the rack, starting at one.
     pub number: u16,
-    /// Address of its only port.
+    /// Hardware address of its only port.
     pub mac: MacAddr,
     /// SMBIOS UUID.
     pub uuid: [u8; 16],
 }
 
 impl SimHardware {
-    /// The machine at this place. The address is of QEMU's locally known prefix.
+    /// The machine at this position. The hardware address has QEMU's prefix.
     pub fn new(number: u16) -> Self {
         let [high, low] = number.to_be_bytes();
         let mut uuid = [0; 16];
@@ -35,12 +35,12 @@ impl SimHardware {
         }
     }
 
-    /// A name for its node.
+    /// Name of its node.
     pub fn name(&self) -> String {
         format!("node-{:02}", self.number)
     }
 
-    /// How its BMC is set up.
+    /// Settings of its simulated BMC.
     pub fn bmc(&self) -> IpmiSimulatorSetup {
         IpmiSimulatorSetup {
             users: vec![IpmiSimulatorUser {
@@ -54,7 +54,7 @@ impl SimHardware {
         }
     }
 
-    /// What an agent finds in it.
+    /// The inventory that an agent reports.
     pub fn inventory(&self, disk_bytes: u64) -> Value {
         json!({
             "interfaces": [{
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inventory_names_the_port() {
+    fn the_inventory_has_the_port() {
         let machine = SimHardware::new(3);
         let inventory = machine.inventory(5);
         assert_eq!(

@@ -1,9 +1,8 @@
-//! A simulated rack: machines and their BMCs, built on the product's own
-//! message crates.
+//! A simulated rack: machines and their BMCs, built on the product's own message crates.
 //!
-//! Everything here is pure: a drive gives it datagrams, answers and time, and
-//! carries out what it wants. There are two drives: `trivet demo` over real
-//! sockets on loopback, and `tests/sim` in virtual time with faults from a seed.
+//! Sans-IO: a driver passes in datagrams, replies and time, and executes the requested actions.
+//! There are two drivers: `trivet demo` over real sockets on loopback, and `tests/sim` in
+//! virtual time with faults from a seed.
 
 mod chassis;
 mod firmware;

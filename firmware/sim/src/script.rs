@@ -1,26 +1,26 @@
-//! The few words of an iPXE script that our scripts use.
+//! Interprets the iPXE commands that our scripts use.
 
-/// The most lines that are followed, jumps included: a script may go in circles.
+/// Most lines executed, jumps included: a script may loop.
 const LINES_MAX: usize = 64;
 
-/// What a script wants done.
+/// The result of a script.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum IpxeScriptOutcome {
-    /// Load these two and start the kernel with this line.
+    /// Load kernel and ramdisk and start the kernel with these arguments.
     Boot {
         kernel: String,
         ramdisk: String,
         line: AgentKernelArguments,
-        /// Where that fails.
+        /// What to do if that fails.
         on_failure: Option<IpxeScriptRetry>,
     },
     /// Boot this image over the network.
     Image {
         url: String,
-        /// Where that fails.
+        /// What to do if that fails.
         on_failure: Option<IpxeScriptRetry>,
     },
-    /// Leave: the next boot device is the disk.
+    /// Exit: the next boot device is the disk.
     Exit,
     /// Wait and fetch a script again.
     Retry(IpxeScriptRetry),
@@ -44,7 +44,7 @@ pub struct AgentKernelArguments {
     pub bootif: Option<String>,
 }
 
-/// Reads a script as UEFI firmware does; none where it is not one, or not one that boots.
+/// Interprets a script as UEFI firmware does; `None` if it is not a script, or does not boot.
 pub(crate) fn parse(text: &str) -> Option<IpxeScriptOutcome> {
     let lines: Vec<_> = text.lines().collect();
     if lines.first() != Some(&"#!ipxe") {
@@ -53,7 +53,7 @@ pub(crate) fn parse(text: &str) -> Option<IpxeScriptOutcome> {
     follow(&lines, 1)
 }
 
-/// Goes on from a line, as if every command succeeded.
+/// Continues from a line, as if every command succeeded.
 fn follow(lines: &[&str], start: usize) -> Option<IpxeScriptOutcome> {
     let (mut kernel, mut ramdisk, mut line, mut after_ms) =
         (None, None, AgentKernelArguments::default(), 0);
@@ -180,12 +180,12 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_goes_in_circles_ends() {
+    fn a_script_that_loops_ends() {
         assert_eq!(parse("#!ipxe\n:a\ngoto a\n"), None);
     }
 
     #[test]
-    fn refuses_what_is_no_script() {
+    fn refuses_a_text_that_is_not_a_script() {
         for text in [
             "",
             "boot",

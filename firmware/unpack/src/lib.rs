@@ -1,14 +1,13 @@
-//! Packed disk images into raw ones: qcow2, and raw images packed with zstd, gzip or xz.
+//! Unpacks disk images to raw ones: qcow2, and raw images compressed with zstd, gzip or xz.
 //!
-//! Nothing here opens a file: a packed image is read through [`ReadAt`], and the raw one
-//! comes out in pieces, first to last: bytes, or a run of zeros that need not be stored.
-//! What an image says about itself is never believed: no table, window or name is read
-//! beyond a bound, nothing is read outside the image (no backing file, no external data
-//! file), no part of a qcow2 is read twice, and a stream that is cut short, has wrong
-//! check sums or other bytes behind it is refused.
+//! Nothing here opens a file: a packed image is read through [`ReadAt`], and the raw one is
+//! returned in pieces, in order: bytes, or a run of zeros that need not be stored. The input is
+//! untrusted: no table, window or name is read beyond a bound, nothing is read outside the
+//! image (no backing file, no external data file), no part of a qcow2 is read twice, and a
+//! stream that is truncated, has wrong checksums or trailing bytes is rejected.
 //!
-//! gzip and xz are read in Rust; zstd by its own library, which is four times as fast as
-//! the one in Rust and is what its format is defined by.
+//! gzip and xz are decoded in Rust; zstd by its reference library, which is four times as fast
+//! as the decoder in Rust.
 
 mod packing;
 mod piece;
@@ -29,20 +28,19 @@ pub use source::ReadAt;
 /// The largest raw image. Ours: as many chunks as a chunk list may have.
 pub const RAW_BYTES_MAX: u64 = 16 << 40;
 
-/// The most memory that a stream may want for what it has said before: 128 MiB, as
-/// zstd's own tool allows; `xz -9` wants 64 MiB.
+/// The largest window of a stream: 128 MiB, as the zstd tool allows; `xz -9` needs 64 MiB.
 pub const WINDOW_BYTES_MAX: u64 = 128 << 20;
 
-/// The longest piece of bytes: what is all zeros in one such piece is left out.
+/// The longest piece of bytes; such a piece that is all zeros is returned as zeros.
 pub const PIECE_BYTES: usize = 64 * 1024;
 
-/// An image on its way from packed to raw.
+/// An image that is being unpacked.
 pub struct Unpacker<S> {
     inner: UnpackDecoder<S>,
     buffer: Box<[u8]>,
-    /// What came out so far.
+    /// Bytes returned so far.
     bytes: u64,
-    /// It has ended, well or not: nothing more comes out.
+    /// It has ended, with success or an error: nothing more is returned.
     ended: bool,
 }
 
@@ -52,7 +50,7 @@ enum UnpackDecoder<S> {
 }
 
 impl<S: ReadAt + Send + 'static> Unpacker<S> {
-    /// Looks at the head of an image that is said to be packed this way.
+    /// Reads the head of an image of this packing.
     pub fn open(packing: Packing, source: S) -> Result<Self, UnpackRefusal> {
         packing::check(packing, &source)?;
         let inner = match packing {
@@ -67,8 +65,7 @@ impl<S: ReadAt + Send + 'static> Unpacker<S> {
         })
     }
 
-    /// How large the raw image will be, where the packed one says so and can be held to
-    /// it.
+    /// The size of the raw image, if the packed one declares it and it can be enforced.
     pub fn size(&self) -> Option<u64> {
         match &self.inner {
             UnpackDecoder::Qcow2(qcow2) => Some(qcow2.size()),
@@ -76,10 +73,10 @@ impl<S: ReadAt + Send + 'static> Unpacker<S> {
         }
     }
 
-    /// The next piece; none when all has come. After a refusal nothing more comes.
+    /// The next piece; `None` at the end. After an error there are no more pieces.
     #[expect(
         clippy::should_implement_trait,
-        reason = "a piece lends from the unpacker"
+        reason = "a piece borrows from the unpacker"
     )]
     pub fn next(&mut self) -> Result<Option<RawImagePiece<'_>>, UnpackRefusal> {
         if self.ended {

@@ -1,13 +1,13 @@
-//! How an image can be packed, and how that is known from its first bytes.
+//! The packings of images, and their detection by the first bytes.
 
 use core::fmt;
 
 use crate::{ReadAt, UnpackRefusal};
 
-/// So many first bytes tell all packings apart.
+/// How many first bytes are needed to detect every packing.
 pub const MAGIC_BYTES: usize = 6;
 
-/// How an image is packed.
+/// The packing of an image.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Packing {
     /// QEMU's disk image, version 2 or 3.
@@ -24,9 +24,9 @@ impl Packing {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Qcow2, Self::Zstd, Self::Gzip, Self::Xz];
 
-    /// By the first bytes of an image; none where they are no packing's. A raw image
-    /// begins with a boot sector, which begins with code or zeros: its first bytes can
-    /// be those of a gzip or zstd stream only by a rare chance, but never qcow2's.
+    /// Detects the packing by the first bytes of an image; `None` if they match no packing. A
+    /// raw image starts with a boot sector, which starts with code or zeros: its first bytes
+    /// can match gzip or zstd only by a rare coincidence, and never qcow2.
     pub fn of_magic(first: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|packing| packing.begins(first))
     }
@@ -34,12 +34,12 @@ impl Packing {
     fn begins(self, first: &[u8]) -> bool {
         match self {
             Self::Qcow2 => first.starts_with(b"QFI\xfb"),
-            // RFC 8878: a frame, or a frame that is to be skipped.
+            // RFC 8878: a frame, or a skippable frame.
             Self::Zstd => {
                 first.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
                     || matches!(first, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
             }
-            // RFC 1952: the magic and the only method there is.
+            // RFC 1952: the magic and the only compression method.
             Self::Gzip => first.starts_with(&[0x1f, 0x8b, 8]),
             Self::Xz => first.starts_with(b"\xfd7zXZ\0"),
         }
@@ -57,7 +57,7 @@ impl fmt::Display for Packing {
     }
 }
 
-/// Whether an image begins as it is said to.
+/// Verifies that an image starts with the magic of its declared packing.
 pub(crate) fn check(said: Packing, source: &impl ReadAt) -> Result<(), UnpackRefusal> {
     let mut first = [0; MAGIC_BYTES];
     let there = source.length().min(MAGIC_BYTES as u64) as usize;
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packings_are_known_by_their_first_bytes() {
+    fn packings_are_detected_by_their_first_bytes() {
         let samples: [(&[u8], Option<Packing>); 8] = [
             (b"QFI\xfb\0\0", Some(Packing::Qcow2)),
             (b"\x28\xb5\x2f\xfd", Some(Packing::Zstd)),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_is_not_what_it_is_said_to_be_is_refused() {
+    fn an_image_of_another_packing_than_declared_is_refused() {
         let gzip = b"\x1f\x8b\x08\0".to_vec();
         assert_eq!(check(Packing::Gzip, &gzip), Ok(()));
         let why = check(Packing::Qcow2, &gzip).unwrap_err();
@@ -103,6 +103,6 @@ mod tests {
         assert_eq!(why, UnpackRefusal::WrongFormat { said, found });
         assert!(why.to_string().contains("gzip"), "{why}");
         let why = check(Packing::Xz, &b"no".to_vec()).unwrap_err();
-        assert!(why.to_string().contains("is said to be xz"), "{why}");
+        assert!(why.to_string().contains("is declared as xz"), "{why}");
     }
 }

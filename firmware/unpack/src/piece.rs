@@ -1,16 +1,16 @@
-//! What comes out.
+//! The output of unpacking.
 
-/// A part of the raw image, which follows right after the one before.
+/// A part of the raw image, in order without gaps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RawImagePiece<'buffer> {
     /// These bytes, at most [`crate::PIECE_BYTES`].
     Data(&'buffer [u8]),
-    /// So many zeros.
+    /// A run of zeros, in bytes.
     Zeros(u64),
 }
 
 impl RawImagePiece<'_> {
-    /// How many bytes of the raw image.
+    /// Its length in bytes of the raw image.
     pub const fn bytes(&self) -> u64 {
         match *self {
             Self::Data(bytes) => bytes.len() as u64,
@@ -19,7 +19,7 @@ impl RawImagePiece<'_> {
     }
 }
 
-/// The same, as readers tell it: bytes are at the beginning of the buffer.
+/// The same, for readers that fill a buffer: the bytes are at the start of the buffer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum BufferedPiece {
     Data(usize),
@@ -34,7 +34,7 @@ impl BufferedPiece {
         }
     }
 
-    /// These bytes are at the beginning of the buffer; zeros are told as such.
+    /// The bytes at the start of the buffer; all zeros are returned as zeros.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         if are_zeros(bytes) {
             Self::Zeros(bytes.len() as u64)
@@ -44,8 +44,8 @@ impl BufferedPiece {
     }
 }
 
-/// Bytes are looked at in blocks, without a branch for each: most blocks of a disk are
-/// known not to be zeros by their first.
+/// Compares in blocks, without a branch for each byte: most blocks of a disk differ from zeros
+/// in their first bytes.
 fn are_zeros(bytes: &[u8]) -> bool {
     let (blocks, rest) = bytes.as_chunks::<64>();
     let none = |block: &[u8]| block.iter().fold(0, |all, byte| all | byte) == 0;

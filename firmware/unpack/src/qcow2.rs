@@ -1,10 +1,10 @@
-//! The clusters of a qcow2, in the order of the raw image.
+//! Reads the clusters of a qcow2 in the order of the raw image.
 //!
-//! Only the active state is read: snapshots, bitmaps and reference counts are passed over.
-//! One table of level 2 is in memory at a time, and a window of level 1. In a sound image
-//! every table and every cluster of the active state is there once; so what they take
-//! together is counted, and when it is more than the file has, some of it was named twice:
-//! that bounds the work, whatever the tables say.
+//! Only the active state is read: snapshots, bitmaps and reference counts are skipped. One
+//! level 2 table and a window of the level 1 table are in memory at a time. In a valid image
+//! every table and every cluster of the active state exists once; so their sizes are added up,
+//! and when the sum is more than the size of the file, some were referenced twice. That bounds
+//! the work for any input.
 
 mod compressed;
 mod header;
@@ -18,47 +18,47 @@ use header::{Qcow2Header, damaged, within};
 use crate::piece::BufferedPiece;
 use crate::{ReadAt, UnpackRefusal};
 
-/// Entries of level 1 in memory.
+/// Entries of the level 1 table in memory.
 const L1_WINDOW: u64 = 4096;
 
-/// Bits of entries.
+/// Bits of table entries.
 const OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
 const COPIED: u64 = 1 << 63;
 const COMPRESSED: u64 = 1 << 62;
 const ZERO: u64 = 1;
 
-/// Subclusters of a cluster, where it has them.
+/// Subclusters per cluster, if the image has them.
 const SUBCLUSTERS: u64 = 32;
 
-/// A qcow2 on its way.
+/// A qcow2 that is being read.
 pub(crate) struct Qcow2Reader<S> {
     source: S,
     header: Qcow2Header,
-    /// Where the next piece begins in the raw image.
+    /// Offset of the next piece in the raw image.
     at: u64,
-    /// Entries of level 1, from this one on.
+    /// Entries of the level 1 table, starting at this one.
     l1: Vec<u8>,
     l1_from: u64,
-    /// The table of level 2 for this entry of level 1; empty if it has none.
+    /// The level 2 table of this level 1 entry; empty if it has none.
     l2: Vec<u8>,
     l2_of: Option<u64>,
     compressed: Option<CompressedCluster>,
-    /// Which cluster of the raw image is decompressed there.
+    /// Index of the cluster that is decompressed in the buffer.
     compressed_index: Option<u64>,
-    /// What of the file was named so far.
+    /// Bytes of the file that were referenced so far.
     referenced_bytes: u64,
 }
 
-/// What a part of the raw image is.
+/// The content of a part of the raw image.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Qcow2Extent {
     Zeros(u64),
-    /// So many bytes from there in the file.
+    /// Bytes stored at this offset of the file.
     Stored {
         at: u64,
         bytes: u64,
     },
-    /// So many bytes within the cluster that is decompressed.
+    /// Bytes within the decompressed cluster.
     Compressed {
         from: u64,
         bytes: u64,
@@ -97,7 +97,7 @@ impl<S: ReadAt> Qcow2Reader<S> {
                     zeros += bytes;
                     self.at += bytes;
                 }
-                // What has been passed over goes first; this part is looked at again.
+                // Zeros before this part are returned first; this part is read again.
                 _ if zeros > 0 => break,
                 extent => return self.read_extent(extent, buffer).map(Some),
             }
@@ -133,7 +133,7 @@ impl<S: ReadAt> Qcow2Reader<S> {
         Ok(BufferedPiece::of(&buffer[..bytes]))
     }
 
-    /// So many more bytes of the file were named.
+    /// Counts bytes of the file as referenced.
     fn count_referenced(&mut self, bytes: u64) -> Result<(), UnpackRefusal> {
         self.referenced_bytes = self.referenced_bytes.saturating_add(bytes);
         if self.referenced_bytes > self.source.length() {
@@ -142,7 +142,7 @@ impl<S: ReadAt> Qcow2Reader<S> {
         Ok(())
     }
 
-    /// What follows in the raw image, within one entry.
+    /// The next part of the raw image, within one entry.
     fn extent(&mut self) -> Result<Qcow2Extent, UnpackRefusal> {
         let covers = self.header.l2_covers();
         let l1_index = self.at / covers;
@@ -188,13 +188,13 @@ impl<S: ReadAt> Qcow2Reader<S> {
         Ok(Qcow2Extent::Stored { at, bytes })
     }
 
-    /// A cluster whose subclusters are there, zeros or absent, each for itself: the lower
-    /// half of the map says which are there, the upper half which are zeros.
+    /// A cluster with subclusters, each of which is allocated, zero or absent: the lower half
+    /// of the bitmap has the allocated ones, the upper half those that are zero.
     fn subclusters(&self, entry: u64, map: u64, within: u64) -> Result<Qcow2Extent, UnpackRefusal> {
         let offset = self.offset(entry)?;
         let (there, zeros) = (map as u32, (map >> 32) as u32);
         if there & zeros != 0 || (there != 0 && offset == 0) {
-            return Err(damaged("a map of subclusters says two things"));
+            return Err(damaged("a subcluster bitmap contradicts itself"));
         }
         let bytes = self.header.cluster_bytes() / SUBCLUSTERS;
         let is_there = |index: u64| there >> index & 1 == 1;
@@ -211,7 +211,7 @@ impl<S: ReadAt> Qcow2Reader<S> {
         Ok(Qcow2Extent::Zeros(length))
     }
 
-    /// The offset in an entry that is not compressed.
+    /// The offset in an entry of an uncompressed cluster.
     fn offset(&self, entry: u64) -> Result<u64, UnpackRefusal> {
         let offset = entry & OFFSET;
         if entry & !(OFFSET | COPIED) != 0 {
@@ -223,7 +223,7 @@ impl<S: ReadAt> Qcow2Reader<S> {
         Ok(offset)
     }
 
-    /// Decompresses the cluster that is next, unless that was done.
+    /// Decompresses the next cluster, unless it is in the buffer.
     fn decompress(&mut self, entry: u64) -> Result<(), UnpackRefusal> {
         let cluster = self.at >> self.header.cluster_bits;
         if self.compressed_index == Some(cluster) {
@@ -245,7 +245,7 @@ impl<S: ReadAt> Qcow2Reader<S> {
         self.count_referenced(bytes)
     }
 
-    /// Reads the table of level 2 for this entry of level 1, unless it is there.
+    /// Reads the level 2 table of this level 1 entry, unless it is in memory.
     fn load_l2(&mut self, l1_index: u64) -> Result<(), UnpackRefusal> {
         if self.l2_of == Some(l1_index) {
             return Ok(());
@@ -297,7 +297,7 @@ impl Qcow2Extent {
     }
 }
 
-/// A big-endian number of eight bytes; nothing is 0.
+/// A big-endian number of eight bytes; 0 if there are fewer.
 fn number(bytes: &[u8]) -> u64 {
     let (words, _) = bytes.as_chunks::<8>();
     words.first().map_or(0, |word| u64::from_be_bytes(*word))

@@ -2,43 +2,43 @@
 
 use crate::{Packing, RAW_BYTES_MAX, WINDOW_BYTES_MAX};
 
-/// An image is not unpacked. Each is a sentence that goes on from the image's name.
+/// Why an image is not unpacked. Each text is a sentence without its subject, the image name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum UnpackRefusal {
     /// The packed image cannot be read here.
     #[error("cannot be read: {0}")]
     Unreadable(String),
-    /// Its first bytes are those of something else.
-    #[error("is said to be {said}, but {}; say which format it has", found_words(*.found))]
+    /// Its first bytes are those of another format.
+    #[error("is declared as {said}, but {}; correct its format", found_words(*.found))]
     WrongFormat {
-        /// What it should be.
+        /// The declared packing.
         said: Packing,
-        /// What it is, if that is known.
+        /// The detected packing, if there is one.
         found: Option<Packing>,
     },
-    /// It ends too soon.
+    /// It is truncated.
     #[error("is cut short: the {packing} ends within {what}; pack and publish it again")]
     CutShort {
-        /// What it is.
+        /// The packing.
         packing: Packing,
-        /// Where it ends.
+        /// The part in which it ends.
         what: &'static str,
     },
     /// Something in it is wrong.
-    #[error("is no whole {packing}: {why}; pack and publish it again")]
+    #[error("is not a valid {packing}: {why}; pack and publish it again")]
     Damaged {
-        /// What it is.
+        /// The packing.
         packing: Packing,
         /// What is wrong.
         why: String,
     },
-    /// Unpacked, it would be larger than any image may be.
+    /// The raw image would exceed [`RAW_BYTES_MAX`](crate::RAW_BYTES_MAX).
     #[error("has {bytes} bytes or more when unpacked; the most is {RAW_BYTES_MAX}")]
     TooLarge {
-        /// How large it would be, as far as that is known.
+        /// The size of the raw image, as far as it is known.
         bytes: u64,
     },
-    /// A stream refers to bytes that lie too far back.
+    /// A stream needs a larger window than [`WINDOW_BYTES_MAX`](crate::WINDOW_BYTES_MAX).
     #[error(
         "needs more than {} MiB of memory to unpack; pack it with a smaller window \
          (zstd --long=27, xz -9 at most)", WINDOW_BYTES_MAX >> 20
@@ -50,13 +50,13 @@ pub enum UnpackRefusal {
          qemu-img convert -O qcow2 OLD NEW"
     )]
     Version(u32),
-    /// A qcow2 that is only the changes to another image.
+    /// A qcow2 with a backing file.
     #[error(
         "has a backing file ({0}), and nothing outside an image is read; flatten it with: \
          qemu-img convert -O qcow2 OLD NEW"
     )]
     BackingFile(String),
-    /// A qcow2 whose bytes are in another file.
+    /// A qcow2 with an external data file.
     #[error(
         "has its bytes in an external data file ({0}), and nothing outside an image is read; \
          put it into one file with: qemu-img convert -O qcow2 OLD NEW"
@@ -68,13 +68,13 @@ pub enum UnpackRefusal {
          qemu-img convert --image-opts ... -O qcow2 NEW"
     )]
     Encrypted(&'static str),
-    /// A qcow2 that cannot be read without knowing what these bits mean.
+    /// A qcow2 with unknown incompatible features.
     #[error(
         "needs features of qcow2 that are not known here (incompatible bits {0:#x}); make it \
          anew with: qemu-img convert -O qcow2 -o compat=1.1 OLD NEW"
     )]
     Features(u64),
-    /// A qcow2 that was marked as corrupt by who wrote it.
+    /// A qcow2 that its writer marked as corrupt.
     #[error("is marked as corrupt; repair it with: qemu-img check -r all FILE")]
     Corrupt,
     /// A table or cluster of a qcow2 is not within the file.
@@ -83,14 +83,14 @@ pub enum UnpackRefusal {
          look with: qemu-img check FILE"
     )]
     Outside {
-        /// Which part.
+        /// The name of the part.
         what: &'static str,
-        /// Where it should begin.
+        /// Its offset.
         at: u64,
         /// Bytes of the file.
         length: u64,
     },
-    /// Parts of a qcow2 that should be apart are the same.
+    /// Parts of a qcow2 overlap.
     #[error(
         "is damaged: its tables name more bytes than the file has, so some of them twice; \
          look with: qemu-img check FILE"

@@ -1,21 +1,21 @@
-//! Where a packed image is read from.
+//! The source of a packed image.
 
 use std::io::{self, BufRead, Read};
 
 use crate::UnpackRefusal;
 
-/// So much is read at once for a stream.
+/// How much of a stream is read at once.
 const READ_BYTES: usize = 64 * 1024;
 
-/// A packed image, of which any part can be read.
+/// A packed image with random access.
 pub trait ReadAt {
-    /// How many bytes it has.
+    /// Its size in bytes.
     fn length(&self) -> u64;
 
-    /// Fills the buffer with the bytes from this offset on; fewer are an error.
+    /// Fills the buffer with the bytes at this offset; fewer are an error.
     fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()>;
 
-    /// The same, with our own error.
+    /// The same, with [`UnpackRefusal`] as error.
     #[doc(hidden)]
     fn read(&self, buffer: &mut [u8], at: u64) -> Result<(), UnpackRefusal> {
         let read = self.read_exact_at(buffer, at);
@@ -37,18 +37,18 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-/// The source itself could not be read; goes through decoders as it is.
+/// The source could not be read; decoders pass this error on unchanged.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct PackedSourceUnreadable(String);
 
-/// A source from its first byte to its last.
+/// Reads a source from its first byte to its last.
 pub(crate) struct PackedSourceCursor<S> {
     source: S,
-    /// Where the bytes after those in the buffer are.
+    /// Offset of the bytes after those in the buffer.
     at: u64,
     buffer: Box<[u8]>,
-    /// What of the buffer was not taken yet.
+    /// The part of the buffer that was not read yet.
     from: usize,
     to: usize,
 }

@@ -1,4 +1,4 @@
-//! Raw images that were packed as a stream of bytes.
+//! Raw images that were compressed as a stream.
 
 use std::io::{self, BufRead, Read};
 
@@ -10,10 +10,10 @@ use crate::piece::BufferedPiece;
 use crate::source::{PackedSourceCursor, PackedSourceUnreadable};
 use crate::{Packing, ReadAt, UnpackRefusal, WINDOW_BYTES_MAX};
 
-/// The tables of an xz decoder beside its dictionary, with room to spare.
+/// The tables of an xz decoder in addition to its dictionary, with a margin.
 const XZ_TABLES_KIB: u32 = 1024;
 
-/// A stream on its way.
+/// A stream that is being decoded.
 pub(crate) struct PackedStream {
     packing: Packing,
     reader: Box<dyn Read + Send>,
@@ -36,7 +36,7 @@ impl PackedStream {
         Ok(Self { packing, reader })
     }
 
-    /// A whole piece, or what is left: a piece is short only at the end.
+    /// A full piece, or the rest: a piece is short only at the end.
     pub(crate) fn next(
         &mut self,
         buffer: &mut [u8],
@@ -70,7 +70,7 @@ fn refused(packing: Packing, error: &io::Error) -> UnpackRefusal {
     }
 }
 
-/// Frames of zstd, one after the other.
+/// Consecutive zstd frames.
 struct ZstdFrameReader<S> {
     cursor: PackedSourceCursor<S>,
     context: DCtx<'static>,
@@ -88,7 +88,7 @@ impl<S: ReadAt> ZstdFrameReader<S> {
     }
 }
 
-/// A decoder of zstd that keeps to our bound.
+/// A zstd decoder with our window limit.
 pub(crate) fn context() -> io::Result<DCtx<'static>> {
     let mut context = DCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
     let parameter = DParameter::WindowLogMax(WINDOW_BYTES_MAX.ilog2());
@@ -96,7 +96,7 @@ pub(crate) fn context() -> io::Result<DCtx<'static>> {
     Ok(context)
 }
 
-/// What the library says, as far as we tell its errors apart.
+/// Converts an error of the library.
 pub(crate) fn error_of(code: zstd_safe::ErrorCode) -> io::Error {
     let name = zstd_safe::get_error_name(code);
     if name.contains("requires too much memory") {

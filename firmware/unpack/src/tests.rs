@@ -1,4 +1,4 @@
-//! Streams, and what all packings have in common.
+//! Streams, and tests for all packings.
 
 use std::io::{self, Write as _};
 
@@ -9,7 +9,7 @@ use zstd_safe::{CCtx, CParameter};
 
 use crate::{Packing, RawImagePiece, ReadAt, UnpackRefusal, Unpacker};
 
-/// All of an image: its bytes, and how many of them came as zeros.
+/// The whole image: its bytes, and how many of them were returned as zeros.
 pub(crate) fn unpack<S>(packing: Packing, source: S) -> Result<(Vec<u8>, u64), UnpackRefusal>
 where
     S: ReadAt + Send + 'static,
@@ -80,7 +80,7 @@ const STREAMS: [(Packing, PackFn); 3] = [
 ];
 
 #[test]
-fn streams_come_out_as_they_went_in_and_zeros_are_left_out() {
+fn streams_are_unpacked_unchanged_and_zeros_are_not_stored() {
     let raw = sample();
     for (packing, pack) in STREAMS {
         let (got, zeros) = unpack(packing, pack(&raw)).unwrap();
@@ -101,7 +101,7 @@ fn many_streams_in_one_file_are_one_image() {
         let (got, _) = unpack(packing, both).unwrap();
         assert!(got == raw, "{packing}");
     }
-    // A frame of zstd that is to be skipped, first and in between (RFC 8878).
+    // A skippable frame of zstd, first and in between (RFC 8878).
     let skipped = b"\x50\x2a\x4d\x18\x03\0\0\0abc".to_vec();
     let both = [skipped.clone(), zstd(front), skipped, zstd(back)].concat();
     assert!(unpack(Packing::Zstd, both).unwrap().0 == raw);
@@ -143,7 +143,7 @@ fn a_stream_with_a_changed_byte_is_refused_or_the_same() {
             let mut changed = packed.clone();
             changed[at] ^= 0x10;
             match unpack(packing, changed) {
-                // The time and the system in a head of gzip say nothing about the bytes.
+                // The time and the system in a gzip header do not affect the bytes.
                 Ok((got, _)) => assert!(got == raw, "{packing}: byte {at}"),
                 Err(_) => refused += 1,
             }
@@ -153,7 +153,7 @@ fn a_stream_with_a_changed_byte_is_refused_or_the_same() {
 }
 
 #[test]
-fn other_bytes_behind_a_stream_are_refused() {
+fn trailing_bytes_after_a_stream_are_refused() {
     for (packing, pack) in STREAMS {
         for more in [&b"and more bytes than a head has"[..], b"x", &[0; 17]] {
             let packed = [pack(b"an image"), more.to_vec()].concat();
@@ -223,15 +223,16 @@ impl ReadAt for FailingPackedSource {
 
     fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
         if at + buffer.len() as u64 > self.1 {
-            return Err(io::Error::other("the disk says no"));
+            return Err(io::Error::other("the disk failed"));
         }
         self.0.read_exact_at(buffer, at)
     }
 }
 
 #[test]
-fn a_disk_that_fails_is_not_taken_for_a_damaged_image() {
-    // Bytes that do not pack: a linear congruence, of which only the top is used.
+fn a_disk_that_fails_is_not_reported_as_a_damaged_image() {
+    // Bytes that do not compress: a linear congruential generator, of which only the high bits
+    // are used.
     let mut seed = 1_u64;
     let mut byte = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -244,7 +245,7 @@ fn a_disk_that_fails_is_not_taken_for_a_damaged_image() {
             let why = unpack(packing, FailingPackedSource(packed.clone(), works))
                 .map(drop)
                 .unwrap_err();
-            let said = UnpackRefusal::Unreadable("the disk says no".to_owned());
+            let said = UnpackRefusal::Unreadable("the disk failed".to_owned());
             assert_eq!(why, said, "{packing} {works}");
         }
     }

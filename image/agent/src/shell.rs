@@ -1,9 +1,9 @@
 //! The agent on a machine: sockets, the disk, the clock.
 //!
-//! Decides nothing: sends what [`Brain::next`] gives, answers what
-//! [`Brain::request`] says, does the [`Work`] and reports it. The disk is a file.
-//! Everything it started ends with it, and it returns only after the last write to
-//! the disk, so the next boot finds a quiet disk, as after a real power cut.
+//! Decides nothing: sends the requests of [`AgentState::due_requests`], replies with
+//! [`AgentState::handle_request`], does the [`AgentWork`] and reports it. The disk is a file.
+//! All its tasks end with it, and it returns only after the last write to the disk, so the next
+//! boot finds an idle disk, as after a real power cut.
 
 mod chunked;
 mod disk;
@@ -31,71 +31,71 @@ use crate::state_machine::{
 };
 use disk::AgentTargetDisk;
 
-/// How long the answer to an order to leave has to reach the appliance.
+/// How long the reply to a power-off or reboot command has to reach the appliance.
 const LEAVE_GRACE_MS: u64 = 200;
 
-/// Orders that wait to be begun. The brain allows one; the rest is for safety.
+/// Work that waits to be started. The state machine allows one; the rest is for safety.
 const WORK_QUEUE_MAX: usize = 4;
 
 /// How to run an agent.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
-    /// The appliance, such as `http://192.0.2.1:6385`; without, the agent only
+    /// The URL of the appliance, such as `http://192.0.2.1:6385`; without it the agent only
     /// inspects and serves.
     pub api_url: Option<String>,
-    /// Where inspection data goes, if it is wanted.
+    /// The URL for inspection data, if it is wanted.
     pub inspection_url: Option<String>,
-    /// Where to listen; port 0 takes a free one. Requests leave from this address
-    /// too, unless it is the unspecified one.
+    /// The address to listen on; port 0 chooses a free one. Requests are sent from this address
+    /// too, unless it is unspecified.
     pub listen: SocketAddr,
-    /// The host the appliance shall call; else the one listened on.
+    /// The host that the appliance must call; by default the listening address.
     pub advertise: Option<String>,
-    /// Which machine this is.
+    /// Identity of this machine.
     pub identity: AgentMachineIdentity,
-    /// The disk.
+    /// Path of the disk.
     pub disk: PathBuf,
     /// Its size.
     pub disk_bytes: u64,
-    /// Where the hashed rescue password is put, for the ramdisk to take it from;
-    /// without, a rescue fails.
+    /// Path for the hash of the rescue password, from which the ramdisk reads it; without it a
+    /// rescue fails.
     pub rescue: Option<PathBuf>,
-    /// How fast.
+    /// Intervals of the requests.
     pub intervals: AgentIntervals,
 }
 
-/// What an agent tells whoever runs it, who must read on or drop the receiver: but
-/// for progress, no event is left out and the agent waits until there is room.
+/// Events of the agent for its caller, which must keep receiving or drop the receiver: except
+/// for progress, no event is dropped and the agent waits until there is space in the channel.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AgentShellEvent {
-    /// It listens here.
+    /// It listens on this address.
     Listening(SocketAddr),
-    /// Its inspection data was answered with this status.
+    /// HTTP status of the response to its inspection data.
     Inspected(u16),
-    /// It is this node.
+    /// The lookup found this node.
     LookedUp(NodeId),
-    /// It got the mask and has no token: only a power cycle helps.
+    /// The lookup returned the mask and it has no token: only a power cycle helps.
     Stuck,
-    /// A heartbeat was answered with this status; zero means not at all.
+    /// HTTP status of the response to a heartbeat; zero means no response.
     Beat(u16),
-    /// This much of the image has come. Left out when nobody listens.
+    /// Progress of the image. Dropped when the channel is full.
     Writing {
-        /// Bytes.
+        /// Bytes received.
         bytes: u64,
     },
-    /// An image is on disk.
+    /// An image was written to the disk.
     Wrote {
-        /// Bytes.
+        /// Its size.
         bytes: u64,
-        /// What was computed and found right.
+        /// The verified digest.
         digest: Digest,
     },
     /// The disk is erased.
     Erased,
     /// Work failed.
     Failed(String),
-    /// It was told to switch the machine off.
+    /// It got the command to switch the machine off.
     PowerOff,
-    /// It was told to restart the machine.
+    /// It got the command to restart the machine.
     Reboot,
     /// It set the rescue password.
     Rescued,
@@ -104,43 +104,43 @@ pub enum AgentShellEvent {
 /// Why an agent ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AgentExit {
-    /// The power went.
+    /// The power was cut.
     PowerCut,
     /// It switched the machine off.
     PowerOff,
     /// It restarts the machine.
     Reboot,
-    /// Nobody knew it for too long.
+    /// No lookup succeeded for too long.
     GaveUp,
-    /// It left the machine to whoever rescues it.
+    /// It ended for a rescue: the operator has the machine.
     Rescued,
 }
 
 /// Why an agent could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ShellError {
-    /// The address is taken or not ours.
+    /// The address is in use or not of this machine.
     #[error("cannot listen on {address}; choose a free port")]
     Listen {
-        /// Which.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// A task of ours broke.
+    /// An internal task failed.
     #[error("the agent's own API stopped")]
     ListenerStopped,
 }
 
-/// What all tasks share.
+/// State that all tasks share.
 struct AgentShellContext {
     state: Mutex<AgentState>,
     entropy: Mutex<Box<dyn Entropy + Send>>,
     started: Instant,
-    /// Something changed: the main loop looks again.
+    /// A state change: the main loop checks again.
     changed: Notify,
-    /// Some work has ended: whoever waits for it looks again.
+    /// Some work has ended: tasks that wait for it check again.
     ended: Notify,
     events: mpsc::Sender<AgentShellEvent>,
     options: AgentOptions,
@@ -152,26 +152,27 @@ impl AgentShellContext {
         Tick(u64::try_from(ms).unwrap_or(u64::MAX))
     }
 
-    /// The brain never panics half-way, so a poisoned lock still holds a sound one.
+    /// The state machine never panics in the middle of a change, so the value behind a poisoned
+    /// lock is valid.
     fn state(&self) -> MutexGuard<'_, AgentState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the brain's own code with entropy at hand.
+    /// Runs a function of the state machine with time and entropy.
     fn with_state(&self, think: impl FnOnce(&mut AgentState, Tick, &mut dyn Entropy)) {
         let mut entropy = self.entropy.lock().unwrap_or_else(PoisonError::into_inner);
         think(&mut self.state(), self.now(), entropy.as_mut());
         self.changed.notify_one();
     }
 
-    /// Nobody may be listening, which is no reason to stop.
+    /// A dropped receiver is not a reason to stop.
     async fn emit(&self, event: AgentShellEvent) {
         let _ = self.events.send(event).await;
     }
 }
 
-/// Runs an agent until its machine loses power, leaves, or it gives up. `power` is
-/// true while the machine is on.
+/// Runs an agent until its machine loses power, is switched off or restarted, or it gives up.
+/// `power` is true while the machine is on.
 pub async fn run(
     options: AgentOptions,
     mut power: watch::Receiver<bool>,
@@ -221,7 +222,7 @@ fn plan(options: &AgentOptions, local: SocketAddr) -> AgentPlan {
     }
 }
 
-/// The main loop: what is due goes out, what is ordered is begun.
+/// The main loop: sends due requests and starts work.
 async fn run_loop(
     shared: &Arc<AgentShellContext>,
     disk: &AgentTargetDisk,
@@ -260,7 +261,7 @@ async fn run_loop(
     }
 }
 
-/// If the work is to leave, leaves.
+/// Ends the agent if the work is a power-off, reboot or rescue.
 async fn leave(shared: &AgentShellContext, id: &str, work: &AgentWork) -> Option<AgentExit> {
     let (event, end) = match work {
         AgentWork::PowerOff => (AgentShellEvent::PowerOff, AgentExit::PowerOff),
@@ -284,7 +285,7 @@ async fn leave(shared: &AgentShellContext, id: &str, work: &AgentWork) -> Option
     Some(end)
 }
 
-/// Puts the hash where the ramdisk looks for it, readable by nobody else.
+/// Stores the hash where the ramdisk reads it, readable by its owner only.
 async fn store_rescue_hash(path: Option<&Path>, hash: &SecretText) -> Result<(), AgentWorkError> {
     let Some(path) = path else {
         return Err(AgentWorkError::Rescue(
@@ -329,7 +330,7 @@ async fn do_work(
             }
             Err(failure) => Err(failure),
         },
-        // Those leave, or have failed to, before they come here.
+        // These end the agent, or have failed, before this point.
         AgentWork::PowerOff | AgentWork::Reboot | AgentWork::Rescue { .. } => return,
     };
     if let Err(failure) = &went {
@@ -340,7 +341,7 @@ async fn do_work(
     report(shared, id, went);
 }
 
-/// Sends one request and tells the brain what came back.
+/// Sends one request and passes the response to the state machine.
 async fn send_request(shared: &AgentShellContext, act: AgentDueRequest) {
     let api = shared.options.api_url.as_deref().unwrap_or_default();
     let api = api.trim_end_matches('/');

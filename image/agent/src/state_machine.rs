@@ -1,10 +1,10 @@
-//! What the agent does next, and how it answers.
+//! Decides the next requests of the agent, and replies to requests.
 //!
-//! Sans-IO. [`Brain::next`] gives the requests that are due; their answers come
-//! back through `*_answered`. [`Brain::request`] answers the appliance; long work
-//! leaves as a [`Work`] and comes back through [`Brain::work_done`]. Times, retries
-//! and dead ends are those of the stock agent, the dead ends included: an appliance
-//! that copes with them copes with the stock agent.
+//! Sans-IO. [`AgentState::due_requests`] returns the due requests; their responses are passed
+//! to `handle_*_response`. [`AgentState::handle_request`] replies to the appliance; long work
+//! goes out as an [`AgentWork`] and its result comes back through [`AgentState::work_done`].
+//! Intervals, retries and states without exit are those of the stock agent: an appliance that
+//! copes with them copes with the stock agent.
 
 mod command_table;
 mod image;
@@ -25,59 +25,59 @@ pub use image::ImageOrder;
 pub use request::{AgentApiReply, REQUEST_BYTES_MAX};
 pub use work::{AgentWork, AgentWorkError, AgentWorkOutcome};
 
-/// How many commands are remembered. Ours: the stock agent forgets none.
+/// How many commands are remembered. Ours: the stock agent remembers all.
 pub const COMMANDS_MAX: usize = 256;
 
-/// How often inspection data is posted before the agent goes on without. The
-/// stock agent's number.
+/// How many times inspection data is posted before the agent continues without. The stock
+/// agent's number.
 pub const INSPECTION_TRIES_MAX: u32 = 5;
 
-/// The status that stands for "no answer at all".
+/// The status that means "no response".
 pub const NO_ANSWER: u16 = 0;
 
-/// Which machine this is.
+/// Identity of this machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AgentMachineIdentity {
     /// Its hardware addresses.
     pub macs: Vec<MacAddr>,
-    /// What it consists of, as `inventory` in the protocol.
+    /// Its hardware, as `inventory` in the protocol.
     pub inventory: Value,
-    /// Its node, where it was told out of band.
+    /// Its node, if it was given out of band.
     pub node: Option<NodeId>,
-    /// Its token, where it was told out of band.
+    /// Its token, if it was given out of band.
     pub token: Option<String>,
 }
 
-/// What the agent was started for.
+/// The tasks of the agent.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AgentPlan {
-    /// Where the appliance reaches it, without a last slash.
+    /// The URL where the appliance reaches it, without a slash at the end.
     pub callback_url: String,
-    /// Post what was found first.
+    /// Whether inspection data is posted first.
     pub inspect: bool,
-    /// Look up and beat; without, it only serves.
+    /// Whether it looks up its node and sends heartbeats; otherwise it only serves.
     pub beat: bool,
-    /// How fast.
+    /// Intervals of the requests.
     pub intervals: AgentIntervals,
 }
 
 /// Times between requests, in milliseconds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AgentIntervals {
-    /// The least time between two heartbeats, even when one is urgent.
+    /// The least time between two heartbeats, even for an early one.
     pub gap_ms: u64,
-    /// After a refused heartbeat: once to twice this.
+    /// After a rejected heartbeat: between once and twice this.
     pub retry_ms: u64,
     /// After the first failed lookup.
     pub lookup_ms: u64,
-    /// The longest wait between lookups.
+    /// The longest delay between lookups.
     pub lookup_ms_max: u64,
-    /// The agent gives up looking up after this.
+    /// The agent gives up the lookup after this.
     pub lookup_timeout_ms: u64,
 }
 
 impl AgentIntervals {
-    /// The stock agent's times.
+    /// The intervals of the stock agent.
     pub const STOCK: Self = Self {
         gap_ms: 5_000,
         retry_ms: 5_000,
@@ -86,7 +86,7 @@ impl AgentIntervals {
         lookup_timeout_ms: 600_000,
     };
 
-    /// A rehearsal's times: the same order of things within seconds.
+    /// Intervals for a simulation: the same sequence within seconds.
     pub const FAST: Self = Self {
         gap_ms: 100,
         retry_ms: 200,
@@ -96,51 +96,51 @@ impl AgentIntervals {
     };
 }
 
-/// A request that is due. The shell knows the addresses.
+/// A request that is due. The shell knows the URLs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentDueRequest {
-    /// Post this to the inspection address.
+    /// Post this to the inspection URL.
     PostInspection {
         /// JSON.
         body: Vec<u8>,
     },
-    /// Ask who we are, microversion [`trivet_ipa::LOOKUP_VERSION`].
+    /// Look up the node, with microversion [`trivet_ipa::LOOKUP_VERSION`].
     Lookup {
-        /// What follows the API's address.
+        /// Path below the API's URL.
         path_and_query: String,
     },
-    /// Say that we live, microversion [`trivet_ipa::HEARTBEAT_VERSION`].
+    /// Send a heartbeat, with microversion [`trivet_ipa::HEARTBEAT_VERSION`].
     Heartbeat {
-        /// Which node.
+        /// The node.
         node: NodeId,
-        /// What follows the API's address.
+        /// Path below the API's URL.
         path: String,
         /// JSON.
         body: Vec<u8>,
     },
 }
 
-/// How far the agent is.
+/// The phase of the agent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AgentPhase {
-    /// It posts what it found.
+    /// It posts inspection data.
     Inspecting,
-    /// It asks who it is.
+    /// It looks up its node.
     LookingUp,
-    /// It beats and takes commands.
+    /// It sends heartbeats and accepts commands.
     Beating,
-    /// It was started to inspect only; it answers but asks nothing.
+    /// It was started only to inspect; it replies but sends no requests.
     Serving,
-    /// It got the mask and has no token: it does nothing until power-cycled, as
-    /// the stock agent does.
+    /// The lookup returned the mask and it has no token: it does nothing until a power cycle,
+    /// as the stock agent does.
     Stuck,
-    /// Nobody knew it for too long: the process ends.
+    /// No lookup succeeded for too long: the process ends.
     GaveUp,
-    /// It set the rescue password and left the machine to its user.
+    /// It set the rescue password and ended for the rescue.
     Rescued,
 }
 
-/// The agent's mind.
+/// The state of the agent.
 #[derive(Clone, Debug)]
 pub struct AgentState {
     identity: AgentMachineIdentity,
@@ -191,7 +191,7 @@ impl AgentState {
         }
     }
 
-    /// How far it is.
+    /// The present phase.
     pub fn phase(&self) -> AgentPhase {
         self.phase
     }
@@ -201,8 +201,8 @@ impl AgentState {
         self.node.as_ref().map(|(id, _)| *id)
     }
 
-    /// When [`Self::next`] has something to give again; none while an answer is
-    /// awaited or nothing is left to do.
+    /// When [`Self::due_requests`] has something again; `None` while a response is pending or
+    /// nothing is left to do.
     pub fn wake_at(&self) -> Option<Tick> {
         let asks = matches!(
             self.phase,
@@ -211,7 +211,7 @@ impl AgentState {
         (asks && !self.in_flight).then_some(self.due)
     }
 
-    /// The requests that are due. Each is given once and awaits its answer.
+    /// The requests that are due. Each is returned once, then its response is expected.
     pub fn due_requests(&mut self, now: Tick) -> Vec<AgentDueRequest> {
         self.started.get_or_insert(now);
         if self.wake_at().is_none_or(|due| due > now) {
@@ -246,7 +246,7 @@ impl AgentState {
         vec![act]
     }
 
-    /// The answer to inspection data. Any success with JSON counts, and names the
+    /// Handles the response to inspection data. Any success with JSON counts, and names the
     /// node for the lookup.
     pub fn handle_inspection_response(
         &mut self,
@@ -281,7 +281,7 @@ impl AgentState {
         };
     }
 
-    /// The answer to a lookup.
+    /// Handles the response to a lookup.
     pub fn handle_lookup_response(
         &mut self,
         now: Tick,
@@ -314,7 +314,7 @@ impl AgentState {
         self.due = now.after_ms(wait_ms);
     }
 
-    /// The answer to a heartbeat. Only 202 is good; nothing is ever fatal.
+    /// Handles the response to a heartbeat. Only 202 is a success; no failure is fatal.
     pub fn handle_heartbeat_response(&mut self, now: Tick, status: u16, entropy: &mut dyn Entropy) {
         if self.phase != AgentPhase::Beating {
             return;
@@ -333,7 +333,7 @@ impl AgentState {
         }
     }
 
-    /// Makes the next heartbeat due as soon as the gap allows.
+    /// Makes the next heartbeat due as soon as the minimum gap allows.
     fn beat_soon(&mut self, now: Tick) {
         if self.in_flight {
             self.beat_wanted = true;
@@ -345,7 +345,7 @@ impl AgentState {
         self.due = self.due.min(earliest.max(now));
     }
 
-    /// Takes the node and the token from a lookup answer; false if it is none.
+    /// Takes the node and the token from a lookup response; false if it is invalid.
     fn accept_lookup(&mut self, body: &[u8]) -> bool {
         let Ok(answer) = serde_json::from_slice::<LookupAnswer>(body) else {
             return false;
@@ -405,7 +405,7 @@ impl AgentState {
         })
     }
 
-    /// A random wait whose upper end doubles with each try.
+    /// A random delay whose upper bound doubles with each attempt.
     fn backoff_ms(&self, least_ms: u64, most_ms: u64, entropy: &mut dyn Entropy) -> u64 {
         let doubled = least_ms.saturating_mul(1 << self.tries.min(32));
         between(least_ms, doubled.min(most_ms), entropy)

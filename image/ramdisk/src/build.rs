@@ -1,5 +1,6 @@
-//! Building: Debian's packages by mmdebstrap, the agent by pip, a kernel by apt, packed by
-//! cpio and zstd. Every step is a program of the system; one that fails shows its last words.
+//! Builds the ramdisk: Debian's packages by mmdebstrap, the agent by pip, a kernel by apt,
+//! packed by cpio and zstd. Every step runs a program of the system; if one fails, the end of
+//! its output is shown.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::modules::closure;
 use crate::recipe::{IPA_VERSION, MODULES, PACKAGES, RAMDISK_FILES, RELEASE, key};
 
-/// Programs that building needs, and the packages of Debian that have them.
+/// Programs that the build needs, and their Debian packages.
 const PROGRAMS: [(&str, &str); 9] = [
     ("apt-get", "apt"),
     ("cpio", "cpio"),
@@ -24,14 +25,14 @@ const PROGRAMS: [(&str, &str); 9] = [
     ("zstd", "zstd"),
 ];
 
-/// For the disc.
+/// Programs for the ISO image.
 const DISC_PROGRAMS: [(&str, &str); 1] = [("xorriso", "xorriso")];
 
-/// Where Debian's isolinux package has what a BIOS boots a disc with.
+/// The BIOS boot loader of Debian's isolinux package.
 const ISOLINUX: &str = "/usr/lib/ISOLINUX/isolinux.bin";
 const LDLINUX: &str = "/usr/lib/syslinux/modules/bios/ldlinux.c32";
 
-/// What the program was asked for.
+/// The options of the program.
 pub(crate) struct RamdiskOptions {
     pub(crate) output: PathBuf,
     pub(crate) cache: PathBuf,
@@ -39,17 +40,17 @@ pub(crate) struct RamdiskOptions {
     pub(crate) kernel_args: String,
 }
 
-/// What was built, and whether it was there already.
+/// The built files, and whether they were cached.
 pub(crate) struct RamdiskBuild {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) reused: bool,
 }
 
-/// Builds, or finds what was built from the same recipe. `say` is told of each step.
+/// Builds, or finds the result of the same recipe in the cache. `say` is called for each step.
 pub(crate) fn build(wanted: &RamdiskOptions, say: &mut dyn FnMut(&str)) -> Result<RamdiskBuild> {
     check_programs(wanted.disc)?;
     let package = kernel_package()?;
-    // Steps run in directories of their own.
+    // Steps run in other directories.
     let cache = std::path::absolute(&wanted.cache)?;
     let kept = cache.join(key(&package));
     let is_kept = kept.join("ramdisk").is_file() && kept.join("kernel").is_file();
@@ -100,7 +101,7 @@ fn check_programs(disc: bool) -> Result<()> {
     Ok(())
 }
 
-/// The package with the kernel for real machines, as it is now.
+/// The current package of the kernel for real machines.
 fn kernel_package() -> Result<String> {
     let listed = output(Command::new("apt-cache").args(["depends", "linux-image-amd64"]))?;
     let mut lines = listed.lines().map(str::trim);
@@ -139,7 +140,8 @@ fn make(place: &Path, package: &str, say: &mut dyn FnMut(&str)) -> Result<()> {
         .args(["--root-user-action=ignore", "--target"])
         .arg(root.join("opt/ipa"))
         .arg(format!("ironic-python-agent=={IPA_VERSION}")))?;
-    // A machine would compile what it runs at each boot, because it keeps nothing.
+    // Compiled in advance: a machine would compile the code at each boot, because it stores
+    // nothing.
     run(Command::new("python3")
         .args(["-m", "compileall", "-q", "--invalidation-mode"])
         .args(["unchecked-hash", "-p", "/", "-s"])
@@ -211,7 +213,7 @@ fn kernel(place: &Path, root: &Path, package: &str, say: &mut dyn FnMut(&str)) -
     remove(&all)
 }
 
-/// A disc that a BIOS boots, for machines without network boot.
+/// An ISO image that a BIOS boots, for machines without network boot.
 fn disc(wanted: &RamdiskOptions, kept: &Path) -> Result<PathBuf> {
     let (tree, iso) = (wanted.cache.join("disc.new"), wanted.output.join("ipa.iso"));
     remove(&tree)?;
@@ -257,7 +259,7 @@ fn remove(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs a step; what it said is shown where it fails.
+/// Runs a step; its output is shown if it fails.
 fn run(command: &mut Command) -> Result<()> {
     output(command).map(|_| ())
 }

@@ -1,5 +1,5 @@
-//! `trivet-image`: builds what machines boot. `trivet-image ramdisk --agent ipa` makes a
-//! kernel and a ramdisk with the stock Ironic Python Agent, on a Debian machine with root.
+//! `trivet-image`: builds boot files. `trivet-image ramdisk --agent ipa` makes a kernel and a
+//! ramdisk with the stock Ironic Python Agent, on a Debian machine with root.
 
 mod build;
 mod modules;
@@ -21,21 +21,21 @@ struct RamdiskArguments {
 
 #[derive(Subcommand)]
 enum RamdiskCommand {
-    /// Kernel and ramdisk with an agent, for `boot.kernel` and `boot.ramdisk`.
+    /// Build a kernel and a ramdisk with an agent, for `boot.kernel` and `boot.ramdisk`.
     Ramdisk {
-        /// Which agent.
+        /// The agent to include.
         #[arg(long)]
         agent: RamdiskAgent,
-        /// Where to put ipa.kernel, ipa.initramfs and ipa.iso.
+        /// Directory for ipa.kernel, ipa.initramfs and ipa.iso.
         #[arg(long, default_value = ".")]
         output: PathBuf,
-        /// Where to keep what was built: the same recipe is not built twice.
+        /// Directory of the build cache: the same recipe is not built twice.
         #[arg(long, default_value = "/var/cache/trivet-image")]
         cache: PathBuf,
-        /// A disc too, for machines that cannot boot from the network (BIOS).
+        /// Also make an ISO image, for machines that cannot boot from the network (BIOS).
         #[arg(long)]
         iso: bool,
-        /// Words on the disc's kernel line, such as ipa-api-url=http://192.0.2.1:6385.
+        /// Kernel arguments of the ISO image, such as ipa-api-url=http://192.0.2.1:6385.
         #[arg(long, default_value = "console=tty0 console=ttyS0", requires = "iso")]
         kernel_args: String,
     },
@@ -63,7 +63,7 @@ fn main() -> anyhow::Result<()> {
         kernel_args,
     };
     let built = build(&wanted, &mut |step| {
-        // Who does not read along misses nothing but that.
+        // Without a reader only this progress text is lost.
         let _unread = writeln!(out, "trivet-image: {step}");
     })?;
     let how = if built.reused {

@@ -1,15 +1,16 @@
-//! Which files of a kernel's modules are needed, by its own list of who needs whom.
+//! Selects the module files of a kernel by its dependency list.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The name of a module, without directories and endings; dashes are underscores.
+/// The name of a module, without directories and suffixes; dashes become underscores.
 fn name(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split('.').next().unwrap_or(file).replace('-', "_")
 }
 
-/// The files for these modules and all they need, and which modules the kernel has none for
-/// (they may be built in). `list` is a `modules.dep`: `file: file file ...` on each line.
+/// The files for these modules and their dependencies, and the modules that the kernel does not
+/// have as files (they may be built in). `list` is a `modules.dep`: `file: file file ...` on
+/// each line.
 pub(crate) fn closure(list: &str, wanted: &[&str]) -> (BTreeSet<String>, Vec<String>) {
     let mut needs: BTreeMap<String, (&str, Vec<&str>)> = BTreeMap::new();
     for line in list.lines() {
@@ -22,7 +23,7 @@ pub(crate) fn closure(list: &str, wanted: &[&str]) -> (BTreeSet<String>, Vec<Str
     let mut missing = Vec::new();
     for module in wanted {
         match needs.get(&module.replace('-', "_")) {
-            // The list names everything that is needed, not only the next ones.
+            // The list has all dependencies, also indirect ones.
             Some((file, others)) => {
                 files.insert((*file).to_owned());
                 files.extend(others.iter().map(|other| (*other).to_owned()));
@@ -41,7 +42,7 @@ mod tests {
                         kernel/virtio.ko:\nkernel/net/failover.ko:\nkernel/md/dm-mod.ko.xz:\n";
 
     #[test]
-    fn what_a_module_needs_comes_with_it() {
+    fn a_module_includes_its_dependencies() {
         let (files, missing) = closure(LIST, &["virtio_net", "dm_mod"]);
         let files: Vec<_> = files.iter().map(String::as_str).collect();
         let want = [
@@ -54,14 +55,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_lacks_is_named() {
+    fn missing_modules_are_named() {
         let (files, missing) = closure(LIST, &["nvme"]);
         assert!(files.is_empty());
         assert_eq!(missing, ["nvme"]);
     }
 
     #[test]
-    fn an_empty_list_and_odd_lines_do_no_harm() {
+    fn an_empty_list_and_invalid_lines_are_accepted() {
         assert_eq!(closure("", &["a"]).1, ["a"]);
         assert!(closure("no colon\n:\n", &[]).0.is_empty());
     }

@@ -1,15 +1,15 @@
-//! What goes into a ramdisk. The key of a recipe is a digest of all of it: a ramdisk that
-//! was built from the same recipe need not be built again.
+//! The contents of a ramdisk. The key of a recipe is a digest of all of it: a ramdisk that was
+//! built from the same recipe need not be built again.
 
 use sha2::{Digest as _, Sha256};
 
 /// The Ironic Python Agent that is driven and tested.
 pub(crate) const IPA_VERSION: &str = "13.0.0";
 
-/// The Debian release whose Python runs it: the agent wants 3.11 or later.
+/// The Debian release whose Python runs it: the agent needs 3.11 or later.
 pub(crate) const RELEASE: &str = "bookworm";
 
-/// What the agent calls, and what the ramdisk's own `/init` does.
+/// The packages that the agent and the ramdisk's own `/init` use.
 pub(crate) const PACKAGES: [&str; 30] = [
     "bsdextrautils",
     "busybox-static",
@@ -43,8 +43,8 @@ pub(crate) const PACKAGES: [&str; 30] = [
     "zstd",
 ];
 
-/// Drivers of what machines have; what these need comes with them, but for what they ask the
-/// kernel for by name: file systems want a checksum and a code page.
+/// Drivers for common machines; their dependencies are added, except those that a module
+/// requests by name at run time: file systems need a checksum and a code page.
 pub(crate) const MODULES: [&str; 47] = [
     "ahci",
     "ata_piix",
@@ -95,7 +95,7 @@ pub(crate) const MODULES: [&str; 47] = [
     "xfs",
 ];
 
-/// A file of ours and where it goes.
+/// A file of ours and its path in the ramdisk.
 pub(crate) struct RamdiskFile {
     pub(crate) path: &'static str,
     pub(crate) text: &'static str,
@@ -104,7 +104,7 @@ pub(crate) struct RamdiskFile {
 
 const POWER: &str = include_str!("../files/power");
 
-/// All of them.
+/// All files.
 pub(crate) const RAMDISK_FILES: [RamdiskFile; 6] = [
     RamdiskFile {
         path: "init",
@@ -138,10 +138,10 @@ pub(crate) const RAMDISK_FILES: [RamdiskFile; 6] = [
     },
 ];
 
-/// The key of what is built here for this kernel.
+/// The key of a build with this kernel.
 pub(crate) fn key(kernel_package: &str) -> String {
     let mut hash = Sha256::new();
-    // Counts when building itself changes.
+    // Increased when the build process changes.
     let lines = ["recipe 2", IPA_VERSION, RELEASE, kernel_package];
     let own = RAMDISK_FILES.iter().flat_map(|own| [own.path, own.text]);
     for part in lines.into_iter().chain(PACKAGES).chain(MODULES).chain(own) {
@@ -165,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_in_order_without_doubles() {
+    fn lists_are_sorted_without_duplicates() {
         assert!(PACKAGES.is_sorted_by(|one, next| one < next));
         assert!(MODULES.is_sorted_by(|one, next| one < next));
     }
 
     #[test]
-    fn what_agents_call_by_name_is_there() {
+    fn programs_that_agents_call_are_included() {
         let paths: Vec<_> = RAMDISK_FILES.iter().map(|own| own.path).collect();
         for name in ["usr/local/sbin/reboot", "usr/local/sbin/poweroff", "init"] {
             assert!(paths.contains(&name));

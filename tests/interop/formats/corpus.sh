@@ -95,8 +95,8 @@ refusals() {
     cp v3.qcow2 corrupt.qcow2 && poke corrupt.qcow2 79 2 && refused corrupt.qcow2 qcow2 'is marked as corrupt'
     cp v3.qcow2 feature.qcow2 && poke feature.qcow2 76 128 && refused feature.qcow2 qcow2 'incompatible bits'
     cp v3.qcow2 version.qcow2 && poke version.qcow2 7 4 && refused version.qcow2 qcow2 'version 4'
-    cp disk.raw not.qcow2 && refused not.qcow2 qcow2 'is said to be qcow2'
-    qemu-img convert -O qed disk.raw disk.qed && refused disk.qed qcow2 'is said to be qcow2'
+    cp disk.raw not.qcow2 && refused not.qcow2 qcow2 'is declared as qcow2'
+    qemu-img convert -O qed disk.raw disk.qed && refused disk.qed qcow2 'is declared as qcow2'
     cp v3.qcow2 unsaid.raw && refused unsaid.raw raw 'qcow2'
 }
 
@@ -120,7 +120,7 @@ streams() {
         head -c $(($(stat -c %s $name) - 3)) $name >cut-$name && refused cut-$name "$(format $name)" 'is cut short'
         { cat $name && echo more; } >more-$name && refused more-$name "$(format $name)" 'publish it again'
         cp $name bad-$name && poke bad-$name 2000000 1 && poke bad-$name 2000001 2 &&
-            refused bad-$name "$(format $name)" 'is no whole'
+            refused bad-$name "$(format $name)" 'is not a valid'
     done
     head -c 300M /dev/zero | zstd -q --ultra -22 --long=30 -c >huge.raw.zst && refused huge.raw.zst zstd 'MiB of memory'
     cp disk.raw.gz wrong.raw.xz && refused wrong.raw.xz xz 'those of gzip'

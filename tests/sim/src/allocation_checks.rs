@@ -1,5 +1,5 @@
-//! What names what: nothing names what is not there, and nobody has a node that
-//! somebody else has.
+//! Checks references between records: no record refers to a missing one, and no node is in two
+//! allocations.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use trivet_model::node::JsonObject;
 use trivet_model::{Node, Port, Resource, ResourceId, ResourceKind};
 
-/// What is wrong among these records, if anything is.
+/// The first violation among these records, if there is one.
 pub(crate) fn first_violation<'r>(
     nodes: impl Iterator<Item = &'r Node>,
     ports: impl Iterator<Item = &'r Port>,
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn sees_what_is_gone_and_what_two_have() {
+    fn detects_missing_records_and_nodes_with_two_allocations() {
         let mut one = node(1);
         let first = allocation(1, &mut one);
         assert_eq!(violation(&[&one], &[&first]), None);

@@ -1,6 +1,6 @@
-//! The clerk: makes and deletes the smaller resources now and then, beside the
-//! operator. What was not answered may have happened or not; the clerk deletes it
-//! in either case some day.
+//! The allocator: creates and deletes allocations and other small resources at random, in
+//! addition to the operator. A request without a response may have succeeded or not; the
+//! allocator deletes the resource later in either case.
 
 use serde_json::{Value, json};
 use trivet_model::{NodeId, ResourceId, SeededRandom};
@@ -9,25 +9,25 @@ use crate::machine::SimHttpRequest;
 use crate::network::{HTTP_TIMEOUT_MS, SimHttpResult};
 use crate::operator::CLASS;
 
-/// The version the clerk speaks.
+/// The API version it uses.
 const VERSION: &str = "1.110";
 
-/// What the clerk does in one seed, at most.
+/// Most requests in one seed.
 const ACTS_MAX: u64 = 40;
 
-/// Somebody with a box of forms.
+/// A client that creates and deletes resources.
 pub(crate) struct ResourceAllocator {
-    /// A stream of its own, so that nothing else in the world depends on it.
+    /// A random stream of its own, so that the rest of the simulation does not depend on it.
     chance: SeededRandom,
     nodes: Vec<NodeId>,
     acts: u64,
-    /// Where things are that may be there.
+    /// Paths of resources that may exist.
     created: Vec<String>,
     pending: Option<String>,
 }
 
 impl ResourceAllocator {
-    /// There is a clerk in every third seed.
+    /// Every third seed has an allocator.
     pub(crate) fn for_seed(seed: u64, nodes: Vec<NodeId>) -> Option<Self> {
         let mut chance = SeededRandom::new(!seed);
         (seed % 3 == 1).then(|| Self {
@@ -39,7 +39,7 @@ impl ResourceAllocator {
         })
     }
 
-    /// How long until the next act; none when all are done.
+    /// Delay until the next request; `None` after the last.
     pub(crate) fn next_delay_ms(&mut self) -> Option<u64> {
         self.acts = self.acts.checked_sub(1)?;
         Some(200 + self.chance.below(12_000))
@@ -80,7 +80,7 @@ impl ResourceAllocator {
         api_request("POST", path.to_owned(), &body)
     }
 
-    /// Hears an answer.
+    /// Handles a response.
     pub(crate) fn handle_response(&mut self, answer: &SimHttpResult) {
         let Some(path) = self.pending.take() else {
             return;

@@ -1,7 +1,7 @@
-//! The box under test: rack and store on flash that can lose power, with doors.
+//! The box under test: rack and store on flash that can lose power, with file servers and API.
 //!
-//! Driven as the daemon drives it: what has come is one batch, the batch's changes
-//! are made durable, and only then its outputs leave and the snapshot is shown.
+//! Driven as the daemon drives it: the received inputs are one batch, the changes of the batch
+//! are made durable, and only then its outputs are sent and the snapshot is published.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -24,17 +24,17 @@ use trivet_store::{Store, StoreRecords};
 use crate::file_servers::{SimFileServers, file_content};
 use crate::network::{API_URL, BOX, HTTP_URL, SimHttpExchange};
 
-/// Segments of the store: small, so that it goes round within one run.
+/// Segments of the store: small, so that the log wraps around within one run.
 const SEGMENT_BYTES: u32 = 32 * 1024;
 const FLASH_BYTES: usize = 2 * 4096 + 16 * SEGMENT_BYTES as usize;
 
-/// How often a change is tried anew when the record changed meanwhile.
+/// How many times a change is retried when the record changed meanwhile.
 const STALE_MAX: u32 = 8;
 
-/// The image every node gets.
+/// The image of every node.
 pub(crate) const IMAGE: &str = "disk.raw";
 
-/// Something that left the box.
+/// An output of the box.
 #[derive(Debug)]
 pub(crate) enum SimBoxOutput {
     Dhcp {
@@ -72,20 +72,20 @@ pub(crate) enum SimBoxOutput {
 /// Why the box is off.
 #[derive(Debug)]
 pub(crate) enum BoxFailure {
-    /// The power went inside a commit.
+    /// The power was cut inside a commit.
     InCommit,
-    /// The store refused: that must never be.
+    /// The store reported an error, which must never happen.
     Refused(String),
 }
 
-/// An order of the API that the rack works on.
+/// An API request that the rack works on.
 struct SimPendingOrder {
     exchange: Rc<SimHttpExchange>,
     then: ResponsePlan,
     tries: u32,
 }
 
-/// What only lives while there is power.
+/// The state that is lost without power.
 pub(crate) struct RunningBox {
     rack: Rack,
     store: Store<SimFlash>,
@@ -98,16 +98,16 @@ pub(crate) struct RunningBox {
     entropy: SeededRandom,
 }
 
-/// The box.
+/// The box: flash, and the running state while it has power.
 pub(crate) struct BoxUnderTest {
     pub(crate) settings: trivet_rack::Settings,
     facts: ApiFacts,
     seed: u64,
     flash: Option<SimFlash>,
     pub(crate) running: Option<RunningBox>,
-    /// Counts starts: what belongs to an earlier life is dropped.
+    /// Counts starts: events of an earlier start are dropped.
     pub(crate) life: u64,
-    /// The snapshot behind the last durable batch, and the one whose commit was cut.
+    /// The snapshot of the last durable batch, and the one whose commit was interrupted.
     pub(crate) durable: RackView,
     pub(crate) attempted: Option<RackView>,
 }
@@ -124,7 +124,7 @@ fn files() -> RackFilePaths {
     }
 }
 
-/// The settings of a box whose pool has so many addresses.
+/// The settings of a box with this many addresses.
 fn settings(addresses: u8, lease_s: u32, image: &[u8], fast_track: bool) -> trivet_rack::Settings {
     let first = Ipv4Addr::new(10, 0, 0, 100);
     let subnet = Subnet {
@@ -220,10 +220,10 @@ impl BoxUnderTest {
         }
     }
 
-    /// Power comes: the records that flash held, or why they cannot be read.
+    /// Switches the power on: returns the records on flash, or why they cannot be read.
     pub(crate) fn start(&mut self, now: Tick) -> Result<StoreRecords, String> {
         self.life += 1;
-        // Through the generator, so that no two lives draw from one stream.
+        // Through the generator, so that no two starts use the same stream.
         let seed = SeededRandom::new(self.seed ^ (self.life << 32)).number();
         let flash = self.flash.take().ok_or("the box has no flash")?;
         let store = Store::open_with(flash.power_on(seed), box_key(), SEGMENT_BYTES)
@@ -247,7 +247,7 @@ impl BoxUnderTest {
         Ok(records)
     }
 
-    /// Power goes.
+    /// Cuts the power.
     pub(crate) fn cut_power(&mut self) {
         if let Some(on) = self.running.take() {
             let mut flash = on.store.into_flash();
@@ -256,14 +256,14 @@ impl BoxUnderTest {
         }
     }
 
-    /// Power will go inside a commit, after so many operations of flash.
+    /// Cuts the power inside the next commit, after so many operations of flash.
     pub(crate) fn cut_power_in_commit(&mut self, operations: u64) {
         if let Some(on) = &mut self.running {
             on.store.flash_mut().cut_after(operations);
         }
     }
 
-    /// Works off what has come.
+    /// Handles the received inputs as one batch.
     pub(crate) fn run_batch(
         &mut self,
         now: Tick,
@@ -353,8 +353,8 @@ impl BoxUnderTest {
                     request,
                 });
             }
-            // No node of these racks is a virtual machine or speaks Redfish, nobody takes an
-            // address, and nothing waits for what agents leave behind.
+            // No node of these racks is a virtual machine or uses Redfish, no address conflicts
+            // occur, and no logs of agents are collected.
             RackOutput::CollectLogs { .. }
             | RackOutput::DropLogs(_)
             | RackOutput::Ssh { .. }
@@ -376,7 +376,7 @@ impl BoxUnderTest {
         }
     }
 
-    /// An HTTP request comes; false where nobody listens.
+    /// Handles an HTTP request; false if the box is off.
     pub(crate) fn http(
         &mut self,
         now: Tick,
@@ -406,7 +406,7 @@ impl RunningBox {
         }
     }
 
-    /// Something for the next batch.
+    /// Adds an input to the next batch.
     pub(crate) fn enqueue(&mut self, input: RackInput) {
         self.inbox.push(input);
     }
@@ -415,7 +415,7 @@ impl RunningBox {
         !self.inbox.is_empty()
     }
 
-    /// When something of the box is due, in the world's time.
+    /// When the box has something due, in simulated time.
     pub(crate) fn deadline(&self) -> Option<Tick> {
         let own = self
             .rack
@@ -426,7 +426,7 @@ impl RunningBox {
         own.map(|at| self.started.after_ms(at.0))
     }
 
-    /// A TFTP datagram comes.
+    /// Handles a TFTP datagram.
     pub(crate) fn tftp(
         &mut self,
         now: Tick,
@@ -441,7 +441,7 @@ impl RunningBox {
             .tftp(own, peer, port, packet, &mut |input| inbox.push(input), out);
     }
 
-    /// Transfers that are due go on.
+    /// Continues transfers that are due.
     pub(crate) fn tick(&mut self, now: Tick, out: &mut Vec<SimBoxOutput>) {
         let own = Tick(now.since_ms(self.started));
         if self.file_servers.deadline().is_some_and(|at| at <= own) {
@@ -451,7 +451,7 @@ impl RunningBox {
         }
     }
 
-    /// Whether the rack itself is due.
+    /// Whether the rack itself has something due.
     pub(crate) fn is_due(&self, now: Tick) -> bool {
         let own = Tick(now.since_ms(self.started));
         self.rack.deadline().is_some_and(|at| at <= own)
@@ -474,7 +474,7 @@ impl RunningBox {
             trivet_api::ApiOutcome::Order { order, then } => {
                 self.order(exchange, order, then, tries)
             }
-            // Nobody of these racks reads logs.
+            // No client of these racks reads logs.
             trivet_api::ApiOutcome::Logs { .. } => {}
         }
     }
@@ -505,7 +505,7 @@ impl RunningBox {
     }
 }
 
-/// Nobody is asked for credentials here.
+/// The API has no authentication here.
 fn caller(from: Ipv4Addr) -> Arc<ApiCaller> {
     let caller = ApiCaller {
         identity: CallerIdentity::Anyone,

@@ -1,4 +1,4 @@
-//! Checkers: they know what must hold, and nothing of how the box makes it so.
+//! Checkers: they know the invariants, and nothing of how the box keeps them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -17,14 +17,14 @@ mod bmc;
 use agents::AgentCallChecks;
 use bmc::BmcTrafficChecks;
 
-/// What was seen, and what must not have been.
+/// What was observed, and the violations.
 #[derive(Debug, Default)]
 pub(crate) struct InvariantChecks {
-    /// Tokens that left the box in clear.
+    /// Tokens that the box sent in clear text.
     tokens: BTreeSet<String>,
     /// Records whose creation was acknowledged.
     created: BTreeSet<String>,
-    /// Records somebody wanted deleted, whatever came of it, and those that are.
+    /// Records whose deletion was requested, with any result, and those that were deleted.
     deletions_requested: BTreeSet<String>,
     deleted: BTreeSet<String>,
     /// The least `extra.count` that was acknowledged.
@@ -33,9 +33,9 @@ pub(crate) struct InvariantChecks {
     revisions: BTreeMap<NodeId, u64>,
     /// How many allocations got a node.
     pub(crate) allocated: usize,
-    /// What BMCs saw.
+    /// Checks of the traffic to BMCs.
     pub(crate) bmcs: BmcTrafficChecks,
-    /// What stock agents saw.
+    /// Checks of the calls to stock agents.
     pub(crate) agents: AgentCallChecks,
     pub(crate) violations: Vec<String>,
 }
@@ -47,21 +47,21 @@ impl InvariantChecks {
         }
     }
 
-    /// A sentence of a checker of its own, if it has one.
+    /// Records the violation of another checker, if there is one.
     pub(crate) fn report(&mut self, sentence: Option<String>) {
         if let Some(sentence) = sentence {
             self.fail(sentence);
         }
     }
 
-    /// Words that people or logs get to see.
+    /// Checks text for people or logs.
     pub(crate) fn check_no_token(&mut self, place: &str, words: &str) {
         if self.tokens.iter().any(|token| words.contains(token)) {
             self.fail(format!("{place} shows an agent's token: {words}"));
         }
     }
 
-    /// A node's record has changed.
+    /// Checks a changed node record.
     pub(crate) fn check_node(&mut self, node: &Node) {
         let (name, state) = (node.label(), node.provision_state);
         for words in [&node.last_error, &node.maintenance_reason] {
@@ -72,14 +72,14 @@ impl InvariantChecks {
         }
     }
 
-    /// Somebody asks for something; whether the box hears it is another matter.
+    /// A client sends a request; the box may not receive it.
     pub(crate) fn request_sent(&mut self, exchange: &SimHttpExchange) {
         if exchange.method == "DELETE" {
             self.deletions_requested.extend(last_path_segment(exchange));
         }
     }
 
-    /// An answer of the API leaves the box, with this snapshot.
+    /// The API sends a response, with this snapshot.
     pub(crate) fn response_sent(
         &mut self,
         exchange: &SimHttpExchange,
@@ -102,13 +102,16 @@ impl InvariantChecks {
             self.check_token(&read());
         }
         if exchange.client == SimHttpClient::Impostor && exchange.method == "POST" {
-            self.fail(format!("an impostor's beat was taken: {}", exchange.path));
+            self.fail(format!(
+                "a forged heartbeat was accepted: {}",
+                exchange.path
+            ));
         }
         if exchange.client == SimHttpClient::Allocator {
             self.check_references(view);
         }
         match (exchange.method, status) {
-            // Undeploying frees an allocation, so that it may go by itself.
+            // Undeploying frees an allocation, which may then be deleted.
             ("POST", 201) if exchange.path == "/v1/allocations" => {
                 self.allocated += usize::from(read()["state"] == "active");
             }
@@ -137,7 +140,7 @@ impl InvariantChecks {
         }
     }
 
-    /// Nothing names what is gone, and no node is in two allocations.
+    /// No record refers to a missing one, and no node is in two allocations.
     fn check_references(&mut self, view: &RackView) {
         let wrong = crate::allocation_checks::first_violation(
             view.nodes.values().map(|view| &*view.node),
@@ -164,8 +167,8 @@ impl InvariantChecks {
         }
     }
 
-    /// The box has restarted with these records. They must be those behind its last
-    /// durable batch, or those of the batch whose commit was cut, wholly.
+    /// The box has restarted with these records. They must be those of its last durable batch,
+    /// or completely those of the batch whose commit was interrupted.
     pub(crate) fn check_restart(
         &mut self,
         records: &StoreRecords,
@@ -221,7 +224,7 @@ impl InvariantChecks {
         }
     }
 
-    /// Who believes to hold which address; each may be there once.
+    /// The addresses in use by clients; each must be unique.
     pub(crate) fn check_unique_addresses(&mut self, held: &[(MacAddr, Ipv4Addr)]) {
         let mut holders: BTreeMap<Ipv4Addr, MacAddr> = BTreeMap::new();
         for (mac, address) in held {
@@ -231,7 +234,7 @@ impl InvariantChecks {
         }
     }
 
-    /// A held address must be in the records of a box that restarts.
+    /// An address in use must be in the records of a box that restarts.
     pub(crate) fn check_leases(&mut self, held: &[(MacAddr, Ipv4Addr)], records: &StoreRecords) {
         for (mac, address) in held {
             let found = records.leases.get(mac).map(|lease| lease.address);
@@ -250,7 +253,7 @@ impl InvariantChecks {
         }
     }
 
-    /// All is over: every node rests, or shows what is wrong.
+    /// The simulation has ended: every node is in a stable state, or has an error.
     pub(crate) fn check_final_states(&mut self, view: &RackView, all_active: bool) {
         for node in view.nodes.values().map(|view| &view.node) {
             let (name, state) = (node.label(), node.provision_state);
@@ -258,17 +261,17 @@ impl InvariantChecks {
             if !state.is_resting() && !shows {
                 let job = node.job.as_ref().map(|job| job.phase);
                 self.fail(format!(
-                    "{name} neither rests nor shows a fault: {state}, {job:?}"
+                    "{name} is neither stable nor has an error: {state}, {job:?}"
                 ));
             }
             if node.job.is_none() && node.instance_info.contains_key("hashed_rescue_password") {
-                self.fail(format!("{name} keeps a rescue password that nobody needs"));
+                self.fail(format!("{name} keeps a rescue password that is not needed"));
             }
             if state.is_resting() && node.job.is_some() {
-                self.fail(format!("{name} rests in {state} with a job"));
+                self.fail(format!("{name} is in {state} with a job"));
             }
             if state.is_failure() && !shows {
-                self.fail(format!("{name} is in {state} and does not say why"));
+                self.fail(format!("{name} is in {state} without a reason"));
             }
             if all_active && state != ProvisionState::Active {
                 let why = &node.last_error;
@@ -278,12 +281,12 @@ impl InvariantChecks {
     }
 }
 
-/// The last word of the path: which record a request is about.
+/// The last segment of the path: the record that a request is about.
 fn last_path_segment(exchange: &SimHttpExchange) -> Option<String> {
     exchange.path.rsplit('/').next().map(str::to_owned)
 }
 
-/// What differs between records and a snapshot, if anything does.
+/// The difference between records and a snapshot, if there is one.
 fn difference(records: &StoreRecords, view: &RackView) -> Option<String> {
     if records.nodes.len() != view.nodes.len() || records.ports.len() != view.ports.len() {
         return Some(format!(
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn sees_a_token_that_leaves_twice_but_not_its_mask() {
+    fn detects_a_token_that_is_sent_twice_but_not_its_mask() {
         let mut checks = InvariantChecks::default();
         let (token, view) = ("t".repeat(43), RackView::default());
         for (text, broken) in [
@@ -363,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn sees_an_address_that_two_hold() {
+    fn detects_an_address_with_two_holders() {
         let mut checks = InvariantChecks::default();
         let (one, other) = (MacAddr([1; 6]), MacAddr([2; 6]));
         checks
@@ -375,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn sees_a_lease_that_flash_forgot() {
+    fn detects_a_lease_that_is_not_on_flash() {
         let mut checks = InvariantChecks::default();
         checks.check_leases(
             &[(MacAddr([1; 6]), [10, 0, 0, 1].into())],
@@ -385,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn sees_an_unverified_boot_only_when_active() {
+    fn detects_an_unverified_boot_only_when_active() {
         let mut checks = InvariantChecks::default();
         checks.check_disk_boot(0, false, false);
         checks.check_disk_boot(0, true, true);

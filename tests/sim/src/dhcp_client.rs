@@ -1,17 +1,17 @@
-//! Whoever holds an address: a running system, or a stranger on the wire.
+//! A DHCP client that keeps its address: a running system, or an unknown machine.
 
 use std::net::Ipv4Addr;
 
 use trivet_dhcp::client::DhcpClient;
 use trivet_model::{MacAddr, Tick};
 
-/// A client that found no server asks again after this long.
+/// A client that found no server retries after this long.
 const RETRY_MS: u64 = 10_000;
 
 /// A DHCP client that keeps its address.
 pub(crate) struct RenewingDhcpClient {
     client: DhcpClient,
-    /// The address and when the lease ends, as the client believes.
+    /// The address and when the lease ends, by the client's clock.
     lease: Option<(Ipv4Addr, Tick)>,
     renew_at: Option<Tick>,
     renewing: bool,
@@ -31,7 +31,7 @@ impl RenewingDhcpClient {
         }
     }
 
-    /// The address it believes to hold now.
+    /// The address it uses now.
     pub(crate) fn address(&self, now: Tick) -> Option<Ipv4Addr> {
         self.lease
             .filter(|(_, until)| now < *until)
@@ -81,7 +81,7 @@ impl RenewingDhcpClient {
             self.renewing = true;
             self.client.renew(now);
         } else if self.renewing && self.client.deadline().is_none() {
-            // Nobody answered; the lease still runs.
+            // No server replied; the lease is still valid.
             self.renewing = false;
             self.renew_at = Some(now.after_ms(RETRY_MS));
         }

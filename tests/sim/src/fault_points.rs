@@ -1,12 +1,12 @@
-//! Trouble that waits at a place: it happens when a node's job gets there, so that every
-//! fault meets every phase, which moments drawn from a clock rarely do.
+//! Faults at a point of a job: a fault happens when a node's job gets there, so that every
+//! fault meets every phase, which random times rarely do.
 
 use trivet_model::{JobPhase, Node, SeededRandom};
 
 use crate::faults::Incident;
 use crate::machine::InjectedAgentFault;
 
-/// Where a node's job can be. Steps and the agent's arrival are told apart.
+/// The points of a node's job. Steps and the agent's first heartbeat are distinguished.
 pub const JOB_POINTS: [&str; 18] = [
     "ReadPower",
     "PowerOff",
@@ -28,7 +28,7 @@ pub const JOB_POINTS: [&str; 18] = [
     "FinishRescue",
 ];
 
-/// The places where the box speaks with an agent.
+/// The points at which the box calls an agent.
 pub const AGENT_JOB_POINTS: [&str; 10] = [
     "AwaitAgent looked up",
     "GetSteps",
@@ -42,37 +42,37 @@ pub const AGENT_JOB_POINTS: [&str; 10] = [
     "FinishRescue",
 ];
 
-/// How long beats are lost: longer than any agent is waited for.
+/// How long heartbeats are lost: longer than the timeout of any agent.
 const HEARTBEATS_LOST_MS: u64 = 150_000;
 
-/// What can wait somewhere.
+/// A fault that happens at a fault point.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum InjectedFault {
-    /// The box loses power before anything of this turn has left it.
+    /// The box loses power before any output of this batch is sent.
     BoxCut,
-    /// The box loses power soon after.
+    /// The box loses power shortly after.
     BoxCutLater,
     /// The agent's process ends and is started again after 30 s, without its token.
     AgentDies,
-    /// The agent neither serves nor beats any more.
+    /// The agent neither serves nor sends heartbeats any more.
     AgentHangs,
-    /// The agent lives, but its beats do not arrive for a while.
+    /// The agent runs, but its heartbeats are lost for a while.
     HeartbeatsLost,
-    /// The agent restarts with its token: a new certificate.
+    /// The agent restarts with its token and a new certificate.
     NewCertificate,
     /// The same, and at another address.
     NewAddress,
     /// The agent's hardware managers change.
     NewManagers,
-    /// Somebody else keeps the agent busy.
+    /// Another client keeps the agent busy.
     AgentBusy,
-    /// The agent's next step fails, and what it says of that holds its token.
+    /// The agent's next step fails with an error message that contains its token.
     TokenLeaked,
-    /// The agent takes the next order, but its answer is lost.
+    /// The agent accepts the next command, but its reply is lost.
     AnswerLost,
 }
 
-/// Every trouble there is.
+/// Every fault.
 pub const INJECTED_FAULTS: [InjectedFault; 11] = [
     InjectedFault::BoxCut,
     InjectedFault::BoxCutLater,
@@ -88,7 +88,7 @@ pub const INJECTED_FAULTS: [InjectedFault; 11] = [
 ];
 
 impl InjectedFault {
-    /// Where it means anything.
+    /// The points at which it has an effect.
     pub fn job_points(self) -> &'static [&'static str] {
         match self {
             Self::BoxCut | Self::BoxCutLater | Self::HeartbeatsLost => &JOB_POINTS,
@@ -119,13 +119,13 @@ impl InjectedFault {
     }
 }
 
-/// Trouble at a place.
+/// A fault at a point of a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FaultPoint {
     pub(crate) machine: usize,
     pub(crate) job_point: &'static str,
     pub(crate) incident: Incident,
-    /// At once is before anything that the box wanted has left it.
+    /// Zero is before any output of the box is sent.
     pub(crate) after_ms: u64,
 }
 
@@ -139,13 +139,13 @@ impl FaultPoint {
         }
     }
 
-    /// One drawn by chance, in a rack of so many machines.
+    /// A random one, in a rack of so many machines.
     pub(crate) fn random(machines: usize, chance: &mut SeededRandom) -> Self {
         let machine = chance.below(machines as u64) as usize;
         let trouble = INJECTED_FAULTS[chance.below(INJECTED_FAULTS.len() as u64) as usize];
         let places = trouble.job_points();
         let place = places[chance.below(places.len() as u64) as usize];
-        // Where only an agent that fell silent brings a job.
+        // A point that is reached only after an agent stops sending heartbeats.
         let place = if chance.chance(80) {
             "CheckPower"
         } else {
@@ -162,7 +162,7 @@ impl FaultPoint {
     }
 }
 
-/// Where a node's job is.
+/// The point of a node's job.
 pub(crate) fn job_point(node: &Node) -> String {
     let Some(job) = &node.job else {
         return "no job".to_owned();

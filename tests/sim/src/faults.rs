@@ -1,34 +1,34 @@
-//! Which faults a seed brings, and when.
+//! The faults of a seed, and when they happen.
 //!
-//! Rates hold for the whole run; incidents happen once, at a moment drawn from the
-//! seed. Every eighth seed has no faults at all: there every node must become active.
+//! Rates apply to the whole run; incidents happen once, at a time drawn from the seed. Every
+//! eighth seed has no faults: there every node must become active.
 
 use trivet_model::{SeededRandom, Tick};
 
 use crate::fault_points::FaultPoint;
 use crate::machine::InjectedAgentFault;
 
-/// Incidents happen within this time of the start.
+/// Incidents happen within this time after the start.
 const INCIDENTS_MS: u64 = 200_000;
 
 /// The most incidents of one seed.
 const INCIDENTS_MAX: u64 = 8;
 
-/// The most troubles that wait somewhere in one seed.
+/// Most fault points of one seed.
 const FAULT_POINTS_MAX: u64 = 3;
 
-/// How a BMC lies.
+/// Misbehaviour of a BMC.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum InjectedBmcFault {
-    /// It accepts orders and does nothing; what it says of the power is true.
+    /// It accepts power orders and does nothing; the reported power state is true.
     IgnoresOrders,
-    /// It accepts orders, does nothing and claims that it did.
+    /// It accepts power orders, does nothing and reports success.
     ClaimsSuccess,
     /// It switches power but forgets boot devices.
     ForgetsBootDevice,
 }
 
-/// Something that happens once.
+/// A fault that happens once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Incident {
     /// The box loses power between two writes, for a while.
@@ -37,22 +37,22 @@ pub(crate) enum Incident {
     BoxCutInCommit { operations: u64, off_ms: u64 },
     /// The box's wall clock steps.
     ClockStep { by_ms: i64 },
-    /// A BMC answers nothing; without an end, for ever.
+    /// A BMC does not reply; without an end, for ever.
     BmcHangs { machine: usize, for_ms: Option<u64> },
-    /// A BMC lies for a while.
+    /// A BMC misbehaves for a while.
     BmcMisbehaves {
         machine: usize,
         fault: InjectedBmcFault,
         for_ms: u64,
     },
-    /// Something happens to an agent; its machine stays on.
+    /// A fault of an agent; its machine stays on.
     Agent {
         machine: usize,
         fault: InjectedAgentFault,
     },
-    /// Beats of a machine's agent are lost for a while.
+    /// Heartbeats of a machine's agent are lost for a while.
     HeartbeatsLost { machine: usize, for_ms: u64 },
-    /// Somebody who knows a machine's address calls the API in its agent's name.
+    /// A client that knows a machine's address calls the API in its agent's name.
     Impostor { machine: usize },
     /// The machine loses power, and stays off or comes back by itself.
     PowerLoss { machine: usize, back: bool },
@@ -63,35 +63,35 @@ pub(crate) enum Incident {
 pub(crate) struct SeedFaults {
     /// Per mille of datagrams that are lost.
     pub(crate) lost: u64,
-    /// Per mille that come twice.
+    /// Per mille that are duplicated.
     pub(crate) doubled: u64,
-    /// Per mille that come late, after others.
+    /// Per mille that are delayed and reordered.
     pub(crate) late: u64,
-    /// Per mille of HTTP requests, and of answers, that are lost.
+    /// Per mille of HTTP requests, and of responses, that are lost.
     pub(crate) http_lost: u64,
-    /// Per mille that come late.
+    /// Per mille that are delayed.
     pub(crate) http_late: u64,
-    /// Per mille of images that change on their way.
+    /// Per mille of images that are corrupted in transit.
     pub(crate) corrupt: u64,
-    /// Per mille of images whose agent dies while it writes.
+    /// Per mille of images whose agent dies during the write.
     pub(crate) dies_writing: u64,
-    /// Per mille of images whose machine loses power meanwhile.
+    /// Per mille of images whose machine loses power during the write.
     pub(crate) cut_writing: u64,
-    /// Per mille of agents' answers that come twice.
+    /// Per mille of agents' replies that are duplicated.
     pub(crate) answered_twice: u64,
-    /// What happens once, in order of time.
+    /// Incidents, in order of time.
     pub(crate) incidents: Vec<(Tick, Incident)>,
-    /// What happens once a node gets somewhere.
+    /// Faults that happen at a point of a node's job.
     pub(crate) fault_points: Vec<FaultPoint>,
 }
 
 impl SeedFaults {
-    /// Whether nothing goes wrong.
+    /// Whether there are no faults.
     pub(crate) fn are_none(&self) -> bool {
         self.fault_points.is_empty() && self.are_quiet()
     }
 
-    /// Whether nothing goes wrong by chance; something may still wait somewhere.
+    /// Whether there are no random faults; there may be fault points.
     pub(crate) fn are_quiet(&self) -> bool {
         self.incidents.is_empty() && self.rates().iter().all(|rate| *rate == 0)
     }
@@ -143,8 +143,8 @@ impl SeedFaults {
         faults
     }
 
-    /// Adds what waits at places: from a stream of its own, so that everything else is as
-    /// it would be without.
+    /// Adds fault points: from a random stream of their own, so that everything else is as
+    /// without them.
     pub(crate) fn add_fault_points(&mut self, seed: u64, machines: usize) {
         let mut chance = SeededRandom::new(seed.rotate_left(17) ^ 0x0a3b_05be);
         if !seed.is_multiple_of(8) {
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_eighth_seed_is_quiet_and_most_others_are_not() {
+    fn every_eighth_seed_has_no_faults_and_most_others_have() {
         let faults = |seed| SeedFaults::for_seed(seed, 3, &mut SeededRandom::new(seed));
         assert!((0..20).all(|n| faults(n * 8).are_none()));
         let loud = (0..400).filter(|seed| !faults(*seed).are_none()).count();

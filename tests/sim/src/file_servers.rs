@@ -1,4 +1,4 @@
-//! The box's file doors, as the daemon has them: HTTP files and TFTP transfers.
+//! The box's file servers, as the daemon has them: HTTP files and TFTP transfers.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddrV4};
@@ -12,10 +12,10 @@ use trivet_rack::{FileServerProtocol, RackInput};
 use crate::box_under_test::SimBoxOutput;
 use crate::network::{BOX, SimHttpExchange};
 
-/// Most TFTP transfers at a time; a request beyond is dropped.
+/// Most TFTP transfers at a time; further requests are dropped.
 const TRANSFERS_MAX: usize = 8;
 
-/// Where the ports of transfers begin.
+/// The first port of transfers.
 const PORT_FIRST: u16 = 40_000;
 
 enum SimFileRequest {
@@ -30,7 +30,7 @@ struct SimTftpTransfer {
     bytes: Vec<u8>,
 }
 
-/// Who asked for which file, and transfers under way.
+/// Pending file requests, and transfers in progress.
 #[derive(Default)]
 pub(crate) struct SimFileServers {
     tickets: u64,
@@ -45,7 +45,7 @@ impl SimFileServers {
             .transfers
             .values()
             .filter_map(|one| one.sender.deadline());
-        // The transfers count microseconds.
+        // Transfers use microseconds.
         deadlines.min().map(|at_us| Tick(at_us.div_ceil(1000)))
     }
 
@@ -62,7 +62,7 @@ impl SimFileServers {
         }
     }
 
-    /// A datagram to the TFTP port or to a transfer's own.
+    /// A datagram to the TFTP port or to the port of a transfer.
     pub(crate) fn tftp(
         &mut self,
         now: Tick,
@@ -111,7 +111,7 @@ impl SimFileServers {
         self.work(now, inbox, out);
     }
 
-    /// The rack said what to send.
+    /// The rack has granted a file.
     pub(crate) fn granted(
         &mut self,
         now: Tick,
@@ -185,7 +185,7 @@ impl SimFileServers {
         );
     }
 
-    /// Lets out what transfers have to send, and ends those that are over.
+    /// Sends the datagrams of transfers, and ends finished ones.
     fn work(&mut self, _now: Tick, inbox: &mut dyn FnMut(RackInput), out: &mut Vec<SimBoxOutput>) {
         let mut over = Vec::new();
         for (port, transfer) in &mut self.transfers {
@@ -216,7 +216,7 @@ impl SimFileServers {
     }
 }
 
-/// What stands in a file. Sizes are small, so that seeds are quick.
+/// The content of a file. Sizes are small, so that seeds are fast.
 pub(crate) fn file_content(path: &Path) -> Option<Vec<u8>> {
     let size = match path.to_str()? {
         "/boot/kernel" => 600,

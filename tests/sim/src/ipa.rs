@@ -1,10 +1,10 @@
-//! The stock Ironic Python Agent 13.0.0, as a box meets it.
+//! The stock Ironic Python Agent 13.0.0, as a box sees it.
 //!
-//! Another implementation than our own agent, on purpose: it shares no code and no
-//! message types with the product, and its answers are compared with recorded ones of
-//! the real agent (`tests/recorded.rs`). It has the real one's dead ends too. Sans-IO:
-//! [`Ipa::next`] gives what is due, answers come back through [`Ipa::answered`] and
-//! [`Ipa::fetched`], and [`Ipa::request`] answers the box.
+//! Independent of our own agent, on purpose: it shares no code and no message types with the
+//! product, and its replies are compared with recorded ones of the real agent
+//! (`tests/recorded.rs`). It also has the states without exit of the real one. Sans-IO:
+//! [`SimIpa::next`] returns what is due, responses are passed to [`SimIpa::handle_response`]
+//! and [`SimIpa::handle_image_response`], and [`SimIpa::request`] replies to the box.
 
 mod api;
 mod commands;
@@ -20,10 +20,10 @@ use trivet_model::{MacAddr, SeededRandom, Tick};
 pub use api::SimIpaReply;
 pub use thread::SimAgentEffect;
 
-/// What the agent calls itself.
+/// The version that the agent reports.
 pub const VERSION: &str = "13.0.0";
 
-/// Where it listens.
+/// Its listening port.
 pub const PORT: u16 = 9999;
 
 /// How long after its end systemd starts the process again (the stock unit).
@@ -35,41 +35,41 @@ pub const REQUEST_TIMEOUT_MS: u64 = 30_000;
 /// `image_download_connection_timeout`.
 pub const FETCH_TIMEOUT_MS: u64 = 60_000;
 
-/// `lookup_timeout`, and the ends of its random exponential back-off.
+/// `lookup_timeout`, and the bounds of its random exponential backoff.
 const LOOKUP_TIMEOUT_MS: u64 = 600_000;
 const LOOKUP_MS: u64 = 1000;
 const LOOKUP_MS_MAX: u64 = 60_000;
 
-/// What it sleeps beside that when the node is locked, each time longer.
+/// Additional delay when the node is locked, longer each time.
 const LOCKED_MS: [u64; 3] = [5_000, 10_000, 30_000];
 
-/// Inspection data are posted so often, and so far apart.
+/// How many times inspection data is posted, and the delay between.
 const INSPECTION_TRIES_MAX: u32 = 5;
 const INSPECTION_MS: u64 = 5_000;
 const INSPECTION_MS_MAX: u64 = 30_000;
 
-/// The least time between two beats, and how often it looks whether one was forced.
+/// The least time between two heartbeats, and how often it checks whether one was forced.
 const HEARTBEAT_MS: u64 = 5_000;
 
 /// A shorter token is ignored.
 const TOKEN_CHARS_MIN: usize = 32;
 
-/// What a box says instead of a token that it gave before.
+/// The mask that a box sends instead of a token that it gave before.
 const MASK: &str = "******";
 
-/// The microversions that switch something, and the newest ones it sends.
+/// The microversions that change the behaviour, and the newest ones it sends.
 const AGENT_VERSION_MICROVERSION: u32 = 36;
 const AGENT_TOKEN_MICROVERSION: u32 = 62;
 const AGENT_TLS_MICROVERSION: u32 = 68;
-/// What it takes for granted where nobody tells.
+/// The version it assumes if the box does not report one.
 const VERSION_FALLBACK: u32 = 31;
 
-/// How a process is started.
+/// The settings of a process.
 #[derive(Clone, Debug)]
 pub struct SimIpaSetup {
-    /// Its interfaces.
+    /// Hardware addresses of its interfaces.
     pub macs: Vec<MacAddr>,
-    /// What `poll.get_hardware_info` and inspection tell.
+    /// The data of `poll.get_hardware_info` and of an inspection.
     pub inventory: Value,
     /// `ipa-inspection-callback-url` was given.
     pub inspects: bool,
@@ -79,82 +79,82 @@ pub struct SimIpaSetup {
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// Chance, and what its certificate is made of.
+    /// Seed of its random numbers and of its certificate.
     pub seed: u64,
 }
 
-/// What the process does.
+/// The state of the process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SimIpaState {
-    /// It posts what it found.
+    /// It posts inspection data.
     Inspecting,
-    /// It asks which versions there are.
+    /// It requests the API versions.
     Discovering,
-    /// It asks who it is.
+    /// It looks up its node.
     LookingUp,
-    /// It finds out from which address the box is reached.
+    /// It finds its own address on the way to the box.
     Probing,
-    /// It serves and beats.
+    /// It serves and sends heartbeats.
     Heartbeating,
-    /// It neither serves nor beats nor ends: the mask was all it got for a token.
+    /// It neither serves nor sends heartbeats nor ends: it got the mask and has no token.
     Stuck,
-    /// It neither serves nor beats because something in it hangs.
+    /// It neither serves nor sends heartbeats because it hangs.
     Hung,
-    /// A rescue password is set: the machine is its user's.
+    /// A rescue password is set: the agent has ended for the operator.
     Rescued,
     /// It has ended; systemd starts another.
     Exited,
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SimIpaRequestKind {
     /// Inspection data.
     Inspection,
-    /// The root document.
+    /// The root document with the versions.
     Discovery,
-    /// Who am I?
+    /// The lookup of the node.
     Lookup,
-    /// Does anybody answer?
+    /// A connection test.
     Probe,
-    /// I live.
+    /// A heartbeat.
     Heartbeat,
-    /// Have I a root device hint by now?
+    /// A lookup for the root device hint.
     Refresh,
 }
 
 /// A request to the API.
 #[derive(Clone, Debug)]
 pub struct SimIpaRequest {
-    /// What for.
+    /// Its purpose.
     pub kind: SimIpaRequestKind,
     /// `GET` or `POST`.
     pub method: &'static str,
-    /// What follows the API's address.
+    /// Path below the API's URL.
     pub path_and_query: String,
-    /// The microversion, where one is sent.
+    /// The microversion, if one is sent.
     pub version: Option<String>,
     /// JSON.
     pub body: Vec<u8>,
 }
 
-/// What the process wants of the world.
+/// An output of the process.
 #[derive(Clone, Debug)]
 pub enum SimIpaOutput {
     /// A request to the API.
     Request(SimIpaRequest),
     /// A plain GET of an image.
     Fetch {
-        /// For which command.
+        /// The id of the command.
         command: String,
-        /// Where.
+        /// The URL of the image.
         url: String,
     },
-    /// Something was done to the machine.
+    /// A change to the machine.
     Effect(SimAgentEffect),
 }
 
-/// One process.
+/// One process of the agent.
 #[derive(Debug)]
 pub struct SimIpa {
     setup: SimIpaSetup,
@@ -174,11 +174,11 @@ pub struct SimIpa {
     heartbeat_at: Tick,
     forced: bool,
     inspected: Option<String>,
-    /// The node as it was told last.
+    /// The node of the last lookup.
     node: Value,
     commands: Vec<commands::SimIpaCommand>,
     serial: u64,
-    /// What `hardware_manager_version` says.
+    /// The value of `hardware_manager_version`.
     managers: BTreeMap<String, String>,
     thread: Option<thread::SimIpaThread>,
     cached_image: Option<String>,
@@ -224,12 +224,12 @@ impl SimIpa {
         }
     }
 
-    /// What it does.
+    /// The present state.
     pub fn state(&self) -> SimIpaState {
         self.state
     }
 
-    /// Its certificate, once it serves; none where it speaks plain HTTP.
+    /// Its certificate, once it serves; `None` with plain HTTP.
     pub fn certificate(&self) -> Option<&str> {
         self.certificate.as_deref()
     }
@@ -239,12 +239,12 @@ impl SimIpa {
         self.token.as_deref()
     }
 
-    /// Whether anybody gets an answer of it.
+    /// Whether it replies to requests.
     pub fn serves(&self) -> bool {
         self.state == SimIpaState::Heartbeating
     }
 
-    /// Where it says that it listens.
+    /// The URL that it reports for itself.
     pub fn callback_url(&self) -> String {
         let scheme = if self.version >= AGENT_TLS_MICROVERSION {
             "https"
@@ -254,25 +254,25 @@ impl SimIpa {
         format!("{scheme}://{}:{}", self.setup.host, self.setup.port)
     }
 
-    /// The process hangs: it neither serves nor beats, and nobody restarts it.
+    /// The process hangs: it neither serves nor sends heartbeats, and is not restarted.
     pub fn hang(&mut self) {
         self.state = SimIpaState::Hung;
         self.thread = None;
     }
 
-    /// Its next step fails with words that hold its token: the agent's own log lines do,
-    /// and failures like to quote logs.
+    /// Its next step fails with an error message that contains its token: the agent's log lines
+    /// contain it, and errors often quote logs.
     pub fn leak_token(&mut self) {
         self.leaks_token = true;
     }
 
-    /// Its hardware managers are others from now on.
+    /// Changes the version of its hardware managers.
     pub fn change_managers(&mut self, version: &str) {
         let name = "generic_hardware_manager".to_owned();
         self.managers.insert(name, version.to_owned());
     }
 
-    /// When [`Self::next`] has something to give.
+    /// When [`Self::next`] has something.
     pub fn wake_at(&self) -> Option<Tick> {
         let asks = matches!(
             self.state,
@@ -287,7 +287,7 @@ impl SimIpa {
         own.into_iter().chain(work).min()
     }
 
-    /// What is due now. Each request is given once and awaits its answer.
+    /// What is due now. Each request is returned once, then its response is expected.
     pub fn next(&mut self, now: Tick) -> Vec<SimIpaOutput> {
         self.advance_thread(now);
         if !self.in_flight && self.due <= now {
@@ -307,7 +307,7 @@ impl SimIpa {
         std::mem::take(&mut self.outputs)
     }
 
-    /// An answer of the API, or none within the time.
+    /// Handles a response of the API, or a timeout.
     pub fn handle_response(
         &mut self,
         now: Tick,
@@ -331,7 +331,7 @@ impl SimIpa {
                 self.handle_lookup_response(now, answer)
             }
             (SimIpaState::Probing, SimIpaRequestKind::Probe) => {
-                // Any answer shows a way; without one it tries 6 times, 10 s apart.
+                // Any response shows a route; without one it tries 6 times, 10 s apart.
                 self.tries += 1;
                 self.due = now;
                 if answer.is_some() {
@@ -389,7 +389,7 @@ impl SimIpa {
         }
     }
 
-    /// Random, its upper end doubling; more while the node is locked.
+    /// Random with a doubling upper bound; longer while the node is locked.
     fn lookup_pause(&mut self, answer: Option<(u16, &[u8])>) -> u64 {
         let most = (LOOKUP_MS << self.tries.min(16)).min(LOOKUP_MS_MAX);
         self.tries += 1;
@@ -403,7 +403,7 @@ impl SimIpa {
         sleeps_ms + LOOKUP_MS + self.chance.below(most - LOOKUP_MS + 1)
     }
 
-    /// Takes node, config and token.
+    /// Stores node, configuration and token.
     fn adopt_node(&mut self, now: Tick, content: &Value) {
         self.node = content["node"].clone();
         let timeout_s = content["config"]["heartbeat_timeout"].as_u64();
@@ -422,7 +422,8 @@ impl SimIpa {
     fn handle_heartbeat_response(&mut self, now: Tick, answer: Option<(u16, &[u8])>) {
         let accepted = answer.is_some_and(|(status, _)| status == 202);
         let wait_ms = if accepted {
-            // A command that ended meanwhile forced a beat; that word is lost here.
+            // A command that ended meanwhile forced a heartbeat; that is lost here, as in the
+            // real agent.
             self.forced = false;
             let tenth = self.heartbeat_timeout_ms / 10;
             3 * tenth + self.chance.below(3 * tenth + 1)
@@ -436,7 +437,7 @@ impl SimIpa {
         }
     }
 
-    /// An asynchronous command has ended: a beat comes early.
+    /// An asynchronous command has ended: the next heartbeat is early.
     fn force_heartbeat(&mut self, now: Tick) {
         self.forced = true;
         if self.state == SimIpaState::Heartbeating && !self.in_flight {
@@ -521,7 +522,7 @@ fn read_version(answer: Option<(u16, &[u8])>) -> Option<u32> {
     version.strip_prefix("1.")?.parse().ok()
 }
 
-/// A lookup answer that the agent can use.
+/// The content of a valid lookup response.
 fn lookup_content(answer: Option<(u16, &[u8])>) -> Option<Value> {
     let (_, body) = answer.filter(|(status, _)| *status == 200)?;
     let mut content: Value = serde_json::from_slice(body).ok()?;

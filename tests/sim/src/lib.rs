@@ -1,10 +1,10 @@
-//! Seeded racks with faults, checkers outside.
+//! Simulated racks with faults from a seed, and independent checkers.
 //!
-//! One seed is one story: a box, its machines, an operator, the wires between them
-//! and what goes wrong, all in virtual time on one thread. The box is the product's
-//! own code on flash in memory; machines, BMCs and agents are the rehearsal's. A
-//! broken promise ends the run with a sentence; the same seed always tells the same
-//! story, so the seed is the whole report.
+//! One seed is one run: a box, its machines, an operator, the network between them and the
+//! faults, all in virtual time on one thread. The box is the product's own code on flash in
+//! memory; machines, BMCs and agents are those of `firmware/sim`. A violated invariant ends the
+//! run with a message; the same seed always gives the same run, so the seed is enough to
+//! reproduce it.
 
 mod allocation_checks;
 mod allocator;
@@ -27,14 +27,14 @@ pub use fault_points::{AGENT_JOB_POINTS, INJECTED_FAULTS, InjectedFault, JOB_POI
 pub use simulation::AgentMix;
 pub use trace::Trace;
 
-/// How a seed went.
+/// The result of a seed.
 #[derive(Debug)]
 pub struct SeedReport {
-    /// What happened.
+    /// The events.
     pub trace: Trace,
-    /// What must not have happened; empty when all is well.
+    /// Violated invariants; empty if all hold.
     pub violations: Vec<String>,
-    /// How many machines there were.
+    /// Number of machines.
     pub machines: usize,
     /// How many of them became active.
     pub active: usize,
@@ -42,37 +42,37 @@ pub struct SeedReport {
     pub allocated: usize,
     /// How often the box started.
     pub starts: u64,
-    /// How long it took, in virtual milliseconds.
+    /// Duration in virtual milliseconds.
     pub took_ms: u64,
-    /// What was met and where the node's job was then, and how often.
+    /// The observed faults with the point of the node's job, and their counts.
     pub observed: BTreeMap<String, u64>,
 }
 
-/// Tells the story of a seed.
+/// Runs a seed.
 pub fn run_seed(seed: u64, keep_text: bool) -> SeedReport {
     run_seed_with(seed, AgentMix::Mixed, keep_text)
 }
 
-/// Tells the story of a seed with these agents.
+/// Runs a seed with these agents.
 pub fn run_seed_with(seed: u64, agents: AgentMix, keep_text: bool) -> SeedReport {
     run_to_end(simulation::RackSimulation::new(seed, agents, keep_text))
 }
 
-/// One machine with the stock agent, and one trouble at one place.
+/// One machine with the stock agent, and one fault at one point.
 pub fn run_with_fault(place: &'static str, trouble: InjectedFault, keep_text: bool) -> SeedReport {
     run_to_end(simulation::RackSimulation::with_fault(
         place, trouble, keep_text,
     ))
 }
 
-/// One machine with the stock agent from enrol to active, without any trouble.
+/// One machine with the stock agent from enrol to active, without faults.
 pub fn run_without_faults(fast_track: bool) -> SeedReport {
     run_to_end(simulation::RackSimulation::without_faults(fast_track))
 }
 
 fn run_to_end(mut world: simulation::RackSimulation) -> SeedReport {
     if !world.run() {
-        let sentence = "time ran out before every node rested".to_owned();
+        let sentence = "time ran out before every node was stable".to_owned();
         world.checks.violations.push(sentence);
     }
     let took_ms = world.now.0;

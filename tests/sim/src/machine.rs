@@ -1,7 +1,7 @@
-//! One machine of the rack: case, BMC, firmware, agent or system, disk.
+//! One machine of the rack: chassis, BMC, firmware, agent or system, disk.
 //!
-//! The parts are the rehearsal's and the agent's own; here they are put together
-//! and driven. What the machine wants of the world goes out as [`Effect`]s.
+//! The parts are those of `firmware/sim` and of the agent; here they are combined and driven.
+//! Outputs of the machine are [`SimMachineOutput`]s.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -35,26 +35,26 @@ pub(crate) use own_agent::WRITE_MS;
 use power_delay::MachinePowerDelay;
 pub(crate) use stock_agent::InjectedAgentFault;
 
-/// From power to the first instruction of the firmware's network code.
+/// From power-on to the start of the firmware's network code.
 const POST_MS: u64 = 800;
 
-/// What stands on the disk.
+/// The content of the disk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum SimMachineDisk {
-    /// Nothing that boots.
+    /// Nothing bootable.
     Empty,
-    /// Somebody has begun to write.
+    /// A write has started and not finished.
     Incomplete,
     /// An image with this digest.
     Image([u8; 32]),
 }
 
-/// What the machine wants of the world.
+/// An output of the machine.
 #[derive(Debug)]
 pub(crate) enum SimMachineOutput {
     Dhcp(Vec<u8>),
     Bmc(Vec<u8>),
-    /// The BMC was told to do this.
+    /// The BMC received this power order.
     Controlled(PowerOrder),
     Tftp {
         peer: SocketAddrV4,
@@ -71,29 +71,29 @@ pub(crate) enum SimMachineOutput {
         to: AgentCall,
         result: Result<(u16, Vec<u8>), String>,
     },
-    /// Work ends after so long.
+    /// Work ends after this time.
     WorkEnds {
         life: u64,
         command: String,
         after_ms: u64,
     },
-    /// The image has begun to be written.
+    /// The write of the image has started.
     Writing,
     /// The machine got an address.
     AddressBound(Ipv4Addr),
     /// It boots from its disk.
     BootsDisk,
-    /// Its stock agent was called and says this.
+    /// Its stock agent was called, with this reply.
     AgentCalled(AgentCallTrace),
-    /// Something happened that seeds must have met.
+    /// Something that the seeds must cover.
     Observed(&'static str),
     Log(String),
 }
 
-/// A call to a stock agent, as a checker sees it.
+/// A call to a stock agent, for the checker.
 #[derive(Debug)]
 pub(crate) struct AgentCallTrace {
-    /// The life of the box that called, and the boot of the machine.
+    /// The start of the box that called, and the boot of the machine.
     pub(crate) life: u64,
     pub(crate) boot: u64,
     pub(crate) method: &'static str,
@@ -110,12 +110,12 @@ pub(crate) struct SimHttpRequest {
     pub(crate) query: String,
     pub(crate) version: Option<String>,
     pub(crate) body: Vec<u8>,
-    /// How long the client waits for an answer.
+    /// Timeout of the client.
     pub(crate) timeout_ms: u64,
 }
 
 impl SimHttpRequest {
-    /// A request to read.
+    /// A GET request.
     pub(crate) fn get(path: &str) -> Self {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         Self {
@@ -136,27 +136,27 @@ enum SimMachineSoftware {
     Host(Box<HostSystem>),
 }
 
-/// One machine.
+/// One machine with its faults.
 pub(crate) struct FaultyMachine {
     pub(crate) index: usize,
     pub(crate) hardware: SimHardware,
     pub(crate) disk: SimMachineDisk,
     pub(crate) bmc_fault: Option<InjectedBmcFault>,
     pub(crate) bmc_hangs: bool,
-    /// Until when its agent's beats are lost.
+    /// Until when its agent's heartbeats are lost.
     pub(crate) heartbeats_lost_until: Option<Tick>,
     /// Its ramdisk of this boot has a rescue password.
     pub(crate) rescued: bool,
     pub(crate) tick_at: Option<Tick>,
-    /// Its ramdisk has the stock agent; else our own.
+    /// Its ramdisk has the stock agent; otherwise our own.
     stock: bool,
     case: SimChassis,
     claimed: Option<PowerState>,
-    /// How long it takes to follow its BMC, and what it is following.
+    /// How long it takes to follow its BMC, and the pending change.
     power_delay: MachinePowerDelay,
     bmc: IpmiSimulator,
     entropy: SeededRandom,
-    /// Counts boots: what belongs to an earlier one is dropped.
+    /// Counts boots: events of an earlier one are dropped.
     life: u64,
     power_changes: u64,
     software: SimMachineSoftware,
@@ -193,12 +193,12 @@ impl FaultyMachine {
         matches!(&self.software, SimMachineSoftware::Host(host) if host.line.is_none() && host.agent.is_none())
     }
 
-    /// Whether it is between power and its system: what it boots is still to be seen.
+    /// Whether it is between power-on and its system.
     pub(crate) fn is_starting(&self) -> bool {
         matches!(self.software, SimMachineSoftware::Post { .. })
     }
 
-    /// The address it believes to hold.
+    /// The address it uses.
     pub(crate) fn address(&self, now: Tick) -> Option<Ipv4Addr> {
         match &self.software {
             SimMachineSoftware::Firmware(firmware) => firmware.address(),
@@ -217,12 +217,12 @@ impl FaultyMachine {
         runs.into_iter().chain(self.power_delay.deadline()).min()
     }
 
-    /// How often its power has changed: what ran before is gone.
+    /// Number of power changes: software of an earlier one has ended.
     pub(crate) fn power_changes(&self) -> u64 {
         self.power_changes
     }
 
-    // What happens to it.
+    // Events.
 
     pub(crate) fn lose_power(&mut self, now: Tick, back: bool, out: &mut Vec<SimMachineOutput>) {
         if back {
@@ -233,8 +233,8 @@ impl FaultyMachine {
         self.run_to_quiescence(now, out);
     }
 
-    /// Something happens to the agent's process; the kernel and its address stay. False
-    /// where there was nothing it could happen to.
+    /// Applies a fault to the agent's process; the kernel and its address stay. False if it has
+    /// no effect.
     pub(crate) fn inject_agent_fault(
         &mut self,
         now: Tick,
@@ -251,7 +251,7 @@ impl FaultyMachine {
                 }
                 stock.inject_fault(now, blow)
             }
-            // Nobody restarts our own.
+            // Our own agent is not restarted.
             (Some(RunningAgent::Own(_)), InjectedAgentFault::Dies | InjectedAgentFault::Hangs) => {
                 host.agent = None;
                 host.line = Some(AgentKernelArguments::default());
@@ -408,7 +408,7 @@ impl FaultyMachine {
         self.run_to_quiescence(now, out);
     }
 
-    /// Work of our own agent ends.
+    /// Work of our own agent has ended.
     pub(crate) fn work_done(
         &mut self,
         now: Tick,
@@ -427,7 +427,7 @@ impl FaultyMachine {
         self.run_to_quiescence(now, out);
     }
 
-    /// What an agent did to its machine.
+    /// Applies the changes of an agent to its machine.
     fn apply_effects(&mut self, did: impl IntoIterator<Item = SimAgentEffect>) {
         for did in did {
             match did {
@@ -443,13 +443,13 @@ impl FaultyMachine {
         }
     }
 
-    // What follows.
+    // Consequences.
 
     fn tftp_port(&self) -> u16 {
         2000 + (self.life % 1000) as u16
     }
 
-    /// Draws the consequences until nothing follows.
+    /// Runs until nothing more follows.
     fn run_to_quiescence(&mut self, now: Tick, out: &mut Vec<SimMachineOutput>) {
         loop {
             if self.case.power_changes() != self.power_changes {
@@ -468,7 +468,7 @@ impl FaultyMachine {
         }
     }
 
-    /// The power changed: what ran is gone.
+    /// The power changed: the running software has ended.
     fn power_changed(&mut self, now: Tick, out: &mut Vec<SimMachineOutput>) {
         self.power_changes = self.case.power_changes();
         self.life += 1;
@@ -507,7 +507,7 @@ impl FaultyMachine {
 
     fn boot_disk(&mut self, now: Tick, out: &mut Vec<SimMachineOutput>) {
         out.push(SimMachineOutput::BootsDisk);
-        // A disk that does not boot leaves the machine at its firmware's prompt.
+        // Without a bootable disk the machine stays at its firmware's prompt.
         self.software = if matches!(self.disk, SimMachineDisk::Image(_)) {
             self.host(now, None)
         } else {
@@ -530,7 +530,7 @@ impl FaultyMachine {
         }))
     }
 
-    /// Lets out what whatever runs wants to say.
+    /// Sends the messages of the running software.
     fn transmit(&mut self, now: Tick, out: &mut Vec<SimMachineOutput>) {
         let (index, life, port) = (self.index, self.life, self.tftp_port());
         match &mut self.software {
@@ -584,7 +584,7 @@ impl FaultyMachine {
     }
 }
 
-/// What follows the host in one of our URLs.
+/// The path of one of our URLs.
 fn url_path(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.find('/').map_or("/", |at| &rest[at..])

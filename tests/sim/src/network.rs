@@ -1,4 +1,4 @@
-//! What is on its way: datagrams, HTTP exchanges, and the queue of all events.
+//! Messages in flight: datagrams, HTTP exchanges, and the queue of all events.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -13,48 +13,48 @@ use crate::ipa::SimIpaRequestKind;
 /// The box's address on the machines' network.
 pub(crate) const BOX: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-/// Where the API and the boot files are.
+/// The URLs of the API and the boot files.
 pub(crate) const API_URL: &str = "http://10.0.0.1:6385";
 pub(crate) const HTTP_URL: &str = "http://10.0.0.1:8080";
 
 /// The TFTP port (RFC 1350).
 pub(crate) const TFTP_PORT: u16 = 69;
 
-/// How long a client of ours waits for an HTTP answer.
+/// Timeout of our HTTP clients.
 pub(crate) const HTTP_TIMEOUT_MS: u64 = 8000;
 
-/// The relay in front of a machine or stranger.
+/// The relay in front of a machine or unknown machine.
 pub(crate) fn relay_address(index: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, 200 + index as u8)
 }
 
-/// Whose relay this is.
+/// The machine behind this relay.
 pub(crate) fn relay_index(address: Ipv4Addr) -> Option<usize> {
     address.octets()[3].checked_sub(200).map(usize::from)
 }
 
-/// Where a machine's BMC listens.
+/// The address of a machine's BMC.
 pub(crate) fn bmc_address(index: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 1, 0, 10 + index as u8)
 }
 
-/// Whose BMC this is.
+/// The machine of this BMC.
 pub(crate) fn bmc_index(address: Ipv4Addr) -> Option<usize> {
     address.octets()[3].checked_sub(10).map(usize::from)
 }
 
-/// Who waits for an HTTP answer, and for what.
+/// The client of an HTTP request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum SimHttpClient {
     /// Firmware fetches a file.
     Firmware { machine: usize, life: u64 },
-    /// An agent asked the API.
+    /// An agent called the API.
     Agent {
         machine: usize,
         life: u64,
         kind: OwnAgentRequestKind,
     },
-    /// A stock agent asked the API, in this start of its process.
+    /// A stock agent called the API, in this start of its process.
     Stock {
         machine: usize,
         life: u64,
@@ -67,15 +67,15 @@ pub(crate) enum SimHttpClient {
         life: u64,
         command: String,
     },
-    /// Somebody who has no business here.
+    /// A client with forged requests.
     Impostor,
-    /// The operator, about the node of this number.
+    /// The operator, about the node of this index.
     Operator { index: usize },
-    /// The clerk.
+    /// The allocator.
     Allocator,
 }
 
-/// What an agent asked.
+/// The kind of an agent's request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum OwnAgentRequestKind {
     Inspection,
@@ -89,7 +89,7 @@ pub(crate) struct SimHttpExchange {
     pub(crate) number: u64,
     pub(crate) client: SimHttpClient,
     pub(crate) peer: Ipv4Addr,
-    /// Which door of the box: the API, or boot files.
+    /// The listener of the box: the API, or boot files.
     pub(crate) api: bool,
     pub(crate) method: &'static str,
     pub(crate) path: String,
@@ -98,13 +98,13 @@ pub(crate) struct SimHttpExchange {
     pub(crate) body: Vec<u8>,
 }
 
-/// Status and body, or nothing where no answer came.
+/// Status and body, or `None` without a response.
 pub(crate) type SimHttpResult = Option<(u16, Vec<u8>)>;
 
-/// A call to an agent, on its way there or held by it.
+/// A call to an agent, in flight or held by it.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentCall {
-    /// Which life of the box asks.
+    /// The start of the box that calls.
     pub(crate) life: u64,
     pub(crate) node: NodeId,
     pub(crate) call: u64,
@@ -113,14 +113,14 @@ pub(crate) struct AgentCall {
     pub(crate) verify_ca: Option<String>,
 }
 
-/// Something that happens at a moment.
+/// Something that happens at a time.
 #[derive(Debug)]
 pub(crate) enum SimEvent {
     /// The box's power comes back.
     BoxStart,
-    /// The box works off what has come.
+    /// The box handles its inputs.
     BoxBatch { life: u64 },
-    /// Something of the box is due.
+    /// The box has something due.
     BoxTick { life: u64 },
     /// A DHCP frame reaches the box.
     BoxDhcp { from: usize, bytes: Vec<u8> },
@@ -134,12 +134,12 @@ pub(crate) enum SimEvent {
     },
     /// An HTTP request reaches the box.
     BoxHttp(Rc<SimHttpExchange>),
-    /// An agent's answer reaches the box, or the call has failed.
+    /// An agent's reply reaches the box, or the call has failed.
     BoxAgentReply {
         to: AgentCall,
         result: Result<(u16, Vec<u8>), String>,
     },
-    /// A DHCP frame reaches a machine or stranger.
+    /// A DHCP frame reaches a machine or unknown machine.
     Dhcp { to: usize, bytes: Vec<u8> },
     /// A datagram reaches a BMC.
     Bmc { to: usize, bytes: Vec<u8> },
@@ -149,7 +149,7 @@ pub(crate) enum SimEvent {
         from: SocketAddrV4,
         bytes: Vec<u8>,
     },
-    /// An HTTP client hears, or has waited long enough.
+    /// An HTTP client gets a response or a timeout.
     Http {
         exchange: u64,
         answer: SimHttpResult,
@@ -160,7 +160,7 @@ pub(crate) enum SimEvent {
         to: AgentCall,
         request: AgentHttpRequest,
     },
-    /// Something of a machine or stranger is due.
+    /// A machine or unknown machine has something due.
     Tick { machine: usize },
     /// An agent's work is done.
     WorkDone {
@@ -168,17 +168,17 @@ pub(crate) enum SimEvent {
         life: u64,
         command: String,
     },
-    /// The operator looks at a node.
+    /// The operator checks a node.
     OperatorDue { index: usize },
-    /// The clerk acts.
+    /// The allocator acts.
     AllocatorDue,
-    /// Something goes wrong.
+    /// A fault happens.
     Incident(Incident),
-    /// A BMC is well again.
+    /// A BMC recovers.
     BmcRecovers { machine: usize },
 }
 
-/// All that is still to happen, in order of time and then of queueing.
+/// All future events, in order of time and then of queueing.
 #[derive(Debug, Default)]
 pub(crate) struct SimEventQueue {
     events: BTreeMap<(Tick, u64), SimEvent>,
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_of_one_moment_come_in_order_of_queueing() {
+    fn events_of_one_time_keep_the_order_of_queueing() {
         let mut queue = SimEventQueue::default();
         queue.push(Tick(5), SimEvent::OperatorDue { index: 1 });
         queue.push(Tick(4), SimEvent::OperatorDue { index: 2 });
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_lead_back_to_their_machine() {
+    fn addresses_map_back_to_their_machine() {
         for index in [0, 6] {
             assert_eq!(relay_index(relay_address(index)), Some(index));
             assert_eq!(bmc_index(bmc_address(index)), Some(index));

@@ -1,7 +1,7 @@
-//! The operator: takes every node from nothing to active, over the API alone.
+//! The operator: takes every node from enrolment to active, only through the API.
 //!
-//! It believes only what a look at the node shows, repeats what was not answered,
-//! and gives a node up after a bounded number of failures.
+//! It relies only on the node's record as read, repeats requests without a response, and gives
+//! a node up after a bounded number of failures.
 
 use serde_json::{Value, json};
 use trivet_model::{Entropy as _, MacAddr, NodeId, PortId, ProvisionState, SeededRandom, Verb};
@@ -11,20 +11,20 @@ use crate::box_under_test::IMAGE;
 use crate::machine::SimHttpRequest;
 use crate::network::{HTTP_TIMEOUT_MS, SimHttpResult, bmc_address};
 
-/// How often a node may fail before it is left alone.
+/// How many times a node may fail before it is given up.
 const FAILURES_MAX: u32 = 4;
 
-/// Between two looks at a node.
+/// Interval of checks of a node.
 const POLL_MS: u64 = 3000;
 
-/// The version the operator speaks.
+/// The API version it uses.
 const VERSION: &str = "1.90";
 
-/// What the operator rescues with; it must never come out of the box again.
+/// The rescue password; the box must never reveal it.
 pub(crate) const RESCUE_PASSWORD: &str = "the operator's own rescue word";
 
-/// Steps that need the agent's company but none of its own: a pause, a hold that the
-/// operator ends, a reboot into the agent.
+/// Steps that need an agent but run in the box: a wait, a hold that the operator ends, a reboot
+/// into the agent.
 fn service_steps() -> Value {
     json!([
         {"interface": "power", "step": "wait", "args": {"seconds": 2}},
@@ -34,10 +34,10 @@ fn service_steps() -> Value {
     ])
 }
 
-/// The class of every node, for allocations.
+/// The resource class of every node, for allocations.
 pub(crate) const CLASS: &str = "sim";
 
-/// What was asked last.
+/// The last request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum SimOperatorRequest {
     ReadNode,
@@ -49,14 +49,14 @@ enum SimOperatorRequest {
     EndMaintenance,
 }
 
-/// How a node's story ended for the operator.
+/// The result for a node.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum SimOperatorOutcome {
     Active,
     GivenUp,
 }
 
-/// One node on the operator's desk.
+/// The operator of one node.
 pub(crate) struct SimOperator {
     pub(crate) node: NodeId,
     pub(crate) end: Option<SimOperatorOutcome>,
@@ -69,9 +69,9 @@ pub(crate) struct SimOperator {
     inspected: bool,
     extra: u64,
     failures: u32,
-    /// Verbs still to be tried once active, to go round again.
+    /// Verbs still to be tried once active, to deploy again.
     verbs_left: Vec<Verb>,
-    /// The operator aborts the next wait it sees.
+    /// The operator aborts the next wait state it sees.
     aborts: bool,
 }
 
@@ -101,12 +101,12 @@ impl SimOperator {
         }
     }
 
-    /// Nothing is aborted, and once active at most this is tried.
+    /// Aborts nothing, and once active tries at most this.
     pub(crate) fn use_plain_plan(&mut self, more: Option<Verb>) {
         (self.verbs_left, self.aborts) = (more.into_iter().collect(), false);
     }
 
-    /// Whether it goes the plain way: nothing is aborted.
+    /// Whether it follows the plain plan: nothing is aborted.
     pub(crate) fn is_plain(&self) -> bool {
         !self.aborts
     }
@@ -187,13 +187,13 @@ impl SimOperator {
         })
     }
 
-    /// Hears an answer; after how long it acts next, unless the story has ended.
+    /// Handles a response; returns the delay until its next request, unless it has finished.
     pub(crate) fn handle_response(&mut self, answer: SimHttpResult) -> Option<u64> {
         let status = answer.as_ref().map(|(status, _)| *status);
         let asked = self.sent;
         self.next = SimOperatorRequest::ReadNode;
         match (asked, status) {
-            // Repeating is safe: what is there already is answered with a conflict.
+            // Repeating is safe: an existing record gives a conflict.
             (SimOperatorRequest::CreateNode | SimOperatorRequest::CreatePort, None | Some(503)) => {
                 self.next = asked
             }
@@ -216,7 +216,7 @@ impl SimOperator {
         })
     }
 
-    /// Decides from what a look showed.
+    /// Decides by the node's record.
     fn decide(&mut self, node: &Value) -> Option<u64> {
         let state = node["provision_state"].as_str().unwrap_or_default();
         let Ok(state) = state.parse::<ProvisionState>() else {

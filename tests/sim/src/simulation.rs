@@ -1,4 +1,4 @@
-//! The world: one thread, one queue of events, one seed.
+//! The simulation: one thread, one queue of events, one seed.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,29 +27,29 @@ mod machine_outputs;
 /// No seed runs longer than this.
 const TIME_MS_MAX: u64 = 6 * 3600 * 1000;
 
-/// 2026-11-16, when the world began.
+/// 2026-11-16, the start of the simulated wall clock.
 const WALL_MS: u64 = 1_794_796_610_746;
 
-/// How long the box thinks about a batch, at most.
+/// How long the box takes for a batch, at most.
 const BATCH_MS: u64 = 4;
 
-/// A machine on the wire that is nobody's node.
+/// A machine on the network without a node.
 struct UnmanagedMachine {
     mac: MacAddr,
     dhcp: RenewingDhcpClient,
     tick_at: Option<Tick>,
 }
 
-/// Which agents machines have in their ramdisks.
+/// Which agents the ramdisks have.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AgentMix {
-    /// Two of three the stock one, by chance; and trouble that waits for it.
+    /// Two of three the stock one, at random; with fault points for it.
     Mixed,
     /// Our own.
     Own,
 }
 
-/// Everything there is.
+/// All state of a run.
 pub(crate) struct RackSimulation {
     pub(crate) now: Tick,
     pub(crate) trace: Trace,
@@ -69,9 +69,9 @@ pub(crate) struct RackSimulation {
     box_tick_at: Option<Tick>,
     off_ms: u64,
     image: [u8; 32],
-    /// Where each node's job was last seen.
+    /// The last observed point of each node's job.
     job_points: Vec<String>,
-    /// What was met, and where.
+    /// What was observed, and at which point.
     pub(crate) observed: BTreeMap<String, u64>,
 }
 
@@ -89,7 +89,7 @@ impl RackSimulation {
         Self::with(seed, &stock, faults, chance, keep_text)
     }
 
-    /// One machine with the stock agent, and one trouble at one place.
+    /// One machine with the stock agent, and one fault at one point.
     pub(crate) fn with_fault(place: &'static str, trouble: InjectedFault, keep_text: bool) -> Self {
         let faults = SeedFaults {
             fault_points: vec![FaultPoint::new(0, place, trouble)],
@@ -98,12 +98,12 @@ impl RackSimulation {
         let mut world = Self::with(8, &[true], faults, SeededRandom::new(8), keep_text);
         let more = (place == "FinishRescue").then_some(Verb::Rescue);
         world.operators[0].use_plain_plan(more);
-        // Its time is measured.
+        // Its duration is measured.
         world.machines[0].switch_power_at_once();
         world
     }
 
-    /// One machine with the stock agent and no trouble at all.
+    /// One machine with the stock agent and no faults.
     pub(crate) fn without_faults(fast_track: bool) -> Self {
         let mut world = Self::with(
             8,
@@ -209,7 +209,7 @@ impl RackSimulation {
         true
     }
 
-    /// Every story has ended and the box rests.
+    /// Every operator has finished and the box is idle.
     fn is_over(&self) -> bool {
         self.box_under_test.running.is_some()
             && self.operators.iter().all(|desk| desk.end.is_some())
@@ -222,7 +222,7 @@ impl RackSimulation {
             && self.machines.iter().all(|machine| !machine.is_starting())
     }
 
-    /// Ends the box once more, to see that nothing is lost, and judges the nodes.
+    /// Restarts the box once more, to check that nothing is lost, and checks the nodes.
     pub(crate) fn check_end(&mut self) {
         self.box_under_test.cut_power();
         self.box_under_test.attempted = None;
@@ -241,7 +241,7 @@ impl RackSimulation {
         }
     }
 
-    /// How many nodes the operator brought to the end.
+    /// How many nodes the operator made active.
     pub(crate) fn active(&self) -> usize {
         self.operators
             .iter()
@@ -385,7 +385,7 @@ impl RackSimulation {
             }
             SimEvent::Tick { machine: to } => {
                 match self.machines.get_mut(to) {
-                    // A later arming replaced this tick.
+                    // A later deadline replaced this tick.
                     Some(machine) if machine.tick_at != Some(now) => return,
                     Some(machine) => {
                         machine.tick_at = None;
@@ -434,7 +434,7 @@ impl RackSimulation {
         }
     }
 
-    /// The machine that has this address.
+    /// The machine with this address.
     fn holder(&self, address: Ipv4Addr) -> Option<usize> {
         let now = self.now;
         self.machines
@@ -512,7 +512,7 @@ impl RackSimulation {
             }
         }
         self.observe_jobs();
-        // What has not left a box that lost its power now never will.
+        // Outputs of a box that loses power now are never sent.
         if self.box_under_test.running.is_some() {
             self.deliver_all(out);
         }
@@ -543,7 +543,7 @@ impl RackSimulation {
         {
             self.deliver_all(out);
         } else {
-            // Nobody listens: the connection is refused at once.
+            // The box is off: the connection is refused at once.
             self.queue.push(
                 self.now.after_ms(1),
                 SimEvent::Http {
@@ -554,7 +554,7 @@ impl RackSimulation {
         }
     }
 
-    /// Sees to it that the box acts on what has come and on what is due.
+    /// Schedules the box for its inputs and for what is due.
     fn arm_box(&mut self) {
         let Some(on) = &self.box_under_test.running else {
             return;

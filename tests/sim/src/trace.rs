@@ -1,6 +1,6 @@
-//! What happened, line by line: always as a running hash, as text on request.
+//! The events, line by line: always as a running hash, as text on request.
 //!
-//! Two runs of one seed must leave the same hash; that is how replay is checked.
+//! Two runs of one seed must give the same hash; this checks replay.
 
 use std::fmt::{Arguments, Write as _};
 
@@ -58,7 +58,7 @@ impl Trace {
     }
 }
 
-/// A short name for bytes that are too long to show.
+/// A short hash of bytes that are too long to show.
 pub(crate) fn short_hash(bytes: &[u8]) -> u32 {
     let hash = fnv1a(BASIS, bytes);
     (hash ^ (hash >> 32)) as u32

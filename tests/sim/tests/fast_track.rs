@@ -3,7 +3,7 @@
 
 use trivet_tests_sim::run_without_faults;
 
-/// How often the machine was switched on, and from what it booted.
+/// The power-ons of the machine, with their boot devices.
 fn starts(fast_track: bool) -> Vec<String> {
     let story = run_without_faults(fast_track);
     assert!(story.violations.is_empty(), "{:?}", story.violations);

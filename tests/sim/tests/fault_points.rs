@@ -1,14 +1,14 @@
-//! Every trouble at every place: one machine with the stock agent, and nothing else goes
-//! wrong. Whatever happens on the way, the node becomes active within a bounded time.
+//! Every fault at every point: one machine with the stock agent, and no other faults. The node
+//! must become active within a bounded time.
 //!
-//! `TRIVET_FAULT_POINT='AgentHangs@GetSteps'` tells one such story line by line.
+//! `TRIVET_FAULT_POINT='AgentHangs@GetSteps'` prints one such run line by line.
 
 use trivet_tests_sim::{
     AGENT_JOB_POINTS, INJECTED_FAULTS, InjectedFault, JOB_POINTS, SeedReport, run_with_fault,
 };
 
-/// No single trouble keeps a node longer than this: six tries of an order, each with its
-/// time-out, and a boot.
+/// No single fault delays a node longer than this: six attempts of a command, each with its
+/// timeout, and a boot.
 const TOOK_MS_MAX: u64 = 600_000;
 
 #[track_caller]
@@ -28,7 +28,7 @@ fn check(trouble: InjectedFault, place: &'static str) -> SeedReport {
     story
 }
 
-/// The trouble is met where it waited, or, where it only shows later, somewhere.
+/// The fault is observed at its point, or, if it shows only later, anywhere.
 #[track_caller]
 fn observes(trouble: InjectedFault, what: &str, places: &[&'static str], there: bool) {
     for place in places {
@@ -39,7 +39,7 @@ fn observes(trouble: InjectedFault, what: &str, places: &[&'static str], there: 
     }
 }
 
-/// The places where the agent has told its address.
+/// The points at which the box knows the agent's address.
 const AGENT_ADDRESS_KNOWN: &[&str] = &[
     "GetSteps",
     "StartStep erase_devices_metadata",
@@ -52,7 +52,7 @@ const AGENT_ADDRESS_KNOWN: &[&str] = &[
     "FinishRescue",
 ];
 
-/// The places where an order is about to leave.
+/// The points at which a command is about to be sent.
 const ORDERS: &[&str] = &[
     "GetSteps",
     "StartStep erase_devices_metadata",
@@ -85,7 +85,7 @@ fn the_agent_falls_silent_in_each_phase() {
         &AGENT_JOB_POINTS,
         true,
     );
-    // At the end beats are no longer waited for, and none is lost.
+    // At the end heartbeats are no longer expected, and none is lost.
     let beats = &JOB_POINTS[..JOB_POINTS.len() - 5];
     observes(InjectedFault::HeartbeatsLost, "beat lost", beats, false);
 }
@@ -141,16 +141,16 @@ fn the_agent_is_busy_with_something_else() {
     observes(InjectedFault::AgentBusy, "busy", ORDERS, true);
 }
 
-/// No checker finds the token in what people get to see.
+/// No checker finds the token in public text.
 #[test]
 fn the_agent_leaks_its_token_in_a_failure() {
     let starts = ["StartStep erase_devices_metadata", "StartStep write_image"];
     observes(InjectedFault::TokenLeaked, "token told", &starts, false);
 }
 
-/// The order is taken, and its answer lost: it must not be carried out twice.
+/// The command is accepted and its reply lost: it must not be executed twice.
 #[test]
-fn the_agent_takes_an_order_and_its_answer_is_lost() {
+fn the_agent_accepts_a_command_and_its_reply_is_lost() {
     observes(InjectedFault::AnswerLost, "answer lost", ORDERS, true);
 }
 

@@ -1,6 +1,6 @@
-//! The fake of the stock agent against recorded answers of the real one, version 13.0.0:
-//! every request of the recording is made again, and every answer compared. What differs
-//! from one run to the next is a placeholder in the recording.
+//! Compares the simulated stock agent with recorded replies of the real one, version 13.0.0:
+//! every recorded request is sent again, and every reply compared. Values that differ between
+//! runs are placeholders in the recording.
 
 use serde_json::{Map, Value, json};
 use trivet_model::{MacAddr, Tick};
@@ -47,7 +47,7 @@ fn agent(inspects: bool) -> SimIpa {
     )
 }
 
-/// Whether a text is what a text with placeholders stands for.
+/// Whether a text matches a text with placeholders.
 fn text_fits(want: &str, got: &str, ids: &mut Map<String, Value>) -> bool {
     if let Some(id) = want.strip_prefix("<id ") {
         return ids.entry(id).or_insert_with(|| got.into()) == got;
@@ -65,7 +65,7 @@ fn text_fits(want: &str, got: &str, ids: &mut Map<String, Value>) -> bool {
     }
 }
 
-/// What differs between a value of the recording and one of the fake, if anything does.
+/// The difference between a recorded value and one of the simulated agent, if there is one.
 fn difference(want: &Value, got: &Value, ids: &mut Map<String, Value>) -> Option<String> {
     let differs = || Some(format!("{got} instead of {want}"));
     match (want, got) {
@@ -111,7 +111,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().expect("the recording has a number here")
 }
 
-/// The query of a recorded request, as it goes over the wire.
+/// The query of a recorded request, as sent.
 fn query(request: &Value) -> String {
     let fields = request["query"].as_object().expect("every request has one");
     let pairs: Vec<_> = fields
@@ -140,10 +140,10 @@ fn read(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap_or(Value::String(text))
 }
 
-/// Time passes until the next request of the agent.
+/// Waits until the next request of the agent.
 fn next_request(ipa: &mut SimIpa, now: &mut Tick) -> SimIpaRequest {
     loop {
-        *now = ipa.wake_at().expect("it does not go on").max(*now);
+        *now = ipa.wake_at().expect("it has no further request").max(*now);
         let outs = ipa.next(*now);
         let ask = outs.into_iter().find_map(|out| match out {
             SimIpaOutput::Request(ask) => Some(ask),
@@ -155,7 +155,7 @@ fn next_request(ipa: &mut SimIpa, now: &mut Tick) -> SimIpaRequest {
     }
 }
 
-/// Plays the box of the recording to an agent; how long each pause was is checked too.
+/// Plays the recorded box to an agent; the length of each pause is checked too.
 fn replay_start(ipa: &mut SimIpa, now: &mut Tick, exchanges: &[Value]) {
     for exchange in exchanges {
         let name = text(&exchange["name"]);
@@ -204,13 +204,13 @@ fn the_agent_sends_the_recorded_requests() {
     replay_start(&mut masked, &mut Tick(0), &second);
     assert_eq!(
         second.last().unwrap()["then"],
-        "it neither listens nor beats"
+        "it neither listens nor sends heartbeats"
     );
     assert_eq!(masked.state(), SimIpaState::Stuck);
     assert!(!masked.serves());
 }
 
-/// The answer as it comes when the caller waits as long as it takes.
+/// The reply to a caller that waits for the result.
 fn wait_for_result(ipa: &mut SimIpa, now: &mut Tick, reply: SimIpaReply) -> SimIpaReply {
     let Some(id) = &reply.awaits else {
         return reply;
@@ -268,7 +268,8 @@ fn the_agent_sends_the_recorded_replies() {
     assert!(compared >= 55, "the recording has become short: {compared}");
 }
 
-/// Length, date and server are the door's; the order of methods is chance in Python.
+/// Length, date and server are set by the HTTP server; the order of methods is random in
+/// Python.
 fn check_headers(name: &str, want: &Value, reply: &SimIpaReply) {
     assert_eq!(want["Content-Type"], reply.content_type, "{name}");
     let location = want["Location"].as_str().map(|text| {

@@ -8,14 +8,14 @@ use trivet_tests_sim::{
     AGENT_JOB_POINTS, AgentMix, JOB_POINTS, SeedReport, run_seed, run_seed_with,
 };
 
-/// How many seeds are run when nobody says otherwise.
+/// How many seeds are run by default.
 const SEEDS: u64 = 1200;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// What failed, and what was met how often.
+/// The failures, and the counts of observations.
 type SeedTotals = (Vec<(u64, Vec<String>)>, BTreeMap<String, u64>);
 
 fn run_seeds(next: &AtomicU64, seeds: u64) -> SeedTotals {
@@ -71,7 +71,8 @@ fn every_seed_holds_every_invariant() {
     }
 }
 
-/// Each fault was really met, and where: so that none can vanish from the seeds unseen.
+/// Each fault was observed, and at which points: so that no fault disappears from the seeds
+/// without notice.
 #[track_caller]
 fn all_were_observed(met: &BTreeMap<String, u64>) {
     const STARTS: &[&str] = &[
@@ -134,10 +135,10 @@ fn one_seed() {
     assert!(story.violations.is_empty(), "{:#?}", story.violations);
 }
 
-/// A ramdisk whose agent had died went on renewing its lease, and each renewal counted
-/// as a sign of life: the node waited for its agent without end.
+/// A ramdisk whose agent had died kept renewing its lease, and each renewal counted as
+/// progress: the node waited for its agent without end.
 #[test]
-fn a_lease_renewed_by_a_machine_without_agent_is_no_progress() {
+fn a_lease_renewed_by_a_machine_without_agent_is_not_progress() {
     for seed in [36, 201, 371] {
         assert!(
             run_seed_with(seed, AgentMix::Own, false)
@@ -148,9 +149,10 @@ fn a_lease_renewed_by_a_machine_without_agent_is_no_progress() {
     }
 }
 
-/// The data of an inspection were lost, but the agent's beats gave it ever more time.
+/// The data of an inspection was lost, but the agent's heartbeats extended the timeout again
+/// and again.
 #[test]
-fn beats_without_inspection_data_end() {
+fn heartbeats_without_inspection_data_time_out() {
     for seed in [14, 116, 183] {
         assert!(
             run_seed_with(seed, AgentMix::Own, false)
@@ -161,7 +163,7 @@ fn beats_without_inspection_data_end() {
     }
 }
 
-/// The clerk's checkers see something: there are allocations that get a node.
+/// The allocation checkers have something to check: there are allocations that get a node.
 #[test]
 fn allocations_get_nodes() {
     let given: usize = (0..30)

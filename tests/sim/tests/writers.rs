@@ -1,7 +1,7 @@
-//! Two writers of one record. By seed: both read the same snapshot, their orders
-//! come in any sequence, in one batch or in several, with other writers between
-//! them. One wins; the others hear of a conflict in Ironic's form; the record is
-//! wholly the winner's, on flash as well.
+//! Two writers of one record. By seed: both read the same snapshot, their requests arrive in
+//! any order, in one batch or in several, with other writers between them. One succeeds; the
+//! others get a conflict in Ironic's format; the record is completely that of the one that
+//! succeeded, on flash as well.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -25,7 +25,7 @@ const SEGMENT_BYTES: u32 = 32 * 1024;
 const FLASH_BYTES: usize = 2 * 4096 + 16 * SEGMENT_BYTES as usize;
 const STALE_MAX: u32 = 8;
 
-/// What a writer sends.
+/// A request of a writer.
 struct WriterRequest {
     method: &'static str,
     path: String,
@@ -56,7 +56,7 @@ impl WriterRequest {
     }
 }
 
-/// An order on its way, and how often it was tried.
+/// A pending request, and how many times it was tried.
 struct PendingWriterOrder {
     writer: usize,
     order: RackOrder,
@@ -104,7 +104,7 @@ impl WriterHarness {
         trivet_api::handle(&wanted.request(), view, facts, UnixMs(5), &mut self.chance)
     }
 
-    /// One batch, as the daemon takes it: durable before anybody hears of it.
+    /// One batch, as the daemon does it: durable before any reply.
     fn batch(&mut self, inputs: Vec<RackInput>) -> Vec<RackOutput> {
         let now = Now {
             tick: Tick(1),
@@ -120,7 +120,7 @@ impl WriterHarness {
         outbox.outputs
     }
 
-    /// The answers to writers who all read the same snapshot.
+    /// The responses to writers that all read the same snapshot.
     fn answers(&mut self, writers: &[WriterRequest]) -> Vec<Response> {
         let mut answers: BTreeMap<usize, Response> = BTreeMap::new();
         let mut waiting = Vec::new();
@@ -163,7 +163,7 @@ impl WriterHarness {
         answers.into_values().collect()
     }
 
-    /// What a new start would find is what readers see.
+    /// A restart would find the records that readers see.
     fn check_flash(self) {
         let records = open(SimFlash::with_bytes(self.store.flash().bytes().to_vec()))
             .records()
@@ -196,7 +196,7 @@ fn sort_outcome(
             then,
             tries,
         }),
-        other @ ApiOutcome::Logs { .. } => panic!("no writer asked for {other:?}"),
+        other @ ApiOutcome::Logs { .. } => panic!("no writer requested {other:?}"),
     }
 }
 
@@ -238,7 +238,7 @@ fn node(state: ProvisionState) -> Node {
     node
 }
 
-/// The writer who won; all others heard of a conflict.
+/// The writer that succeeded; all others got a conflict.
 #[track_caller]
 fn winner(seed: u64, answers: &[Response]) -> usize {
     let won: Vec<usize> = (0..answers.len())
@@ -280,7 +280,7 @@ fn of_writers_of_an_instance_one_wins() {
                 WriterRequest::new("PATCH", format!("/v1/nodes/{}", node.id), &patch)
             })
             .collect();
-        // One more who touches something else: both its patch and the winner's count.
+        // One more that changes another field: both its patch and the first one apply.
         let patch = json!([{"op": "add", "path": "/description", "value": "apart"}]);
         writers.push(WriterRequest::new(
             "PATCH",
@@ -303,7 +303,7 @@ fn of_verbs_one_wins() {
     for seed in 0..SEEDS {
         let node = node(ProvisionState::Manageable);
         let mut stand = WriterHarness::new(seed, &node);
-        // What has no port cannot boot and is not inspected.
+        // A node without a port cannot boot and is not inspected.
         let port = json!({"address": "52:54:00:00:00:77", "node_uuid": node.id.to_string()});
         let made = stand.answers(&[WriterRequest::new("POST", "/v1/ports", &port)]);
         assert_eq!(made[0].status, 201, "seed {seed}");

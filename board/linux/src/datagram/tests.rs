@@ -10,7 +10,7 @@ fn pair() -> (UdpSocket, UdpSocket) {
     (one, other)
 }
 
-/// Everything that came, datagram by datagram.
+/// All received datagrams.
 fn drain(socket: &UdpSocket) -> Vec<Vec<u8>> {
     socket.set_nonblocking(true).unwrap();
     let mut buffer = [0; 2000];
@@ -26,7 +26,7 @@ fn content(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_datagram_tells_to_which_of_our_addresses_it_was_sent() {
+fn the_destination_address_of_a_datagram_is_reported() {
     for (listen, asked) in [
         ("0.0.0.0:0", "127.3.2.1"),
         ("127.9.9.9:0", "127.9.9.9"),
@@ -61,7 +61,7 @@ fn a_datagram_tells_to_which_of_our_addresses_it_was_sent() {
 }
 
 #[test]
-fn a_socket_that_was_not_told_to_tells_nothing() {
+fn without_the_option_no_destination_is_reported() {
     let (one, other) = pair();
     one.send(b"x").unwrap();
     let came = receive(&other, &mut [0; 10]).unwrap();
@@ -96,13 +96,13 @@ fn many_datagrams_arrive_as_they_were_with_offload_and_without() {
     }
 }
 
-/// The kernel refuses to cut into pieces that do not fit the path. That must be
-/// remembered, and what was to be sent must arrive.
+/// The kernel refuses to split into segments that do not fit the path. The sender must remember
+/// that, and the datagrams must arrive.
 #[test]
-fn what_the_kernel_refuses_to_cut_is_sent_one_by_one() {
+fn what_the_kernel_refuses_to_split_is_sent_one_by_one() {
     let (one, other) = pair();
     let mut segments = SegmentSender::new(true);
-    // More pieces than the kernel cuts, which it refuses like a missing feature.
+    // More segments than the kernel allows; it reports the same error as for a missing feature.
     let bytes = content(200 * 10);
     let sent = segments.send(&one, &bytes, 10).unwrap();
     assert!(!segments.is_offloaded());
@@ -113,18 +113,18 @@ fn what_the_kernel_refuses_to_cut_is_sent_one_by_one() {
 }
 
 #[test]
-fn a_peer_that_closed_its_port_is_told() {
+fn a_closed_port_of_the_peer_is_an_error() {
     let (one, other) = pair();
     drop(other);
     let mut segments = SegmentSender::new(true);
     let _ = segments.send(&one, &content(100), 100);
     let error = one.recv(&mut [0; 1]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
-    assert!(segments.is_offloaded(), "no fault of the kernel's");
+    assert!(segments.is_offloaded(), "offload still works");
 }
 
 #[test]
-fn the_path_has_a_length_and_the_unread_a_bound() {
+fn the_path_has_an_mtu_and_the_receive_buffer_a_limit() {
     let (one, other) = pair();
     assert!(path_mtu(&one).unwrap() >= 1280);
     set_receive_buffer(&other, 4096).unwrap();

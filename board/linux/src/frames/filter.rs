@@ -1,6 +1,6 @@
-//! What the ear hears, decided in the kernel: a program of the classic packet filter.
+//! The receive filter in the kernel: a classic BPF program.
 //!
-//! Offsets are those of an Ethernet frame whose tag the kernel has taken off already.
+//! Offsets are those of an Ethernet frame whose VLAN tag the kernel has already removed.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,13 +16,14 @@ const JUMP_EQUAL: u16 = 0x15;
 const JUMP_ANY_BIT: u16 = 0x45;
 const RETURN: u16 = 0x06;
 
-/// Where the program takes or drops a frame.
+/// Addresses of the instructions that accept or drop a frame.
 const TAKE: usize = 18;
 const DROP: usize = 19;
 
 const LENGTH: usize = 20;
 
-/// DHCP's ports in whole or first pieces of IPv4, all of ARP, router solicitations.
+/// Accepts the DHCP ports in unfragmented or first fragments of IPv4, all of ARP, and router
+/// solicitations.
 fn program() -> [libc::sock_filter; LENGTH] {
     let plain = |code, k| libc::sock_filter {
         code,
@@ -30,7 +31,7 @@ fn program() -> [libc::sock_filter; LENGTH] {
         jf: 0,
         k,
     };
-    // Distances count from the next instruction.
+    // Jump offsets count from the next instruction.
     let jump = |at: usize, code, k, yes: usize, no: usize| libc::sock_filter {
         code,
         jt: (yes - at - 1) as u8,
@@ -41,7 +42,7 @@ fn program() -> [libc::sock_filter; LENGTH] {
         /*  0 */ plain(LOAD_HALF, 12),
         /*  1 */ jump(1, JUMP_EQUAL, 0x0806, TAKE, 2),
         /*  2 */ jump(2, JUMP_EQUAL, 0x0800, 3, 12),
-        // IPv4: UDP, no later piece, one of three ports.
+        // IPv4: UDP, not a later fragment, one of three ports.
         /*  3 */
         plain(LOAD_BYTE, 14 + 9),
         /*  4 */ jump(4, JUMP_EQUAL, 17, 5, DROP),
@@ -80,7 +81,7 @@ pub(super) fn attach(socket: &OwnedFd) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A second opinion on the program: what it does with a frame.
+    /// An independent interpreter of the program: whether it accepts a frame.
     fn run(frame: &[u8]) -> bool {
         let half = |at: usize| {
             let pair = frame.get(at..at + 2)?;
@@ -111,7 +112,7 @@ mod tests {
                 RETURN => return step.k != 0,
                 other => panic!("no such instruction: {other:#x}"),
             };
-            // A frame that is too short to be read is dropped.
+            // A frame that is too short for a load is dropped.
             let Some(read) = read else { return false };
             value = read;
         }
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn dhcp_is_taken_whatever_options_its_header_has() {
+    fn dhcp_is_accepted_with_any_ip_options() {
         for options in [0, 4, 40] {
             for port in [67, 68, 4011] {
                 assert!(run(&ipv4(17, 0, options, port)));
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn later_pieces_and_other_protocols_are_dropped() {
+    fn later_fragments_and_other_protocols_are_dropped() {
         assert!(!run(&ipv4(17, 1, 0, 67)));
         assert!(!run(&ipv4(6, 0, 0, 67)));
         let mut other = ipv4(17, 0, 0, 67);
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn arp_and_router_solicitations_are_taken() {
+    fn arp_and_router_solicitations_are_accepted() {
         let mut frame = vec![0; 60];
         frame[12..14].copy_from_slice(&[8, 6]);
         assert!(run(&frame));

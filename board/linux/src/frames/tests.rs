@@ -1,4 +1,4 @@
-//! Frames over a real wire.
+//! Frames over a veth pair.
 
 use super::testing::{ip, wire};
 use super::*;
@@ -24,7 +24,7 @@ fn ends() -> (PacketSocketReceiver, PacketSocketSender) {
     (ear, PacketSocketSender::open(&right).unwrap())
 }
 
-/// Waits until something has come; false if nothing does for a long time.
+/// Waits for a frame; false if none arrives within 30 s.
 #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 fn ready(ear: &PacketSocketReceiver) -> bool {
     let mut wish = libc::pollfd {
@@ -32,11 +32,11 @@ fn ready(ear: &PacketSocketReceiver) -> bool {
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: the pointer is to the one structure that is announced.
+    // SAFETY: the pointer is to one structure, as the count says.
     unsafe { libc::poll(&raw mut wish, 1, 30_000) == 1 }
 }
 
-/// The next `count` frames, and whether their checksums are vouched for.
+/// The next `count` frames, and whether their checksums need no verification.
 fn receive_all(ear: &mut PacketSocketReceiver, count: usize) -> Vec<(Vec<u8>, bool)> {
     let mut heard = Vec::new();
     while heard.len() < count && ready(ear) {
@@ -131,9 +131,9 @@ fn frames_longer_than_the_buffer_are_dropped() {
     });
 }
 
-/// So that a rack that is switched on at once is heard while the box is busy.
+/// A rack that is switched on at once must not lose frames while the box is busy.
 #[test]
-fn thousands_of_frames_wait_while_nobody_listens() {
+fn thousands_of_frames_are_buffered_while_the_box_is_busy() {
     wire(|| {
         let (mut ear, mut voice) = ends();
         let frames: Vec<_> = (0..4000).map(arp).collect();
@@ -146,7 +146,8 @@ fn thousands_of_frames_wait_while_nobody_listens() {
     });
 }
 
-/// Datagrams that never meet a card have no checksum yet: the kernel says so.
+/// Local datagrams that never pass a network card have no checksum yet: the kernel reports
+/// that.
 #[test]
 fn checksum_offload_is_reported() {
     wire(|| {

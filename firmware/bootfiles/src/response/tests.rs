@@ -1,4 +1,4 @@
-//! Answers to whole requests, as text.
+//! Replies to whole requests, as text.
 
 use super::*;
 use crate::request::parse;
@@ -12,7 +12,7 @@ const CHANGED: &str = "Fri, 02 Jan 2026 02:04:05 GMT";
 const BEFORE: &str = "Fri, 02 Jan 2026 02:04:04 GMT";
 const AFTER: &str = "Fri, 02 Jan 2026 02:04:06 GMT";
 
-/// A file of 100 bytes that was changed an hour ago, in the middle of a second.
+/// A file of 100 bytes that was modified an hour ago, in the middle of a second.
 fn metadata() -> BootFileMetadata {
     BootFileMetadata {
         size: 100,
@@ -43,7 +43,7 @@ fn check(fields: &str, status: u16, bytes: Option<(u64, u64)>) -> String {
 const WHOLE: Option<(u64, u64)> = Some((0, 100));
 
 #[test]
-fn a_file_comes_with_all_that_tells_its_version() {
+fn a_reply_has_all_validators_of_the_file() {
     assert_eq!(
         check("", 200, WHOLE),
         format!(
@@ -55,7 +55,7 @@ fn a_file_comes_with_all_that_tells_its_version() {
 }
 
 #[test]
-fn head_says_what_get_would() {
+fn head_replies_with_the_head_of_get() {
     let ask = |line| {
         respond(
             &request(line, "Range: bytes=3-5\r\n"),
@@ -65,7 +65,7 @@ fn head_says_what_get_would() {
     };
     let whole = respond(&request("GET /x", ""), Some(&metadata()), now());
     let head = ask("HEAD /x");
-    assert_eq!(head.head, whole.head, "and knows no ranges");
+    assert_eq!(head.head, whole.head, "ranges are ignored");
     assert_eq!(head.bytes, None);
     let nothing = respond(&request("HEAD /x", ""), None, now());
     let text = String::from_utf8(nothing.head).unwrap();
@@ -114,7 +114,7 @@ fn a_part_is_only_of_the_version_the_client_has() {
 
 /// Within a second a file may change twice and keep its date.
 #[test]
-fn a_fresh_date_is_no_version() {
+fn a_recent_date_is_not_a_validator() {
     let fresh = BootFileMetadata {
         modified: Some(now() - Duration::from_secs(1)),
         ..metadata()
@@ -125,7 +125,7 @@ fn a_fresh_date_is_no_version() {
 }
 
 #[test]
-fn what_the_client_has_is_not_sent_again() {
+fn an_unchanged_file_is_not_sent_again() {
     for fields in [
         "If-None-Match: \"v1\"\r\n".to_owned(),
         "If-None-Match: W/\"v1\"\r\n".to_owned(),
@@ -146,7 +146,7 @@ fn what_the_client_has_is_not_sent_again() {
         "If-None-Match: \"v2\"\r\n".to_owned(),
         format!("If-Modified-Since: {BEFORE}\r\n"),
         "If-Modified-Since: yesterday\r\n".to_owned(),
-        // The tag decides where there is one.
+        // The tag decides if there is one.
         format!("If-None-Match: \"v2\"\r\nIf-Modified-Since: {AFTER}\r\n"),
     ] {
         check(&fields, 200, WHOLE);
@@ -154,7 +154,7 @@ fn what_the_client_has_is_not_sent_again() {
 }
 
 #[test]
-fn what_must_not_have_changed_is_looked_at_first() {
+fn preconditions_are_evaluated_first() {
     for fields in [
         "If-Match: \"v2\"\r\n".to_owned(),
         "If-Match: W/\"v1\"\r\n".to_owned(),
@@ -175,7 +175,7 @@ fn what_must_not_have_changed_is_looked_at_first() {
 }
 
 #[test]
-fn what_is_made_for_each_request_has_no_version() {
+fn generated_content_has_no_validators() {
     let script = BootFileMetadata {
         size: 100,
         media_type: TEXT,
@@ -211,7 +211,7 @@ fn other_methods_get_an_allow_header() {
 }
 
 #[test]
-fn the_connection_ends_where_it_must_and_says_so() {
+fn the_connection_is_closed_where_it_must_be_with_a_header() {
     let closes = |text: &str| {
         let (request, _) = parse(text.as_bytes()).unwrap().unwrap();
         let answer = respond(&request, Some(&metadata()), now());
@@ -237,7 +237,7 @@ fn the_connection_ends_where_it_must_and_says_so() {
 }
 
 #[test]
-fn nonsense_is_told_what_is_wrong_with_it() {
+fn an_invalid_request_gets_the_reason() {
     for (nonsense, status) in [
         (RequestParseError::Malformed, "400"),
         (RequestParseError::Version, "505"),
@@ -250,9 +250,9 @@ fn nonsense_is_told_what_is_wrong_with_it() {
     }
 }
 
-/// A box whose clock was never set, and files from times that no calendar has.
+/// A box whose clock was never set, and files with impossible times.
 #[test]
-fn odd_times_make_no_odd_heads() {
+fn invalid_times_make_no_invalid_heads() {
     let far = SystemTime::UNIX_EPOCH + Duration::from_secs(300_000_000_001);
     for (now, modified) in [
         (SystemTime::UNIX_EPOCH, now()),
@@ -276,7 +276,7 @@ fn odd_times_make_no_odd_heads() {
 }
 
 #[test]
-fn firmware_knows_by_the_type_how_to_boot_a_file() {
+fn the_media_type_tells_firmware_how_to_boot_a_file() {
     for (path, want) in [
         ("/boot/loaders/snponly.efi", "application/efi"),
         ("/files/BOOTX64.EFI", "application/efi"),

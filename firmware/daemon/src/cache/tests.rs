@@ -320,10 +320,10 @@ async fn a_byte_more_or_less_is_never_a_whole_answer() {
     let image = sample();
     let short = image[..image.len() - 1].to_vec();
     let said = never_whole(SourceBehaviour::plain(short), sha256(&image)).await;
-    assert!(said.contains("is not what it should be"), "{said}");
+    assert!(said.contains("has a wrong digest"), "{said}");
     let long = [image.clone(), vec![0]].concat();
     let said = never_whole(SourceBehaviour::plain(long), sha256(&image)).await;
-    assert!(said.contains("is not what it should be"), "{said}");
+    assert!(said.contains("has a wrong digest"), "{said}");
 }
 
 #[tokio::test]
@@ -655,7 +655,7 @@ async fn what_is_read_or_pinned_stays_and_the_new_image_is_refused() {
     assert!(got.is_empty());
     for part in [
         "late.raw",
-        "finds no room",
+        "no space for",
         "pinned.raw",
         "used.raw",
         "quota",

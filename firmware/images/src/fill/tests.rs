@@ -1,4 +1,4 @@
-//! Fills against sources that go away, come back, change and lie.
+//! Fills from sources that disappear, return, change and deliver wrong bytes.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn part(from: u64, total: u64, validator: Option<&str>) -> ImageSourceHead {
     }
 }
 
-/// The next request, after any waits.
+/// The next request, after any delays.
 #[track_caller]
 fn next_request(fill: &mut ImageFill) -> ImageSourceRequest {
     loop {
@@ -63,7 +63,7 @@ fn gives_up(fill: &mut ImageFill) -> String {
 }
 
 #[test]
-fn an_image_comes_in_one_piece() {
+fn an_image_is_fetched_in_one_piece() {
     let mut fill = fill(1);
     let asked = next_request(&mut fill);
     assert_eq!((asked.from, asked.if_range), (0, None));
@@ -77,7 +77,7 @@ fn an_image_comes_in_one_piece() {
 }
 
 #[test]
-fn a_cut_fill_goes_on_where_it_was_if_the_file_is_the_same() {
+fn an_interrupted_fill_continues_if_the_file_is_the_same() {
     let mut fill = fill(1);
     next_request(&mut fill);
     fill.handle_response(&whole(Some("\"a\"")));
@@ -98,7 +98,7 @@ fn a_cut_fill_goes_on_where_it_was_if_the_file_is_the_same() {
 }
 
 #[test]
-fn an_end_before_the_end_is_a_cut() {
+fn an_early_end_is_an_interruption() {
     let mut fill = fill(1);
     next_request(&mut fill);
     fill.handle_response(&whole(None));
@@ -108,7 +108,7 @@ fn an_end_before_the_end_is_a_cut() {
 }
 
 #[test]
-fn another_file_at_the_source_begins_anew() {
+fn another_file_at_the_source_starts_again() {
     for head in [
         whole(Some("\"b\"")),
         ImageSourceHead {
@@ -128,7 +128,7 @@ fn another_file_at_the_source_begins_anew() {
 }
 
 #[test]
-fn a_part_of_another_file_is_dropped_and_asked_for_anew() {
+fn a_part_of_another_file_is_dropped_and_requested_again() {
     for head in [
         part(400, SIZE, Some("\"b\"")),
         part(400, SIZE + 1, Some("\"a\"")),
@@ -147,7 +147,7 @@ fn a_part_of_another_file_is_dropped_and_asked_for_anew() {
 }
 
 #[test]
-fn a_source_without_ranges_is_read_over() {
+fn a_source_without_ranges_is_read_from_the_start() {
     let mut fill = ImageFill::new(wanted(1), 400, Some(SIZE), None);
     next_request(&mut fill);
     assert_eq!(
@@ -193,7 +193,7 @@ fn a_wrong_digest_of_pieces_is_fetched_once_more_in_one() {
 }
 
 #[test]
-fn the_next_source_is_asked_when_one_is_away_or_wrong() {
+fn the_next_source_is_tried_when_one_is_unreachable_or_wrong() {
     let mut fill = fill(2);
     assert_eq!(next_request(&mut fill).url, "http://s0/disk.raw");
     fill.handle_failure("is away".to_owned());
@@ -209,7 +209,7 @@ fn the_next_source_is_asked_when_one_is_away_or_wrong() {
 }
 
 #[test]
-fn a_part_from_one_source_is_gone_on_with_at_another() {
+fn a_part_from_one_source_is_continued_from_another() {
     let mut fill = fill(2);
     next_request(&mut fill);
     fill.handle_response(&whole(Some("\"a\"")));
@@ -220,7 +220,7 @@ fn a_part_from_one_source_is_gone_on_with_at_another() {
     assert_eq!(
         (asked.from, asked.if_range),
         (400, None),
-        "its tags are its own"
+        "a validator is valid for its source only"
     );
     assert_eq!(
         fill.handle_response(&part(400, SIZE, Some("\"z\""))),
@@ -259,7 +259,7 @@ fn waits_grow_and_end_with_the_first_byte() {
 }
 
 #[test]
-fn answers_that_fit_nothing_are_failures() {
+fn inconsistent_responses_are_failures() {
     for head in [
         ImageSourceHead {
             status: 404,
@@ -274,12 +274,12 @@ fn answers_that_fit_nothing_are_failures() {
         let mut fill = ImageFill::new(wanted(1), 400, Some(SIZE), None);
         next_request(&mut fill);
         assert_eq!(fill.handle_response(&head), ImageBodyAction::Refuse);
-        assert_eq!(fill.have(), 400, "what is here stays");
+        assert_eq!(fill.have(), 400, "the partial download stays");
     }
 }
 
 #[test]
-fn a_source_that_tells_no_length_ends_where_it_ends() {
+fn a_source_without_a_length_ends_with_its_body() {
     let mut fill = fill(1);
     next_request(&mut fill);
     let head = ImageSourceHead {
@@ -293,7 +293,7 @@ fn a_source_that_tells_no_length_ends_where_it_ends() {
 }
 
 #[test]
-fn a_size_beyond_all_measure_is_ignored() {
+fn an_impossible_size_is_ignored() {
     let mut fill = fill(1);
     assert!(matches!(fill.next_step(), ImageFillStep::Request(_)));
     let head = ImageSourceHead {

@@ -1,4 +1,4 @@
-//! Frames as machines send them, and the ways they can be wrong.
+//! Frames as machines send them, and invalid variants of them.
 
 use proptest::prelude::*;
 
@@ -40,7 +40,7 @@ fn a_discover_is_received_with_its_ports_and_its_sender() {
 }
 
 #[test]
-fn padding_after_the_datagram_is_no_part_of_it() {
+fn padding_after_the_datagram_is_ignored() {
     let mut frame = discover();
     frame.resize(300, 0xee);
     let heard = parse_frame(&frame, OWN, ChecksumStatus::Unverified).unwrap();
@@ -67,7 +67,7 @@ fn all_three_ports_are_received_and_no_other() {
 }
 
 #[test]
-fn what_goes_to_others_is_not_ours_but_answers_of_other_servers_are_overheard() {
+fn frames_to_others_are_ignored_except_replies_of_other_servers() {
     let server = (Ipv4Addr::new(10, 0, 0, 9), 67);
     let client = Ipv4Addr::new(10, 0, 0, 50);
     let renewal = datagram((client, 68), server, b"request");
@@ -107,19 +107,19 @@ fn damage_is_noticed_unless_checksums_are_offloaded() {
     *without.last_mut().unwrap() ^= 1;
     assert!(
         parse_frame(&without, OWN, ChecksumStatus::Unverified).is_ok(),
-        "no sum at all"
+        "no checksum"
     );
     let mut header = discover();
     header[14 + 8] ^= 1;
     assert_eq!(
         parse_frame(&header, OWN, ChecksumStatus::Offloaded),
         Err(FrameError::Damaged),
-        "the header's sum is always there"
+        "the header checksum is always there"
     );
 }
 
 #[test]
-fn pieces_are_not_put_together() {
+fn fragments_are_not_reassembled() {
     for (high, low) in [(0x20, 0), (0, 1), (0x1f, 0xff)] {
         let mut frame = discover();
         frame[14 + 6..14 + 8].copy_from_slice(&[high, low]);
@@ -136,7 +136,7 @@ fn pieces_are_not_put_together() {
 }
 
 #[test]
-fn lengths_that_do_not_hold_are_refused() {
+fn wrong_lengths_are_refused() {
     let good = discover();
     for cut in 0..good.len() {
         let heard = parse_frame(&good[..cut], OWN, ChecksumStatus::Offloaded);
@@ -163,7 +163,7 @@ fn lengths_that_do_not_hold_are_refused() {
 }
 
 #[test]
-fn addresses_that_are_nobodys_are_refused() {
+fn addresses_that_no_machine_can_have_are_refused() {
     let body = datagram(ASKER, ALL, b"x");
     for mac in [MacAddr([0; 6]), BROADCAST, MacAddr([1, 0, 0x5e, 0, 0, 1])] {
         refused(
@@ -181,7 +181,7 @@ fn addresses_that_are_nobodys_are_refused() {
 }
 
 #[test]
-fn other_protocols_are_none_of_our_business() {
+fn other_protocols_are_ignored() {
     refused(
         &ethernet(BROADCAST, NODE, 0x88cc, &[0; 60]),
         FrameError::Other,
@@ -193,7 +193,7 @@ fn other_protocols_are_none_of_our_business() {
 }
 
 #[test]
-fn arp_states_whose_an_address_is() {
+fn an_arp_message_claims_its_senders_address() {
     let address = Ipv4Addr::new(10, 0, 0, 50);
     let want = ReceivedPacket::ArpClaim { address, mac: NODE };
     for operation in [1, 2] {
@@ -212,7 +212,7 @@ fn arp_states_whose_an_address_is() {
 }
 
 #[test]
-fn arp_that_states_nothing_is_refused() {
+fn an_arp_message_without_a_claim_is_refused() {
     let address = Ipv4Addr::new(10, 0, 0, 50);
     for nobody in [Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST] {
         let frame = ethernet(BROADCAST, NODE, 0x0806, &arp(1, NODE, nobody));
@@ -283,7 +283,7 @@ proptest! {
         }
     }
 
-    /// A good frame with one byte changed reaches the deep checks.
+    /// A valid frame with one byte changed reaches the inner checks.
     #[test]
     fn a_mangled_frame_never_panics(at in 0usize..60, value in any::<u8>(), cut in 0usize..60) {
         let local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9);

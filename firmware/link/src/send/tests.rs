@@ -1,4 +1,4 @@
-//! Every frame read back, by our own ear and byte by byte.
+//! Every frame is decoded again, by our own parser and byte by byte.
 
 use super::*;
 use crate::receive::{ChecksumStatus, FrameError, ReceivedPacket, parse_frame};
@@ -7,13 +7,13 @@ use crate::testing::{BROADCAST, NODE, OWN, sent};
 const LOCAL: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const GIVEN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 50);
 
-/// An answer: its hardware address, its address, its payload.
+/// A reply: its hardware address, its address, its payload.
 #[track_caller]
 fn check(to: DhcpReplyTarget, mac: MacAddr, address: Ipv4Addr) {
     let frame = dhcp_reply_frame(OWN, LOCAL, to, b"an offer").unwrap();
     assert_eq!(frame[..6], mac.0);
     assert_eq!(frame[6..12], OWN.0);
-    // As the client hears it.
+    // As the client receives it.
     let heard = parse_frame(&frame, NODE, ChecksumStatus::Unverified).unwrap();
     let ReceivedPacket::Dhcp {
         from,
@@ -31,7 +31,7 @@ fn check(to: DhcpReplyTarget, mac: MacAddr, address: Ipv4Addr) {
 }
 
 #[test]
-fn a_client_that_can_hear_it_gets_its_answer_alone() {
+fn a_client_that_receives_unicast_gets_a_unicast_reply() {
     let to = DhcpReplyTarget {
         mac: NODE,
         address: GIVEN,
@@ -41,7 +41,7 @@ fn a_client_that_can_hear_it_gets_its_answer_alone() {
 }
 
 #[test]
-fn a_client_that_asks_for_it_gets_a_broadcast() {
+fn a_client_that_requests_it_gets_a_broadcast() {
     let to = DhcpReplyTarget {
         mac: NODE,
         address: GIVEN,
@@ -51,7 +51,7 @@ fn a_client_that_asks_for_it_gets_a_broadcast() {
 }
 
 #[test]
-fn an_answer_that_gives_no_address_goes_to_everybody() {
+fn a_reply_without_an_address_is_broadcast() {
     for address in [Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST] {
         let to = DhcpReplyTarget {
             mac: NODE,
@@ -63,7 +63,7 @@ fn an_answer_that_gives_no_address_goes_to_everybody() {
 }
 
 #[test]
-fn an_answer_fits_one_frame_or_is_none() {
+fn a_reply_fits_one_frame_or_is_not_sent() {
     let to = DhcpReplyTarget {
         mac: NODE,
         address: GIVEN,
@@ -83,7 +83,7 @@ fn an_answer_fits_one_frame_or_is_none() {
 }
 
 #[test]
-fn a_probe_asks_everybody_and_claims_nothing() {
+fn a_probe_is_broadcast_and_claims_nothing() {
     let frame = arp_probe_frame(OWN, GIVEN);
     assert_eq!(frame.len(), FRAME_BYTES_MIN);
     assert_eq!(frame[..6], BROADCAST.0);
@@ -93,10 +93,10 @@ fn a_probe_asks_everybody_and_claims_nothing() {
     assert_eq!(frame[32..38], [0; 6]);
     assert_eq!(frame[38..42], GIVEN.octets());
     let heard = parse_frame(&frame, NODE, ChecksumStatus::Unverified);
-    assert_eq!(heard, Err(FrameError::BadAddress), "as others hear it");
+    assert_eq!(heard, Err(FrameError::BadAddress), "as others receive it");
 }
 
-/// So that a running Linux learns neither a route nor an address from it.
+/// A running Linux must learn neither a route nor an address from it.
 #[test]
 fn an_advertisement_offers_nothing() {
     let to = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 9);

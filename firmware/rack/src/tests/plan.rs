@@ -166,7 +166,7 @@ fn a_record_that_became_nonsense_leaves_the_machine_waiting() {
     changed(&mut bench, id, json!({"boot_iso": "a\nshell"}), json!({}));
     let text = script(&mut bench);
     assert!(
-        text.contains("is not to boot now") && !text.contains("shell"),
+        text.contains("has no boot order now") && !text.contains("shell"),
         "{text}"
     );
 }

@@ -9,16 +9,16 @@ const TFTP_PORT: u16 = 69;
 const TRANSFER_PORT: u16 = 40_000;
 const LOADER: &[u8] = &[7; 5000];
 
-/// A machine and the services it boots from, on a wire that loses nothing.
+/// A machine and the services it boots from, on a network without losses.
 struct SimFirmwareBench {
     now: Tick,
     firmware: SimFirmware,
     dhcp: DhcpServer,
     transfer: Option<tftp::Sender>,
-    /// Addresses fetched so far.
+    /// URLs fetched so far.
     fetched: Vec<String>,
     script: &'static str,
-    /// An address that nobody answers for.
+    /// A URL without a server.
     unanswered_url: &'static str,
 }
 
@@ -54,7 +54,7 @@ impl SimFirmwareBench {
         }
     }
 
-    /// Carries out what the machine wants, until it wants nothing more.
+    /// Executes the actions of the machine until there are no more.
     fn run_until_idle(&mut self) {
         while let Some(wanted) = self.firmware.next_action() {
             match wanted {
@@ -138,14 +138,14 @@ fn boots_the_agent_by_dhcp_tftp_and_http() {
 }
 
 #[test]
-fn leaves_for_the_disk_when_the_script_says_so() {
+fn boots_the_disk_when_the_script_exits() {
     let mut rig = SimFirmwareBench::new("#!ipxe\nexit 0\n");
     rig.run_until_idle();
     assert_eq!(rig.firmware.handover(), Some(&SimFirmwareHandover::Disk));
 }
 
 #[test]
-fn waits_and_asks_again_when_nobody_has_decided() {
+fn waits_and_retries_while_there_is_no_boot_order() {
     let mut rig =
         SimFirmwareBench::new("#!ipxe\nsleep 10\nchain http://10.0.0.1/boot/again/script\n");
     rig.run_until_idle();
@@ -162,13 +162,13 @@ fn waits_and_asks_again_when_nobody_has_decided() {
 }
 
 #[test]
-fn starts_over_when_a_file_does_not_come() {
+fn restarts_when_a_file_is_missing() {
     let mut rig = SimFirmwareBench::new("no script at all");
     rig.run_until_idle();
     assert_eq!(rig.firmware.handover(), None);
     assert_eq!(rig.firmware.address(), None);
     rig.script = AGENT;
-    rig.now = rig.firmware.deadline().expect("it comes round again");
+    rig.now = rig.firmware.deadline().expect("it retries");
     rig.firmware.tick(rig.now);
     rig.run_until_idle();
     assert!(rig.firmware.handover().is_some());
@@ -177,7 +177,7 @@ fn starts_over_when_a_file_does_not_come() {
 #[test]
 fn an_unknown_sender_cannot_join_a_transfer() {
     let mut rig = SimFirmwareBench::new(AGENT);
-    // Until the request for the loader has left.
+    // Until the request for the loader has been sent.
     while let Some(wanted) = rig.firmware.next_action() {
         match wanted {
             SimFirmwareAction::Dhcp(bytes) => rig.answer_dhcp(&bytes),
@@ -193,7 +193,7 @@ fn an_unknown_sender_cannot_join_a_transfer() {
 }
 
 #[test]
-fn asks_again_when_nobody_answers() {
+fn retries_without_a_reply() {
     let mut rig = SimFirmwareBench::new(AGENT);
     let Some(SimFirmwareAction::Dhcp(first)) = rig.firmware.next_action() else {
         panic!("no DISCOVER")

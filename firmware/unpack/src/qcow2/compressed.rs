@@ -1,4 +1,4 @@
-//! Clusters that are compressed, each for itself.
+//! Compressed clusters; each is compressed separately.
 
 use std::io;
 
@@ -9,10 +9,10 @@ use super::header::{Qcow2Compression, damaged};
 use crate::stream::{context, error_of};
 use crate::{ReadAt, UnpackRefusal};
 
-/// So much of a compressed cluster is read at once.
+/// How much of a compressed cluster is read at once.
 const READ_BYTES: u64 = 16 * 1024;
 
-/// What decompresses clusters, made when the first one is met.
+/// The decoder for clusters, created for the first compressed one.
 enum ClusterDecoder {
     Deflate(Decompress),
     Zstd(DCtx<'static>),
@@ -22,11 +22,11 @@ enum ClusterDecoder {
 pub(super) struct CompressedCluster {
     decoder: ClusterDecoder,
     input: Vec<u8>,
-    /// All of it, decompressed.
+    /// The whole cluster, decompressed.
     pub(super) cluster: Vec<u8>,
 }
 
-/// Where a compressed cluster is: its first byte, and how many there are at most.
+/// The position of a compressed cluster: its first byte and its maximum length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct CompressedClusterRange {
     pub(super) at: u64,
@@ -34,8 +34,8 @@ pub(super) struct CompressedClusterRange {
 }
 
 impl CompressedClusterRange {
-    /// From an entry of level 2 (bit 62 is set): the offset, then how many further
-    /// sectors of 512 bytes its data reaches into.
+    /// From a level 2 entry (bit 62 is set): the offset, then how many further sectors of 512
+    /// bytes the data extends into.
     pub(super) fn of(entry: u64, cluster_bits: u32) -> Self {
         let offset_bits = 62 - (cluster_bits - 8);
         let at = entry & ((1 << offset_bits) - 1);
@@ -47,7 +47,7 @@ impl CompressedClusterRange {
     }
 }
 
-/// What one step of a decoder did.
+/// The result of one decoder step.
 struct ClusterDecodeStep {
     consumed: usize,
     produced: usize,
@@ -75,8 +75,8 @@ impl CompressedCluster {
         })
     }
 
-    /// Decompresses a whole cluster; tells how many bytes it was made from. The last
-    /// sector may be shared with the next cluster, and end after the file.
+    /// Decompresses a whole cluster and returns the number of compressed bytes. The last sector
+    /// may be shared with the next cluster, and may extend past the end of the file.
     pub(super) fn read(
         &mut self,
         source: &impl ReadAt,
@@ -111,7 +111,7 @@ impl CompressedCluster {
     fn reset(&mut self) {
         match &mut self.decoder {
             ClusterDecoder::Deflate(deflate) => deflate.reset(false),
-            // Only what was kept of the last frame is forgotten; this cannot fail.
+            // This only resets the state of the last frame; it cannot fail.
             ClusterDecoder::Zstd(zstd) => {
                 let _ = zstd.reset(ResetDirective::SessionOnly);
             }
@@ -138,7 +138,7 @@ impl CompressedCluster {
                 let went = zstd.decompress_stream(&mut output, &mut input);
                 let (taken, given) = (input.pos, output.pos());
                 went.map_err(error_of)?;
-                // One frame may be followed by the next until the cluster is full.
+                // Several frames may follow each other until the cluster is full.
                 let ended = false;
                 Ok(ClusterDecodeStep {
                     consumed: taken,

@@ -1,11 +1,11 @@
-//! The head of a qcow2, by QEMU's description of the format (docs/interop/qcow2.txt).
+//! The header of a qcow2, after QEMU's specification (docs/interop/qcow2.txt).
 
 use crate::{Packing, RAW_BYTES_MAX, ReadAt, UnpackRefusal};
 
-/// Bytes of the head of version 2, and the shortest of version 3.
+/// Bytes of the header of version 2, and the shortest of version 3.
 const V2_BYTES: usize = 72;
 const V3_BYTES: usize = 104;
-/// With the field that says how clusters are compressed.
+/// Including the field of the compression type.
 const HEAD_BYTES: usize = V3_BYTES + 8;
 
 /// Clusters have 512 bytes to 2 MiB; with subclusters at least 16 KiB, which are 32 of 512.
@@ -13,26 +13,26 @@ const CLUSTER_BITS_MIN: u32 = 9;
 const CLUSTER_BITS_MAX: u32 = 21;
 const SUBCLUSTERED_BITS_MIN: u32 = 14;
 
-/// The largest level 1 table, as QEMU has it.
+/// The largest level 1 table, the limit of QEMU.
 const L1_BYTES_MAX: u64 = 32 << 20;
 
-/// Sizes are whole sectors.
+/// Sizes are multiples of this.
 const SECTOR_BYTES: u64 = 512;
 
-/// The most parts of the head that follow it. There are five kinds. Ours.
+/// Most header extensions. There are five types. Ours.
 const EXTENSIONS_MAX: usize = 64;
 
-/// The longest name that is shown. QEMU takes no longer one.
+/// The longest name that is shown; also QEMU's limit.
 const NAME_BYTES_MAX: u64 = 1023;
 
-/// Bits of features that a reader must know.
+/// Incompatible feature bits.
 const DIRTY: u64 = 1;
 const CORRUPT: u64 = 1 << 1;
 const DATA_FILE: u64 = 1 << 2;
 const COMPRESSION: u64 = 1 << 3;
 const EXTENDED_L2: u64 = 1 << 4;
 
-/// Kinds of extensions that say where bytes come from.
+/// Types of header extensions that refer to other files.
 const END: u32 = 0;
 const DATA_FILE_NAME: u32 = 0x4441_5441;
 const ENCRYPTION: u32 = 0x0537_be77;
@@ -44,18 +44,18 @@ pub(super) enum Qcow2Compression {
     Zstd,
 }
 
-/// What of the head is needed, checked.
+/// The validated fields of the header that are needed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Qcow2Header {
     pub(super) version: u32,
     pub(super) cluster_bits: u32,
-    /// Of the raw image.
+    /// Size of the raw image.
     pub(super) size: u64,
     pub(super) l1_at: u64,
     /// As many entries as the size needs.
     pub(super) l1_entries: u64,
     pub(super) compression: Qcow2Compression,
-    /// Entries of level 2 have a map of 32 subclusters.
+    /// Level 2 entries have a bitmap of 32 subclusters.
     pub(super) extended: bool,
 }
 
@@ -104,7 +104,7 @@ impl Qcow2Header {
             other => return Err(damaged(format!("its compression {other} is not known"))),
         };
         if (compression != Qcow2Compression::Deflate) != (features & COMPRESSION != 0) {
-            return Err(damaged("its head says two things about its compression"));
+            return Err(damaged("its head contradicts itself about its compression"));
         }
         let mut header = Self {
             version,
@@ -123,12 +123,12 @@ impl Qcow2Header {
         1 << self.cluster_bits
     }
 
-    /// Bytes of an entry of level 2.
+    /// Bytes of a level 2 entry.
     pub(super) fn entry_bytes(&self) -> usize {
         if self.extended { 16 } else { 8 }
     }
 
-    /// What one table of level 2 speaks about.
+    /// Bytes of the raw image that one level 2 table covers.
     pub(super) fn l2_covers(&self) -> u64 {
         (self.cluster_bytes() / self.entry_bytes() as u64) << self.cluster_bits
     }
@@ -155,7 +155,7 @@ impl Qcow2Header {
     }
 }
 
-/// Refuses everything that needs more than this file to be read.
+/// Rejects an image that refers to other files or is encrypted.
 fn check_self_contained(
     source: &impl ReadAt,
     head: &Qcow2HeaderFields<'_>,
@@ -192,15 +192,15 @@ fn check_self_contained(
     Ok(())
 }
 
-/// Reads the parts that follow the head, up to the end of the first cluster, for what
-/// leads out of the file.
+/// Reads the header extensions, up to the end of the first cluster, and looks for references to
+/// other files.
 fn data_file_name(
     source: &impl ReadAt,
     own_bytes: u64,
     cluster_bytes: u64,
 ) -> Result<Option<String>, UnpackRefusal> {
     let ends = cluster_bytes.min(source.length());
-    // Parts begin at multiples of eight.
+    // Extensions are aligned to eight bytes.
     let mut at = own_bytes.next_multiple_of(8);
     let mut found = None;
     for _ in 0..EXTENSIONS_MAX {
@@ -228,7 +228,7 @@ fn data_file_name(
     Err(damaged("its head has too many parts"))
 }
 
-/// A name as it can be shown.
+/// A name in printable form.
 fn name(source: &impl ReadAt, at: u64, bytes: u64) -> String {
     let mut name = vec![0; bytes.min(NAME_BYTES_MAX) as usize];
     if source.read(&mut name, at).is_err() {
@@ -240,7 +240,7 @@ fn name(source: &impl ReadAt, at: u64, bytes: u64) -> String {
         .collect()
 }
 
-/// Whether a part lies within the file.
+/// Checks that a part is within the file.
 pub(super) fn within(
     what: &'static str,
     at: u64,
@@ -264,7 +264,7 @@ fn cut_short() -> UnpackRefusal {
     }
 }
 
-/// Big-endian fields. Only offsets within the bytes are asked for.
+/// Big-endian fields. Callers use only offsets within the bytes.
 struct Qcow2HeaderFields<'bytes>(&'bytes [u8]);
 
 impl Qcow2HeaderFields<'_> {

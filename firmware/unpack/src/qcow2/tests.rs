@@ -10,11 +10,11 @@ use crate::{Packing, RAW_BYTES_MAX, RawImagePiece, UnpackRefusal, Unpacker};
 enum Qcow2TestCluster {
     Absent,
     Zeros,
-    /// Zeros, with a place in the file whose bytes do not count.
+    /// Zeros, with a position in the file whose bytes do not count.
     ZerosStored,
     Stored(Vec<u8>),
     Compressed(Vec<u8>),
-    /// Bytes, which subclusters are there, and which are zeros.
+    /// Bytes, which subclusters are allocated, and which are zeros.
     Parts(Vec<u8>, u32, u32),
 }
 
@@ -48,8 +48,8 @@ fn deflate(raw: &[u8]) -> Vec<u8> {
     packed
 }
 
-/// The file: head, level 1, level 2 tables, then clusters. Compressed ones lie right
-/// behind each other.
+/// The file: header, level 1, level 2 tables, then clusters. Compressed ones follow each other
+/// without gaps.
 fn image(form: &Qcow2TestLayout, clusters: &[Qcow2TestCluster]) -> Vec<u8> {
     let cluster_bytes = 1_usize << form.bits;
     let entry_bytes = if form.extended { 16 } else { 8 };
@@ -135,7 +135,7 @@ fn refused(file: Vec<u8>, part: &str) -> UnpackRefusal {
 }
 
 #[test]
-fn clusters_of_every_kind_come_out_in_their_place() {
+fn clusters_of_every_kind_are_unpacked_in_order() {
     for (version, bits) in [(2, 9), (3, 9), (2, 12), (3, 16), (3, 21)] {
         let form = Qcow2TestLayout {
             version,
@@ -205,14 +205,14 @@ fn many_tables_follow_each_other() {
 }
 
 #[test]
-fn subclusters_are_read_each_for_itself() {
+fn subclusters_are_read_separately() {
     let form = Qcow2TestLayout {
         bits: 14,
         extended: true,
         ..PLAIN
     };
     let bytes = filled(14, 9);
-    // The first and the last are there, some are zeros, the others absent.
+    // The first and the last are allocated, some are zeros, the others absent.
     let there = 0x8000_0003;
     let clusters = [
         Qcow2TestCluster::Parts(bytes.clone(), there, 0x0ff0),
@@ -230,10 +230,10 @@ fn subclusters_are_read_each_for_itself() {
     let (got, _) = unpack(Packing::Qcow2, image(&form, &clusters)).unwrap();
     assert!(got == raw);
     let both = [Qcow2TestCluster::Parts(bytes.clone(), 1, 1)];
-    refused(image(&form, &both), "subclusters says two things");
+    refused(image(&form, &both), "subcluster bitmap contradicts");
     let mut nowhere = image(&form, &[Qcow2TestCluster::Parts(bytes, 1, 0)]);
     put(&mut nowhere, 2 << 14, &[0; 8]);
-    refused(nowhere, "subclusters says two things");
+    refused(nowhere, "subcluster bitmap contradicts");
     let small = Qcow2TestLayout { bits: 13, ..form };
     refused(image(&small, &[Qcow2TestCluster::Absent]), "too small");
 }
@@ -254,7 +254,7 @@ fn an_image_may_end_within_a_cluster_and_be_empty() {
     );
     let raw = [filled(16, 1), filled(16, 2)[..1024].to_vec()].concat();
     assert!(unpack(Packing::Qcow2, file.clone()).unwrap().0 == raw);
-    // What lies behind the end need not be there.
+    // Data after the end need not be present.
     file.truncate(file.len() - 60_000);
     assert!(unpack(Packing::Qcow2, file.clone()).unwrap().0 == raw);
     file.truncate(file.len() - 5000);
@@ -311,10 +311,10 @@ fn features_are_known_or_refused() {
     assert!(unpack(Packing::Qcow2, with(1)).is_ok(), "dirty");
     assert_eq!(refused(with(2), "qemu-img check"), UnpackRefusal::Corrupt);
     assert_eq!(refused(with(0x61), "0x60"), UnpackRefusal::Features(0x60));
-    refused(with(8), "two things about its compression");
+    refused(with(8), "contradicts itself about its compression");
     let mut silent = good();
     silent[104] = 1;
-    refused(silent, "two things about its compression");
+    refused(silent, "contradicts itself about its compression");
     let mut odd = good();
     odd[104] = 2;
     refused(odd, "compression 2 is not known");
@@ -323,7 +323,7 @@ fn features_are_known_or_refused() {
         put(&mut file, 4, &version.to_be_bytes());
         assert_eq!(refused(file, "version"), UnpackRefusal::Version(version));
     }
-    // In version 2 there are no features: the bytes there belong to nobody.
+    // Version 2 has no features: the bytes there have no meaning.
     let form = Qcow2TestLayout {
         version: 2,
         ..PLAIN
@@ -335,7 +335,7 @@ fn features_are_known_or_refused() {
 }
 
 #[test]
-fn heads_that_say_too_much_are_refused() {
+fn headers_with_excessive_values_are_refused() {
     let good = image(&PLAIN, &[Qcow2TestCluster::Stored(filled(9, 1))]);
     let with = |at: usize, bytes: &[u8]| {
         let mut file = good.clone();
@@ -405,7 +405,7 @@ fn an_image_that_is_cut_short_anywhere_is_refused() {
 }
 
 #[test]
-fn tables_that_lead_astray_are_refused() {
+fn tables_with_wrong_offsets_are_refused() {
     let clusters = [
         Qcow2TestCluster::Stored(filled(9, 1)),
         Qcow2TestCluster::Compressed(filled(9, 2)),
@@ -431,13 +431,13 @@ fn tables_that_lead_astray_are_refused() {
         "a compressed cluster at byte",
     );
     refused(with(l2 + 8, 3 << 62 | 1024), "marked as one that is not");
-    // The head of the file is no deflate stream that makes a cluster.
+    // The start of the file is not a deflate stream that gives a cluster.
     refused(with(l2 + 8, 1 << 62), "a compressed cluster is");
 }
 
 #[test]
-fn what_is_named_twice_is_refused_and_costs_no_more_than_the_file() {
-    // Every entry of a large level 2 table names the same cluster.
+fn a_part_referenced_twice_is_refused_and_costs_no_more_than_the_file() {
+    // Every entry of a large level 2 table refers to the same cluster.
     let clusters: Vec<Qcow2TestCluster> = (0..64).map(|_| Qcow2TestCluster::Absent).collect();
     let mut file = image(&PLAIN, &clusters);
     let at = file.len() as u64;
@@ -452,7 +452,7 @@ fn what_is_named_twice_is_refused_and_costs_no_more_than_the_file() {
         bytes += piece.bytes();
     }
     assert!(bytes <= file.len() as u64, "{bytes}");
-    // Every entry of level 1 names the same table.
+    // Every entry of level 1 refers to the same table.
     let clusters: Vec<Qcow2TestCluster> = (0..64 * 64).map(|_| Qcow2TestCluster::Absent).collect();
     let mut file = image(&PLAIN, &clusters);
     let table = (file.len() - 512) as u64;
@@ -470,7 +470,7 @@ fn what_is_named_twice_is_refused_and_costs_no_more_than_the_file() {
 
 #[test]
 fn a_large_empty_disk_is_one_run_of_zeros() {
-    // 16 TiB of nothing: clusters of 2 MiB, 32 entries of level 1, all absent.
+    // 16 TiB without data: clusters of 2 MiB, 32 entries of level 1, all absent.
     let form = Qcow2TestLayout {
         bits: 21,
         size: RAW_BYTES_MAX,

@@ -1,9 +1,10 @@
-//! An image whose chunk list is known: every chunk is checked before it is written,
-//! what is on the disk already is not fetched, and what was wrong is fetched alone.
+//! Writes an image with a known chunk list: every chunk is verified before it is written,
+//! chunks that are already on the disk are not fetched, and wrong ones are fetched again
+//! separately.
 //!
-//! The list proves itself: each chunk must lead from the state before it to the state
-//! after it, and the last one to the digest that was ordered. So whoever gives us a
-//! wrong list can keep us from writing, and not make us write something else.
+//! The list proves itself: each chunk must turn the state before it into the state after it,
+//! and the last one must result in the ordered digest. So a wrong list can prevent a write, but
+//! never cause wrong bytes to become bootable.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -21,14 +22,14 @@ use trivet_model::Digest;
 use super::disk::{AgentTargetDisk, AgentWrittenImage, disk_identifier};
 use crate::state_machine::AgentWorkError;
 
-/// Chunks on their way to the disk.
+/// Chunks queued for the disk.
 const CHUNKS_WAITING_MAX: usize = 4;
 
-/// How many chunks are looked at to know whether something of the image is there.
-/// Ours: a disk that never had it is not read through.
+/// How many chunks are checked to find whether the disk has parts of the image. Ours: a disk
+/// that never had it is not read completely.
 const SAMPLES_MAX: u64 = 8;
 
-/// What must be on the disk.
+/// The image that must be on the disk.
 pub(super) struct ChunkedImage {
     pub(super) list: ChunkList,
     pub(super) size: u64,
@@ -36,7 +37,7 @@ pub(super) struct ChunkedImage {
 }
 
 impl ChunkedImage {
-    /// The bytes of a chunk.
+    /// The byte range of a chunk.
     pub(super) fn byte_range(&self, chunk: u64) -> Range<u64> {
         let from = chunk * CHUNK_BYTES;
         from..self.size.min(from + CHUNK_BYTES)
@@ -54,15 +55,14 @@ struct PendingChunk {
     verdict: oneshot::Sender<bool>,
 }
 
-/// An image on its way to the disk. Dropped before its end it leaves a disk that does
-/// not boot.
+/// An image that is being written. If it is dropped before the end, the disk does not boot.
 pub(super) struct ChunkWriter {
     chunks: mpsc::Sender<PendingChunk>,
     thread: JoinHandle<Result<AgentWrittenImage, AgentWorkError>>,
 }
 
 impl ChunkWriter {
-    /// Begins, and says which chunks are lacking.
+    /// Starts, and returns which chunks are missing.
     pub(super) async fn begin(
         disk: &AgentTargetDisk,
         wanted: Arc<ChunkedImage>,
@@ -77,7 +77,7 @@ impl ChunkWriter {
         });
         match lacking.await {
             Ok(lacking) => Ok((Self { chunks, thread }, lacking)),
-            // It ended before it could say so.
+            // The thread ended before it could report.
             Err(_) => Err(match thread.await {
                 Ok(Err(failure)) => failure,
                 _ => AgentWorkError::Write("the writer broke".to_owned()),
@@ -85,8 +85,8 @@ impl ChunkWriter {
         }
     }
 
-    /// Writes a chunk if it is right. Fails when the writer has ended early;
-    /// [`Self::finish`] tells why.
+    /// Writes a chunk if it is valid. Fails when the writer has ended early; [`Self::finish`]
+    /// gives the reason.
     pub(super) async fn push(&mut self, number: u64, bytes: Bytes) -> Result<bool, ()> {
         let (right, answer) = oneshot::channel();
         let chunk = PendingChunk {
@@ -98,7 +98,7 @@ impl ChunkWriter {
         answer.await.map_err(|_| ())
     }
 
-    /// Makes the disk bootable if all is there.
+    /// Makes the disk bootable if the image is complete.
     pub(super) async fn finish(self) -> Result<AgentWrittenImage, AgentWorkError> {
         drop(self.chunks);
         let broken = |_| AgentWorkError::Write("the writer broke".to_owned());
@@ -134,13 +134,13 @@ fn write(
         return Err(AgentWorkError::Checksum {
             want: wanted.digest.to_string(),
             got: format!(
-                "{} chunks that do not fit its list, the first at byte {}",
+                "{} chunks that do not match its list, the first at byte {}",
                 lacking.len(),
                 first * CHUNK_BYTES
             ),
         });
     }
-    // The order matters: nothing boots before all of it is there.
+    // The order matters: nothing boots before the image is complete.
     file.sync_all().map_err(failed)?;
     file.write_all_at(&head, 0).map_err(failed)?;
     file.sync_all().map_err(failed)?;
@@ -151,8 +151,7 @@ fn write(
     })
 }
 
-/// The chunks that the disk has not. The first is what makes it bootable, and was
-/// erased.
+/// The chunks that the disk does not have. The first makes it bootable, and was erased.
 fn lacking(file: &File, wanted: &ChunkedImage) -> io::Result<BTreeSet<u64>> {
     let count = chunk_count(wanted.size);
     let mut buffer = vec![0; CHUNK_BYTES as usize];
@@ -177,7 +176,7 @@ fn lacking(file: &File, wanted: &ChunkedImage) -> io::Result<BTreeSet<u64>> {
     Ok(lacking)
 }
 
-/// Chunks that follow each other, as one request each.
+/// Groups consecutive chunks into one request each.
 pub(super) fn runs(chunks: &[u64]) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for &chunk in chunks {

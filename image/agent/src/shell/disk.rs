@@ -1,8 +1,8 @@
 //! The disk: a file that an image is written to, or that is erased.
 //!
-//! An image becomes bootable only when its digest was right. The first part of the
-//! disk is erased before anything is written and is itself written last, after the
-//! check, so neither a wrong image nor a power cut leaves something that boots.
+//! An image becomes bootable only when its digest is right. The first part of the disk is
+//! erased before anything is written and is itself written last, after the verification, so
+//! neither a wrong image nor a power cut leaves a bootable disk.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,11 +18,11 @@ use trivet_model::Digest;
 
 use crate::state_machine::AgentWorkError;
 
-/// The part that makes a disk bootable: boot sector, partition table, and more.
-/// Ours; a GPT with its usual 128 entries ends at 17 KiB.
+/// The part that makes a disk bootable: boot sector, partition table, and more. Ours; a GPT
+/// with its usual 128 entries ends at 17 KiB.
 pub(super) const HEAD_BYTES: usize = 1024 * 1024;
 
-/// Pieces on their way to the disk. A piece is what one read of the socket gives.
+/// Pieces queued for the disk. A piece is the result of one read from the socket.
 const PIECES_MAX: usize = 64;
 
 /// The machine's disk.
@@ -30,11 +30,11 @@ const PIECES_MAX: usize = 64;
 pub(super) struct AgentTargetDisk {
     path: PathBuf,
     bytes: u64,
-    /// Held by whoever writes.
+    /// Locked by the present writer.
     busy: Arc<Mutex<()>>,
 }
 
-/// An image that is on the disk.
+/// An image that was written.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct AgentWrittenImage {
     pub(super) bytes: u64,
@@ -47,15 +47,14 @@ enum DiskWritePiece {
     End,
 }
 
-/// An image on its way to the disk. Dropped before its end it leaves a disk that
-/// does not boot.
+/// An image that is being written. If it is dropped before the end, the disk does not boot.
 pub(super) struct DiskImageWriter {
     pieces: mpsc::Sender<DiskWritePiece>,
     thread: JoinHandle<Result<AgentWrittenImage, AgentWorkError>>,
 }
 
 impl DiskImageWriter {
-    /// Fails when the writer has ended early; [`Self::finish`] tells why.
+    /// Fails when the writer has ended early; [`Self::finish`] gives the reason.
     pub(super) async fn push(&mut self, piece: Bytes) -> Result<(), ()> {
         self.pieces
             .send(DiskWritePiece::Data(piece))
@@ -63,7 +62,7 @@ impl DiskImageWriter {
             .map_err(|_| ())
     }
 
-    /// Checks the digest and makes the disk bootable.
+    /// Verifies the digest and makes the disk bootable.
     pub(super) async fn finish(self) -> Result<AgentWrittenImage, AgentWorkError> {
         let _ = self.pieces.send(DiskWritePiece::End).await;
         let broken = |_| AgentWorkError::Write("the writer broke".to_owned());
@@ -80,12 +79,12 @@ impl AgentTargetDisk {
         }
     }
 
-    /// Waits until nobody writes.
+    /// Waits until there is no writer.
     pub(super) async fn wait_until_idle(&self) {
         drop(self.busy.lock().await);
     }
 
-    /// Begins to write an image.
+    /// Starts to write an image.
     pub(super) async fn writer(&self, want: Digest) -> DiskImageWriter {
         let (pieces, coming) = mpsc::channel(PIECES_MAX);
         let guard = self.lock().await;
@@ -97,12 +96,12 @@ impl AgentTargetDisk {
         DiskImageWriter { pieces, thread }
     }
 
-    /// Waits until nobody else writes.
+    /// Waits until there is no other writer.
     pub(super) async fn lock(&self) -> OwnedMutexGuard<()> {
         Arc::clone(&self.busy).lock_owned().await
     }
 
-    /// Opens the disk for an image of this size, with nothing on it that boots.
+    /// Opens the disk for an image of this size, and erases its bootable part.
     pub(super) fn begin(&self, size: u64) -> Result<File, AgentWorkError> {
         if size > self.bytes {
             return Err(self.too_small());
@@ -119,7 +118,7 @@ impl AgentTargetDisk {
         AgentWorkError::Write(words)
     }
 
-    /// Erases the whole disk, or what makes it bootable.
+    /// Erases the whole disk, or only the part that makes it bootable.
     pub(super) async fn erase(&self, whole: bool) -> Result<(), AgentWorkError> {
         let guard = self.lock().await;
         let disk = self.clone();
@@ -152,7 +151,7 @@ impl AgentTargetDisk {
         Ok(file)
     }
 
-    /// Zeroes both ends: a GPT has its copy in the last sectors.
+    /// Zeroes both ends: a GPT has its backup in the last sectors.
     fn clear_head(&self, file: &File) -> io::Result<()> {
         let length = self.bytes.min(HEAD_BYTES as u64);
         let zeroes = vec![0; usize::try_from(length).unwrap_or(HEAD_BYTES)];
@@ -193,7 +192,7 @@ impl AgentTargetDisk {
             let (want, got) = (want.to_string(), got.to_string());
             return Err(AgentWorkError::Checksum { want, got });
         }
-        // The order matters: nothing boots before all of it is there.
+        // The order matters: nothing boots before the image is complete.
         file.sync_all().map_err(failed)?;
         file.write_all_at(&head, 0).map_err(failed)?;
         file.sync_all().map_err(failed)?;
@@ -205,7 +204,7 @@ impl AgentTargetDisk {
     }
 }
 
-/// The identifier in an MBR, as the stock agent reports it for a whole disk.
+/// The disk identifier in an MBR, as the stock agent reports it for a whole disk.
 pub(super) fn disk_identifier(head: &[u8]) -> Option<String> {
     let boot_sector = head.get(..512)?;
     let identifier: [u8; 4] = boot_sector[440..444].try_into().ok()?;

@@ -1,4 +1,4 @@
-//! Brings an image from the network to the disk.
+//! Fetches an image from the network and writes it to the disk.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use super::disk::{AgentTargetDisk, AgentWrittenImage};
 use super::{AgentShellContext, AgentShellEvent, http};
 use crate::state_machine::{AgentWorkError, ImageOrder};
 
-/// How often all addresses are tried. Ours; the stock agent tries ten times.
+/// How many times all URLs are tried. Ours; the stock agent tries ten times.
 const ROUNDS_MAX: u32 = 3;
 
 /// How long a server may pause within the image. The stock agent's
 /// `image_download_connection_timeout`.
 const PIECE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How many bytes come between two events of progress.
+/// How many bytes are between two progress events.
 const PROGRESS_BYTES: u64 = 4 * 1024 * 1024;
 
-/// What follows the address of an image in the address of its chunk list.
+/// Suffix of an image URL for the URL of its chunk list.
 const LIST_END: &str = ".chunks";
 
-/// Tries the addresses in order, all of them up to [`ROUNDS_MAX`] times. A wrong
-/// digest or a failing disk will not mend by asking the same server again.
+/// Tries the URLs in order, all of them up to [`ROUNDS_MAX`] times. After a wrong digest or a
+/// disk error there is no retry: the same server would give the same result.
 pub(super) async fn image(
     shared: &Arc<AgentShellContext>,
     disk: &AgentTargetDisk,
@@ -58,8 +58,8 @@ pub(super) async fn image(
     Err(last)
 }
 
-/// By its chunks where there is a list of them, else from its beginning to its end. A
-/// server that makes the list while it sends has it in the end.
+/// Fetches by chunks if there is a chunk list, otherwise from start to end. A server that makes
+/// the list while it sends has it afterwards.
 async fn attempt(
     shared: &Arc<AgentShellContext>,
     disk: &AgentTargetDisk,
@@ -86,7 +86,7 @@ async fn fetch_chunk_list(
 ) -> Option<ChunkedImage> {
     let own = shared.options.listen.ip();
     if url.contains('?') {
-        // Such an address is not one of a box like ours.
+        // A URL of this form is not one of a box.
         return None;
     }
     let list = http::get(own, &format!("{url}{LIST_END}"), None).await;
@@ -106,7 +106,7 @@ async fn fetch_chunk_list(
     })
 }
 
-/// Fetches the chunks that the disk lacks, and those that were wrong once more.
+/// Fetches the missing chunks, and invalid ones a second time.
 async fn by_chunks(
     shared: &AgentShellContext,
     disk: &AgentTargetDisk,
@@ -142,7 +142,7 @@ async fn by_chunks(
     }
 }
 
-/// Chunks on their way.
+/// Chunks that are being fetched.
 struct ChunkFetch<'a> {
     shared: &'a AgentShellContext,
     url: &'a str,
@@ -152,7 +152,7 @@ struct ChunkFetch<'a> {
 }
 
 impl ChunkFetch<'_> {
-    /// Fetches chunks that follow each other. What is wrong, or did not come, is noted.
+    /// Fetches consecutive chunks. Invalid and missing ones are recorded.
     async fn fetch(
         &mut self,
         some: Range<u64>,
@@ -199,7 +199,7 @@ impl ChunkFetch<'_> {
             match self.writer.push(*at, chunk).await {
                 Ok(true) => {}
                 Ok(false) => wrong.push(*at),
-                // The writer has ended before us and knows why.
+                // The writer has ended early; its result has the reason.
                 Err(()) => return Ok(()),
             }
             *at += 1;
@@ -208,7 +208,7 @@ impl ChunkFetch<'_> {
     }
 }
 
-/// How far it is, told now and then.
+/// The progress, reported at intervals.
 #[derive(Default)]
 struct ImageFetchProgress {
     bytes: u64,
@@ -226,7 +226,7 @@ impl ImageFetchProgress {
     }
 }
 
-/// The next bytes of a body; none at its end.
+/// The next bytes of a body; `None` at its end.
 async fn piece(body: &mut Incoming, url: &str, at: u64) -> Result<Option<Bytes>, AgentWorkError> {
     let failed = |words: String| AgentWorkError::Download(words);
     loop {
@@ -243,7 +243,7 @@ async fn piece(body: &mut Incoming, url: &str, at: u64) -> Result<Option<Bytes>,
     }
 }
 
-/// Fetches the image from its beginning to its end.
+/// Fetches the image from start to end.
 async fn whole(
     shared: &Arc<AgentShellContext>,
     disk: &AgentTargetDisk,
@@ -263,7 +263,7 @@ async fn whole(
     while let Some(piece) = piece(&mut body, url, progress.bytes).await? {
         progress.report(shared, piece.len());
         if writer.push(piece).await.is_err() {
-            // The writer has ended before us and knows why.
+            // The writer has ended early; its result has the reason.
             break;
         }
     }

@@ -18,26 +18,25 @@ use trivet_ipa::VERSION_HEADER;
 use super::NO_ANSWER;
 use crate::AGENT_VERSION;
 
-/// How long a request to the appliance may take. The stock agent's
-/// `http_request_timeout`.
+/// Timeout of a request to the appliance. The stock agent's `http_request_timeout`.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a server may take to begin its answer.
+/// How long a server may take until its response starts.
 const CONNECT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A longer answer of the appliance counts as none. Ours.
+/// A longer response of the appliance counts as none. Ours.
 pub(super) const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HttpError {
-    #[error("{url} is no address of the form http://host[:port]/path")]
+    #[error("{url} is not a URL of the form http://host[:port]/path")]
     BadUrl { url: String },
     #[error("{authority} cannot be reached: {source}")]
     Connect {
         authority: String,
         source: std::io::Error,
     },
-    #[error("{authority} broke off: {source}")]
+    #[error("{authority} ended the connection: {source}")]
     Broken {
         authority: String,
         source: hyper::Error,
@@ -46,8 +45,8 @@ pub(super) enum HttpError {
     TimedOut { authority: String },
 }
 
-/// Asks the appliance. No answer, a late one and one too long are all
-/// [`NO_ANSWER`]: the brain tries again in either case.
+/// Sends a request to the appliance. No response, a late one and one that is too long are all
+/// [`NO_ANSWER`]: the state machine retries in each case.
 pub(super) async fn call(
     own: IpAddr,
     (method, url): (&str, &str),
@@ -65,7 +64,7 @@ pub(super) async fn call(
     answered.ok().flatten().unwrap_or((NO_ANSWER, Vec::new()))
 }
 
-/// Asks for a file, or for some bytes of it.
+/// Requests a file, or a byte range of it.
 pub(super) async fn get(
     own: IpAddr,
     url: &str,
@@ -76,15 +75,14 @@ pub(super) async fn get(
     request(own, ("GET", url), range, Vec::new()).await
 }
 
-/// How long a file is, if the server says so.
+/// The size of a file, if the server reports it.
 pub(super) async fn size(own: IpAddr, url: &str) -> Option<u64> {
     let response = request(own, ("HEAD", url), None, Vec::new()).await.ok()?;
     let size = response.headers().get(CONTENT_LENGTH)?;
     size.to_str().ok()?.parse().ok()
 }
 
-/// Sends a request from the machine's own address and waits for the head of the
-/// answer.
+/// Sends a request from the machine's own address and waits for the head of the response.
 async fn send(
     own: IpAddr,
     (method, url): (&str, &str),
@@ -153,14 +151,13 @@ async fn exchange(
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(broken)?;
-    // Ends by itself when the answer is read or dropped.
+    // Ends by itself when the response is read or dropped.
     tokio::spawn(connection);
     sender.send_request(request).await.map_err(broken)
 }
 
-/// Connects from the address the machine was given, so that the appliance knows by
-/// it which node asks. A machine without one, or with one of the other family, lets
-/// the system choose.
+/// Connects from the machine's own address, because the appliance identifies the node by it.
+/// Without one, or with one of the other address family, the system chooses.
 async fn connect(own: IpAddr, authority: &str) -> std::io::Result<TcpStream> {
     let mut last = std::io::Error::from(std::io::ErrorKind::NotFound);
     for to in tokio::net::lookup_host(authority).await? {

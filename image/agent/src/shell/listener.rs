@@ -1,4 +1,4 @@
-//! The agent's own API on a socket.
+//! The HTTP listener of the agent's own API.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use tokio::time::timeout;
 use super::AgentShellContext;
 use crate::state_machine::{AgentApiReply, AgentWork, REQUEST_BYTES_MAX};
 
-/// Callers at a time; more wait. Ours: there is one appliance.
+/// Connections at the same time; further ones wait. Ours: there is one appliance.
 const CONNECTIONS_MAX: usize = 16;
 
-/// How long a caller may take over its request's head.
+/// Timeout for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a caller may take over its request's body.
+/// Timeout for the body of a request.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Pause after the system refuses us a connection, as when it is out of files.
+/// Pause after accept fails, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until dropped.
@@ -63,7 +63,7 @@ async fn serve_connection(
         let (shared, orders) = (Arc::clone(&shared), orders.clone());
         async move { Ok::<_, Infallible>(handle_request(&shared, &orders, request).await) }
     });
-    // A caller that breaks off harms nobody.
+    // An interrupted connection has no effect.
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
@@ -82,7 +82,7 @@ async fn handle_request(
         .path_and_query()
         .map_or("/", |path| path.as_str())
         .to_owned();
-    // One byte more than the brain takes, so that it sees what is too long.
+    // One byte more than the limit, so that the state machine detects a body that is too long.
     let body = Limited::new(request.into_body(), REQUEST_BYTES_MAX + 1);
     let Ok(body) = timeout(BODY_TIMEOUT, body.collect()).await else {
         return plain(408);
@@ -109,7 +109,7 @@ async fn handle_request(
 /// Waits until the command has ended.
 async fn wait_until_finished(shared: &AgentShellContext, id: &str) -> AgentApiReply {
     loop {
-        // Made before the look, so that no end in between is missed.
+        // Created before the check, so that a change in between is not missed.
         let woken = shared.ended.notified();
         {
             let brain = shared.state();

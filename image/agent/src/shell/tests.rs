@@ -1,4 +1,4 @@
-//! The shell against a tiny appliance on loopback.
+//! The shell with a small appliance on loopback.
 
 use super::*;
 use std::convert::Infallible;
@@ -25,10 +25,10 @@ fn token() -> String {
     "A".repeat(43)
 }
 
-/// What the appliance saw: method and path, body.
+/// What the appliance received: method and path, body.
 type ObservedAgentRequest = (String, Value);
 
-/// The address that the machine was given.
+/// The address of the machine.
 const OWN: &str = "127.77.42.1";
 
 /// An appliance that knows one node and has one image.
@@ -54,7 +54,11 @@ impl AgentTestAppliance {
         let task = tokio::spawn(async move {
             loop {
                 let (stream, peer) = listener.accept().await.unwrap();
-                assert_eq!(peer.ip().to_string(), OWN, "the machine is known by it");
+                assert_eq!(
+                    peer.ip().to_string(),
+                    OWN,
+                    "the source address identifies the machine"
+                );
                 let (tell, image, token) = (tell.clone(), image.clone(), lookup_token.clone());
                 let service = service_fn(move |request| {
                     serve(tell.clone(), image.clone(), token.clone(), request)
@@ -122,7 +126,7 @@ async fn serve(
         "GET /listed.chunks" => answer(200, list(&image)),
         // The first time one byte of the third chunk is wrong.
         "GET /listed" => {
-            let (from, to) = range.expect("it asks for what it lacks");
+            let (from, to) = range.expect("it requests the missing chunks");
             let mut part = image.slice(from..to).to_vec();
             if let Some(byte) = part.get_mut(2 * CHUNK + 9) {
                 *byte ^= 1;
@@ -223,7 +227,7 @@ fn callback(beat: &Value) -> String {
 }
 
 #[tokio::test]
-async fn writes_the_image_it_is_told_to_and_beats_early_when_done() {
+async fn writes_the_ordered_image_and_sends_an_early_heartbeat_when_done() {
     let image = image(3 * 1024 * 1024 + 5);
     let digest = sha256(&image);
     let mut appliance = AgentTestAppliance::new(image.clone(), &token()).await;
@@ -245,7 +249,7 @@ async fn writes_the_image_it_is_told_to_and_beats_early_when_done() {
         "{done}"
     );
     assert_eq!(done["command_result"]["deploy_step"]["step"], "write_image");
-    // The planned interval is 90 s at least: only urgency brings this one.
+    // The planned interval is at least 90 s: only an early heartbeat arrives now.
     appliance.beat().await;
     let wrote = machine
         .event(|event| matches!(event, AgentShellEvent::Wrote { .. }))
@@ -268,7 +272,7 @@ async fn a_wrong_chunk_is_fetched_again_and_nothing_else() {
     let (_, done) = order(&callback, &token(), name, &step).await;
     assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
     assert!(machine.disk.bytes().starts_with(&image));
-    // Once more: only what makes it bootable is not there.
+    // Once more: only the bootable part is missing.
     let (_, done) = order(&callback, &token(), name, &step).await;
     assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
     assert!(machine.disk.bytes().starts_with(&image));
@@ -299,7 +303,7 @@ async fn a_wrong_digest_fails_the_step_and_leaves_nothing_that_boots() {
 }
 
 #[tokio::test]
-async fn tries_the_other_addresses_and_gives_up_after_some_rounds() {
+async fn tries_the_other_urls_and_gives_up_after_some_rounds() {
     let image = image(1024);
     let digest = sha256(&image);
     let mut appliance = AgentTestAppliance::new(image, &token()).await;
@@ -328,7 +332,7 @@ async fn tries_the_other_addresses_and_gives_up_after_some_rounds() {
 }
 
 #[tokio::test]
-async fn nobody_without_the_token_is_obeyed() {
+async fn commands_without_the_token_are_refused() {
     let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
     let machine = AgentUnderTest::start(&appliance, false);
     let callback = callback(&appliance.beat().await);
@@ -369,7 +373,7 @@ async fn keeps_the_rescue_password_for_the_ramdisk_and_then_ends() {
 }
 
 #[tokio::test]
-async fn answers_the_order_to_power_off_and_then_ends() {
+async fn replies_to_the_power_off_command_and_then_ends() {
     let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
     let mut machine = AgentUnderTest::start(&appliance, false);
     let callback = callback(&appliance.beat().await);
@@ -385,7 +389,7 @@ async fn answers_the_order_to_power_off_and_then_ends() {
 }
 
 #[tokio::test]
-async fn posts_what_it_found_before_it_looks_itself_up() {
+async fn posts_inspection_data_before_the_lookup() {
     let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
     let mut machine = AgentUnderTest::start(&appliance, true);
     let (what, body) = appliance.requests.recv().await.unwrap();
@@ -408,7 +412,7 @@ async fn posts_what_it_found_before_it_looks_itself_up() {
 }
 
 #[tokio::test]
-async fn the_mask_leaves_it_stuck_until_the_power_goes() {
+async fn the_mask_leaves_it_stuck_until_the_power_is_cut() {
     let appliance = AgentTestAppliance::new(Vec::new(), "******").await;
     let mut machine = AgentUnderTest::start(&appliance, false);
     machine
@@ -419,7 +423,7 @@ async fn the_mask_leaves_it_stuck_until_the_power_goes() {
 
 #[tokio::test]
 async fn a_power_cut_during_a_write_ends_it_and_leaves_nothing_that_boots() {
-    // A server that sends half an image and then keeps silent.
+    // A server that sends half an image and then nothing.
     let stalling = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/image", stalling.local_addr().unwrap());
     let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
@@ -460,7 +464,7 @@ async fn a_power_cut_during_a_write_ends_it_and_leaves_nothing_that_boots() {
 }
 
 #[tokio::test]
-async fn says_which_address_is_taken() {
+async fn names_the_address_that_is_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let listen = taken.local_addr().unwrap();
     let scratch = ScratchDiskFile::new();

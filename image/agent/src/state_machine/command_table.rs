@@ -1,4 +1,4 @@
-//! The commands we know and what each does.
+//! The supported commands and their implementation.
 
 use serde_json::{Map, Value, json};
 use trivet_ipa::{CommandError, IpaStep};
@@ -11,26 +11,26 @@ use super::work::AgentWork;
 
 /// Our hardware manager, as `hardware_manager_version` names it.
 pub(super) const MANAGER: &str = "trivet_hardware_manager";
-/// Its version: raised when steps change their meaning.
+/// Its version: increased when steps change their meaning.
 pub(super) const MANAGER_VERSION: &str = "1.0";
 
 /// An empty tar archive, gzipped, in base64: this agent keeps no logs yet.
 const NO_LOGS: &str = "H4sIAAAAAAACA2NgGAWjYBSMVAAALq+17wAEAAA=";
 
-/// What running a command gave.
+/// The result of a command.
 pub(super) enum AgentCommandOutcome {
     /// Done, with this result.
     Done(Value),
     /// Failed for this reason.
     Failed(CommandError),
-    /// The caller means other hardware managers.
+    /// The caller expects other hardware managers.
     Mismatch(CommandError),
-    /// Under way; which step it is, if it is one.
+    /// Started; the step, if it is one.
     Started(AgentWork, Option<(StepKind, Value)>),
 }
 
-/// One command: its parameters, and whether it is asynchronous, which is to say
-/// that its end makes a heartbeat due.
+/// One command: its parameters, and whether it is asynchronous, which means that its end makes
+/// a heartbeat due.
 pub(super) struct AgentCommandEntry {
     extension: &'static str,
     name: &'static str,
@@ -111,7 +111,7 @@ static COMMANDS: &[AgentCommandEntry] = &[
             uuid.map_or(json!({}), |uuid| json!({"root uuid": uuid})),
         ))
     }),
-    // Work is on disk before it is reported, so there is nothing left to flush.
+    // Work is synced before it is reported, so there is nothing left to flush.
     command("standby", "sync", &[], false, |_, _| {
         Ok(AgentCommandOutcome::Done(Value::Null))
     }),
@@ -121,7 +121,7 @@ static COMMANDS: &[AgentCommandEntry] = &[
     command("standby", "run_image", &[], true, |_, _| {
         Ok(AgentCommandOutcome::Started(AgentWork::Reboot, None))
     }),
-    // Whole-disk images bring their own loader.
+    // Whole-disk images include their own loader.
     command(
         "image",
         "install_bootloader",
@@ -143,7 +143,7 @@ static COMMANDS: &[AgentCommandEntry] = &[
     }),
 ];
 
-/// Why there is no such command: the extension is unknown, or just the command.
+/// Why there is no such command: the extension is unknown, or only the command.
 pub(super) enum UnknownAgentCommand {
     Extension,
     Command,
@@ -244,7 +244,7 @@ fn execute(kind: StepKind, params: &Map<String, Value>) -> Result<AgentCommandOu
     Ok(AgentCommandOutcome::Started(work, Some((kind, step))))
 }
 
-/// Only a hash is taken: this agent has no user whose password it could hash.
+/// Only a hash is accepted: this agent has no program to hash a password.
 fn finalize_rescue(params: &Map<String, Value>) -> Result<AgentCommandOutcome, String> {
     let hash = params.get("rescue_password").and_then(Value::as_str);
     let hash = hash.filter(|hash| hash.starts_with('$') && !hash.contains([':', '\n']));

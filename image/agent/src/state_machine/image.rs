@@ -1,10 +1,10 @@
-//! What the appliance asks us to write, checked before anything is touched.
+//! Parses and validates the image to write, before anything is changed.
 
 use serde_json::{Map, Value};
 use trivet_ipa::ImageInfo;
 use trivet_model::Digest;
 
-/// More addresses than these are not tried. Ours.
+/// Most URLs of an image. Ours.
 pub(super) const IMAGE_URLS_MAX: usize = 8;
 
 /// An image to write.
@@ -12,14 +12,13 @@ pub(super) const IMAGE_URLS_MAX: usize = 8;
 pub struct ImageOrder {
     /// Its name.
     pub id: String,
-    /// Where it is, in order.
+    /// Its URLs, in order.
     pub urls: Vec<String>,
-    /// What it must be.
+    /// The expected digest.
     pub digest: Digest,
 }
 
-/// Reads `image_info` and `configdrive`. The words of the first three refusals are
-/// the stock agent's.
+/// Parses `image_info` and `configdrive`. The first three error messages are the stock agent's.
 pub(super) fn parse_image_order(params: &Map<String, Value>) -> Result<ImageOrder, String> {
     let info = params.get("image_info").cloned().unwrap_or_default();
     let info: ImageInfo =
@@ -83,14 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_the_driver_sends() {
+    fn parses_what_the_driver_sends() {
         let order = parse_image_order(&params(|_| ())).unwrap();
         assert_eq!(order.urls, ["http://h/a.raw"]);
         assert_eq!(order.digest.to_string(), "ab".repeat(32));
     }
 
     #[test]
-    fn takes_the_older_checksum() {
+    fn accepts_the_older_checksum() {
         let params = params(|params| {
             params["image_info"] =
                 json!({"id": "a", "urls": ["http://h/a"], "checksum": "cd".repeat(64)});
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_cannot_write_in_words() {
+    fn refuses_what_it_cannot_write_with_a_message() {
         for (field, value, words) in [
             ("id", json!(null), "missing 'id'"),
             ("urls", json!([]), "at least one"),

@@ -1,7 +1,7 @@
-//! The agent's own API: what the appliance asks and what it is answered.
+//! The agent's own API: the requests of the appliance and their replies.
 //!
-//! Statuses and words are the stock agent's, with one exception: it never recovers
-//! from a parameter a command does not know, and we refuse that with 400.
+//! Status codes and messages are the stock agent's, with one exception: a parameter that a
+//! command does not know leaves the stock agent unusable, and we reject it with 400.
 
 use serde_json::{Map, Value, json};
 use subtle::ConstantTimeEq as _;
@@ -13,26 +13,26 @@ use super::work::{AgentWork, RunningAgentCommand};
 use super::{AgentState, COMMANDS_MAX};
 use crate::AGENT_VERSION;
 
-/// A longer request is refused. Ours: a config drive of some megabytes fits.
+/// Longest accepted request. Ours: a config drive of some megabytes fits.
 pub const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// An answer to the appliance.
+/// A reply to the appliance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentApiReply {
     /// HTTP status.
     pub status: u16,
     /// Body.
     pub body: Vec<u8>,
-    /// What the body is.
+    /// Media type of the body.
     pub content_type: &'static str,
     /// `Location`, with 308.
     pub location: Option<String>,
     /// `Allow`, with 405.
     pub allow: Option<&'static str>,
-    /// Work to begin now, and the command it belongs to.
+    /// Work to start now, and the id of its command.
     pub work: Option<(String, AgentWork)>,
-    /// The caller wants to wait for this command: hold the answer until
-    /// [`Brain::is_finished`], then answer with [`Brain::command`].
+    /// The caller wants to wait for this command: hold the reply until
+    /// [`AgentState::is_finished`], then reply with [`AgentState::command`].
     pub awaits: Option<String>,
 }
 
@@ -59,7 +59,7 @@ impl AgentApiReply {
 }
 
 impl AgentState {
-    /// Answers a request to our API.
+    /// Handles a request to our API.
     pub fn handle_request(
         &mut self,
         now: Tick,
@@ -104,7 +104,7 @@ impl AgentState {
         }
     }
 
-    /// What became of a command, as the API tells it.
+    /// The result of a command, in the format of the API.
     pub fn command(&self, id: &str) -> AgentApiReply {
         let found = self.commands.iter().find(|command| command.id == id);
         if let Some(command) = found {
@@ -149,7 +149,7 @@ impl AgentState {
         reply
     }
 
-    /// A command, in the stock agent's order of checks.
+    /// Handles a command, with the checks in the stock agent's order.
     fn post_command(&mut self, now: Tick, query: &str, body: &[u8]) -> AgentApiReply {
         if body.len() > REQUEST_BYTES_MAX {
             return AgentApiReply::fault(413, "413 Request Entity Too Large");
@@ -222,11 +222,11 @@ impl AgentState {
         reply
     }
 
-    /// Puts a command on the list. The oldest is forgotten when the list is full:
-    /// it cannot be the one that runs, because only the last one runs.
+    /// Adds a command to the list. The oldest is dropped when the list is full: it cannot be
+    /// the running one, because only the last one runs.
     fn remember(&mut self, name: &str, ran: AgentCommandOutcome) -> (String, Option<AgentWork>) {
         self.command_serial += 1;
-        // Unique within one life of the agent, which is all the protocol asks for.
+        // Unique until the agent restarts, which is all that the protocol needs.
         let id = format!("00000000-0000-4000-8000-{:012x}", self.command_serial);
         let mut result = CommandResult {
             id: id.clone(),
@@ -267,7 +267,7 @@ impl AgentState {
         let version = json!({"id": "v1", "links": links});
         json!({
             "name": "Trivet agent",
-            "description": "Speaks the protocol of the Ironic Python Agent.",
+            "description": "Implements the protocol of the Ironic Python Agent.",
             "versions": [version],
             "default_version": version,
         })

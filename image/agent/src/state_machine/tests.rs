@@ -37,7 +37,7 @@ fn lookup_answer(token: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// An agent whose lookup at time zero was answered with this token.
+/// An agent whose lookup at time zero returned this token.
 fn looked_up(token: &str) -> AgentState {
     let mut brain = agent(false, true);
     assert_eq!(brain.due_requests(Tick(0)).len(), 1);
@@ -81,7 +81,7 @@ fn looks_up_at_once_with_all_its_addresses() {
 }
 
 #[test]
-fn asks_once_and_waits_for_the_answer() {
+fn requests_once_and_waits_for_the_response() {
     let mut brain = agent(false, true);
     assert_eq!(brain.due_requests(Tick(0)).len(), 1);
     assert_eq!(brain.wake_at(), None);
@@ -213,7 +213,7 @@ fn a_locked_node_is_given_more_time() {
 }
 
 #[test]
-fn gives_up_when_nobody_knows_it_for_too_long() {
+fn gives_up_after_lookups_fail_for_too_long() {
     let mut brain = agent(false, true);
     let mut now = Tick(0);
     while let Some(due) = brain.wake_at() {
@@ -226,7 +226,7 @@ fn gives_up_when_nobody_knows_it_for_too_long() {
 }
 
 #[test]
-fn an_answer_that_is_none_counts_as_failed() {
+fn an_invalid_response_counts_as_failed() {
     for body in [
         "",
         "{}",
@@ -285,7 +285,7 @@ fn refused_inspection_data_is_not_posted_again() {
 }
 
 #[test]
-fn answers_nobody_asked_for_change_nothing() {
+fn unexpected_responses_change_nothing() {
     let mut brain = looked_up(&token());
     let mut entropy = SeededRandom::new(1);
     brain.handle_lookup_response(Tick(9), 200, &lookup_answer(TOKEN_MASK), &mut entropy);

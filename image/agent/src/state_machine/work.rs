@@ -1,4 +1,4 @@
-//! Work the brain cannot do itself, and how it went.
+//! Work that the shell does for the state machine, and its result.
 
 use serde_json::{Value, json};
 use trivet_ipa::{CommandError, CommandResult, CommandStatus};
@@ -8,19 +8,19 @@ use trivet_model::{StepKind, Tick};
 use super::image::ImageOrder;
 use super::{AgentPhase, AgentState};
 
-/// Work for the shell. It must be on disk before it is reported done.
+/// Work for the shell. It must be synced before it is reported done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentWork {
-    /// Fetch an image, check it, write it.
+    /// Fetch an image, verify it, write it.
     WriteImage(ImageOrder),
     /// Erase the disk.
     Erase {
-        /// All of it; else only what makes it bootable.
+        /// The whole disk; otherwise only the part that makes it bootable.
         whole: bool,
     },
-    /// Let somebody log in with this password, and leave the machine to them.
+    /// Set this password for a user, and leave the machine to the operator.
     Rescue {
-        /// As crypt keeps it.
+        /// In the format of crypt(3).
         hash: SecretText,
     },
     /// Switch the machine off.
@@ -29,12 +29,12 @@ pub enum AgentWork {
     Reboot,
 }
 
-/// Work that went well.
+/// Work that succeeded.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AgentWorkOutcome {
-    /// An image is on disk and its digest was right.
+    /// An image was written and its digest is right.
     Wrote {
-        /// How long it is.
+        /// Its size.
         bytes: u64,
         /// Identifier of its partition table.
         root_uuid: Option<String>,
@@ -43,22 +43,22 @@ pub enum AgentWorkOutcome {
     Erased,
     /// The rescue password is set.
     Rescued,
-    /// The machine is going down.
+    /// The machine is switched off or restarted.
     Leaving,
 }
 
-/// Work that failed, in the stock agent's classes.
+/// Work that failed, in the stock agent's error classes.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum AgentWorkError {
-    /// No address gave the image.
+    /// No URL delivered the image.
     #[error("Could not download image: {0}")]
     Download(String),
-    /// What came is not what was asked for.
+    /// The digest is wrong.
     #[error("Image failed to verify: expected {want}, got {got}")]
     Checksum {
-        /// The digest that was asked for.
+        /// The expected digest.
         want: String,
-        /// That of what came.
+        /// The computed digest.
         got: String,
     },
     /// The disk failed or is too small.
@@ -73,7 +73,7 @@ pub enum AgentWorkError {
 }
 
 impl AgentWorkError {
-    /// The stock agent's name for it.
+    /// The stock agent's name of the error class.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Download(_) => "ImageDownloadError",
@@ -94,7 +94,7 @@ impl AgentWorkError {
     }
 }
 
-/// The command whose work is under way.
+/// The command whose work is in progress.
 #[derive(Clone, Debug)]
 pub(super) struct RunningAgentCommand {
     pub(super) id: String,
@@ -102,8 +102,8 @@ pub(super) struct RunningAgentCommand {
 }
 
 impl AgentState {
-    /// The shell reports how work went. A report of a command that does not run is
-    /// ignored: it is from before a restart.
+    /// Handles the result of work. A result of a command that does not run is ignored: it is
+    /// from before a restart.
     pub fn work_done(
         &mut self,
         now: Tick,
@@ -135,13 +135,14 @@ impl AgentState {
         self.beat_soon(now);
     }
 
-    /// Whether this command has ended, or is not known.
+    /// Whether this command has ended, or is unknown.
     pub fn is_finished(&self, id: &str) -> bool {
         self.running.as_ref().is_none_or(|running| running.id != id)
     }
 }
 
-/// A step brings its result and itself, another command its name and the words.
+/// The result of a step contains the step itself, that of another command its name and a
+/// message.
 fn command_result(
     command: &CommandResult,
     step: Option<(StepKind, Value)>,

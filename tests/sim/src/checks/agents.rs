@@ -1,5 +1,5 @@
-//! What stock agents see: only what they know, one thing at a time, and nothing that was
-//! done and seen to be done a second time.
+//! Checks the calls to stock agents: only known commands, one at a time, and no step that is
+//! known to be done a second time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +7,23 @@ use serde_json::Value;
 
 use crate::machine::AgentCallTrace;
 
-/// What each machine's agent saw.
+/// The calls to the agent of each machine.
 #[derive(Debug, Default)]
 pub(crate) struct AgentCallChecks(BTreeMap<usize, AgentCallRecord>);
 
 #[derive(Debug, Default)]
 struct AgentCallRecord {
     boot: u64,
-    /// The command that runs, and the life of the box that gave it.
+    /// The running command, and the start of the box that sent it.
     running: Option<(u64, String)>,
-    /// The orders on their way: in which life of the box, and to which boot.
+    /// The calls in flight: the start of the box, and the boot of the machine.
     in_flight: BTreeMap<u64, (u64, u64)>,
     /// Steps of this boot that the box knows to be done.
     done: BTreeSet<String>,
     mismatches: usize,
 }
 
-/// The words by which the agent tells of a parameter that it does not know.
+/// Part of the agent's error message for an unknown parameter.
 const UNKNOWN_PARAMETER: &str = "unexpected keyword argument";
 const MISMATCH: &str = "CLEAN_VERSION_MISMATCH";
 
@@ -40,7 +40,7 @@ impl AgentCallChecks {
         seen
     }
 
-    /// The box gives an order; a sentence if another is on its way.
+    /// The box sends a call; returns a violation if another is in flight.
     pub(crate) fn call_sent(
         &mut self,
         machine: usize,
@@ -53,11 +53,11 @@ impl AgentCallChecks {
         seen.in_flight.insert(call, (life, boot));
         let other = other?;
         Some(format!(
-            "agent {machine} gets order {call} while {other} is on its way"
+            "agent {machine} gets call {call} while {other} is in flight"
         ))
     }
 
-    /// The box hears of an order, or has waited long enough.
+    /// The box gets the result of a call, or a timeout.
     pub(crate) fn call_ended(&mut self, call: u64) {
         for seen in self.0.values_mut() {
             seen.in_flight.remove(&call);
@@ -70,14 +70,15 @@ impl AgentCallChecks {
         seen.done.insert(step.to_owned());
     }
 
-    /// The node's job is over: what follows begins anew.
+    /// The node's job has ended: the next job starts from the first step.
     pub(crate) fn job_ended(&mut self, machine: usize) {
         if let Some(seen) = self.0.get_mut(&machine) {
             seen.done.clear();
         }
     }
 
-    /// An agent answers; a sentence if it must not have been asked, and what was met.
+    /// An agent replies; returns a violation if it must not have been called, and what was
+    /// observed.
     pub(crate) fn check_call(
         &mut self,
         machine: usize,
@@ -101,7 +102,7 @@ impl AgentCallChecks {
                 return Ok(Some("token told"));
             }
             if mismatches > seen.mismatches {
-                // Where managers have changed, all steps begin anew.
+                // With other hardware managers, all steps start again.
                 (seen.mismatches, seen.done) = (mismatches, BTreeSet::new());
                 return Ok(Some("version mismatch"));
             }
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn sees_what_an_agent_does_not_know() {
+    fn detects_an_unknown_command() {
         let fault = json!({"faultstring": "Invalid command: Unknown command: x"});
         for status in [308, 400, 404, 405, 500] {
             assert!(
@@ -165,12 +166,12 @@ mod tests {
     }
 
     #[test]
-    fn sees_a_step_that_is_known_to_be_done() {
+    fn detects_a_step_that_is_known_to_be_done() {
         let mut agents = AgentCallChecks::default();
         assert_eq!(agents.check_call(0, &taken()), Ok(None));
         agents.step_done(0, "write_image");
         assert!(agents.check_call(0, &taken()).is_err());
-        // Another boot, and another job, begin anew.
+        // Another boot and another job start again.
         let mut later = taken();
         later.boot = 2;
         assert_eq!(agents.check_call(0, &later), Ok(None));
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn sees_two_orders_at_a_time() {
+    fn detects_two_calls_at_a_time() {
         let mut agents = AgentCallChecks::default();
         assert_eq!(agents.call_sent(0, (1, 1), 7), None);
         assert!(agents.call_sent(0, (1, 1), 8).is_some());
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_may_be_kept_busy_by_others_only() {
+    fn an_agent_may_be_busy_with_commands_of_others_only() {
         let mut agents = AgentCallChecks::default();
         let busy = |name: &str| {
             let words = format!("Agent is busy: executing command {name}");

@@ -1,39 +1,39 @@
-//! What BMCs see: never a second question before the first was answered or given time,
-//! never more than a cheap one can stand, and no order that nobody wants.
+//! Checks the traffic to BMCs: no second request before the first got a reply or timed out, not
+//! more than a slow BMC can handle, and no power change without a request.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use trivet_model::{Node, PowerOrder, Tick};
 
-/// A question that went unanswered may be put again, or another one, after this long.
-/// The box's own pace (`boxed.rs`).
+/// A request without a reply may be repeated, or another sent, after this long. The pace of the
+/// box itself (`box_under_test.rs`).
 const RETRY_MS_MIN: u64 = 250;
 
-/// The most datagrams to one BMC within a second: orders of four requests each, with rests
+/// Most datagrams to one BMC within a second: commands of four requests each, with pauses
 /// between them, and a login.
 const PER_SECOND_MAX: usize = 64;
 
-/// How long after it was last wanted an order may still come true: that of a job which was
-/// aborted meanwhile is on the wire, or is said again, for as long as one order takes.
+/// How long after it was last wanted a power change may still happen: the request of an aborted
+/// job is in flight, or is repeated, for as long as one command takes.
 const LATE_MS_MAX: u64 = 10_000;
 
-/// What each BMC saw.
+/// The traffic to each BMC.
 #[derive(Debug, Default)]
 pub(crate) struct BmcTrafficChecks(BTreeMap<usize, BmcTrafficRecord>);
 
 #[derive(Debug, Default)]
 struct BmcTrafficRecord {
-    /// The life of the box that spoke, the session's number and when it last spoke there.
+    /// The start of the box, the session id and the time of the last request.
     last: Option<(u64, u32, Tick)>,
     answered: bool,
-    /// Asked too early: unless that was the last word of the session.
+    /// A request that was too early, unless it closed the session.
     early: Option<String>,
     recent: VecDeque<Tick>,
     wanted: Option<Tick>,
 }
 
 impl BmcTrafficChecks {
-    /// The box sends a datagram to a machine's BMC; a sentence if it must not.
+    /// The box sends a datagram to a machine's BMC; returns a violation if it must not.
     pub(crate) fn sent(
         &mut self,
         now: Tick,
@@ -64,7 +64,7 @@ impl BmcTrafficChecks {
                 let (after_ms, earlier) = (now.since_ms(at), seen.early.take());
                 let early = !answered && after_ms < RETRY_MS_MIN;
                 seen.early =
-                    early.then(|| format!("BMC {machine} was asked again after {after_ms} ms"));
+                    early.then(|| format!("BMC {machine} got another request after {after_ms} ms"));
                 earlier
             }
             _ => {
@@ -79,14 +79,14 @@ impl BmcTrafficChecks {
         self.0.entry(machine).or_default().answered = true;
     }
 
-    /// The record of a machine's node, now and then.
+    /// The present record of a machine's node.
     pub(crate) fn power_change_wanted(&mut self, now: Tick, machine: usize, node: Option<&Node>) {
         if node.is_some_and(|node| node.job.is_some() || node.target_power_state.is_some()) {
             self.0.entry(machine).or_default().wanted = Some(now);
         }
     }
 
-    /// A BMC carries an order out; a sentence if nobody wanted it.
+    /// A BMC executes a power order; returns a violation if it was not wanted.
     pub(crate) fn check_power_order(
         &self,
         now: Tick,
@@ -95,11 +95,11 @@ impl BmcTrafficChecks {
     ) -> Option<String> {
         let wanted = self.0.get(&machine).and_then(|seen| seen.wanted);
         let wanted = wanted.is_some_and(|at| now.since_ms(at) <= LATE_MS_MAX);
-        (!wanted).then(|| format!("BMC {machine} did {order:?}, which nobody wanted"))
+        (!wanted).then(|| format!("BMC {machine} did {order:?}, which was not wanted"))
     }
 }
 
-/// The number of the session that a datagram belongs to, if it is in one.
+/// The session id of a datagram, if it has one.
 fn session(bytes: &[u8]) -> Option<u32> {
     let number = bytes.get(6..10)?.try_into().ok().map(u32::from_le_bytes)?;
     let plus = bytes.get(3..5) == Some(&[7, 6]);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_question_needs_an_answer_or_time() {
+    fn a_second_request_needs_a_reply_or_a_timeout() {
         let mut bmcs = BmcTrafficChecks::default();
         assert_eq!(bmcs.sent(Tick(0), 1, 0, &datagram(5)), None);
         assert_eq!(
@@ -131,14 +131,14 @@ mod tests {
         );
         bmcs.response_received(0);
         assert_eq!(bmcs.sent(Tick(401), 1, 0, &datagram(5)), None);
-        // Another session, another life and a login are no second question.
+        // Another session, another start and a login are not a second request.
         assert_eq!(bmcs.sent(Tick(402), 1, 0, &datagram(6)), None);
         assert_eq!(bmcs.sent(Tick(403), 2, 0, &datagram(6)), None);
         assert_eq!(bmcs.sent(Tick(404), 2, 0, &datagram(0)), None);
     }
 
     #[test]
-    fn a_flood_is_seen() {
+    fn a_flood_is_detected() {
         let mut bmcs = BmcTrafficChecks::default();
         let mut sent = |ms| bmcs.sent(Tick(ms), 1, 0, &datagram(0)).is_some();
         assert!(!(0..PER_SECOND_MAX as u64).any(&mut sent));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_that_nobody_wants_is_seen() {
+    fn an_unwanted_power_change_is_detected() {
         let bmcs = BmcTrafficChecks::default();
         assert!(
             bmcs.check_power_order(Tick(5), 0, PowerOrder::Off)

@@ -1,4 +1,4 @@
-//! The agent's HTTP API: which request gets which answer, to the letter.
+//! The agent's HTTP API, with exactly the replies of the real one.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use trivet_model::Tick;
 use super::commands::{self, SimIpaCommandOutcome};
 use super::{SimIpa, VERSION, messages};
 
-/// An answer to a request.
+/// A reply to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SimIpaReply {
     /// HTTP status.
     pub status: u16,
-    /// What it holds.
+    /// Media type of the body.
     pub content_type: &'static str,
-    /// `Location`, of a redirect.
+    /// `Location` of a redirect.
     pub location: Option<String>,
-    /// `Allow`, of a method that is not.
+    /// `Allow` of a 405.
     pub allow: Option<&'static str>,
     /// JSON, or HTML of a redirect.
     pub body: Vec<u8>,
-    /// The caller waits until this command has ended and gets its result then.
+    /// The caller waits until this command has ended and then gets its result.
     pub awaits: Option<String>,
 }
 
@@ -44,11 +44,11 @@ impl SimIpaReply {
     }
 }
 
-/// The words of the last resort: what cannot be put into JSON.
+/// The error message for an error that is not JSON serializable.
 const UNSERIALIZABLE_ERROR: &str = "Object of type TypeError is not JSON serializable";
 
 impl SimIpa {
-    /// Answers a request of the box. The caller sees to it that the agent serves.
+    /// Replies to a request of the box. The caller checks that the agent serves.
     pub fn request(&mut self, now: Tick, method: &str, target: &str, body: &[u8]) -> SimIpaReply {
         let mut reply = self.route(now, method, target, body);
         if method == "HEAD" {
@@ -94,7 +94,7 @@ impl SimIpa {
         }
     }
 
-    /// What became of a command.
+    /// The result of a command.
     pub fn result(&self, id: &str) -> SimIpaReply {
         match self.commands.iter().find(|command| command.id == id) {
             Some(command) if command.unserializable => {
@@ -108,7 +108,7 @@ impl SimIpa {
         }
     }
 
-    /// Whether a command has ended, or is not known.
+    /// Whether a command has ended, or is unknown.
     pub fn has_ended(&self, id: &str) -> bool {
         let found = self.commands.iter().find(|command| command.id == id);
         found.is_none_or(|command| command.status != commands::RUNNING)

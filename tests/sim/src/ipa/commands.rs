@@ -1,4 +1,4 @@
-//! The commands of the agent: what each takes, and what becomes of it.
+//! The commands of the agent: their parameters and results.
 
 use serde_json::{Map, Value, json};
 use trivet_model::Tick;
@@ -9,15 +9,15 @@ use super::{SimIpa, SimIpaState, messages, steps};
 pub(super) const RUNNING: &str = "RUNNING";
 pub(super) const SUCCEEDED: &str = "SUCCEEDED";
 pub(super) const FAILED: &str = "FAILED";
-/// Of every kind of step, whatever its name says.
+/// Used for every kind of step, despite its name.
 pub(super) const MISMATCH: &str = "CLEAN_VERSION_MISMATCH";
 
-/// All there are.
+/// All extensions.
 pub(super) const EXTENSIONS: [&str; 10] = [
     "clean", "deploy", "flow", "image", "log", "poll", "rescue", "service", "standby", "system",
 ];
 
-/// One command that was taken.
+/// One accepted command.
 #[derive(Clone, Debug)]
 pub(super) struct SimIpaCommand {
     pub(super) id: String,
@@ -25,7 +25,7 @@ pub(super) struct SimIpaCommand {
     pub(super) status: &'static str,
     pub(super) error: Value,
     pub(super) result: Value,
-    /// Its error cannot be put into JSON, and so no list with it can.
+    /// Its error is not JSON serializable, and so no list with it is.
     pub(super) unserializable: bool,
 }
 
@@ -41,27 +41,27 @@ impl SimIpaCommand {
     }
 }
 
-/// What running one gave.
+/// The outcome of starting a command.
 pub(super) enum SimIpaCommandOutcome {
-    /// A synchronous one is done.
+    /// A synchronous one has succeeded.
     Done(Value),
-    /// A synchronous one failed for a reason that can be told.
+    /// A synchronous one has failed with a serializable error.
     Failed(Value),
-    /// It got parameters that its function does not take.
+    /// It got parameters that its function does not accept.
     Unserializable,
-    /// An asynchronous one is under way.
+    /// An asynchronous one was started.
     Started(SimIpaTask),
 }
 
-/// Why parameters do not fit.
+/// Why parameters are wrong.
 pub(super) enum SimIpaParameterError {
-    /// Noticed on the way in: the agent records an error that it cannot tell.
+    /// Detected before the start: the agent records an error that it cannot serialize.
     Unserializable,
-    /// Noticed in the command's own thread.
+    /// Detected in the command's own thread.
     Fails(String),
 }
 
-/// What a command takes.
+/// The parameters of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SimIpaCommandSpec {
     extension: &'static str,
@@ -172,7 +172,7 @@ impl SimIpaCommandSpec {
             let key = key.as_str();
             self.required.contains(&key) || self.optional.contains(&key)
         };
-        // What a step's command does not know it passes on to the step.
+        // Parameters that a step's command does not know are passed to the step.
         let unknown = params.keys().find(|key| !takes(key));
         let unknown = unknown.filter(|_| !self.is_step_command());
         let missing = self.required.iter().find(|key| !params.contains_key(**key));
@@ -181,7 +181,7 @@ impl SimIpaCommandSpec {
             (None, Some(key)) => format!("missing 1 required positional argument: '{key}'"),
             (None, None) => return None,
         };
-        // The validator of a flow looks at the parameters before the thread does.
+        // The validator of a flow checks the parameters before the thread does.
         Some(if self.asynchronous && self.name != "start_flow" {
             SimIpaParameterError::Fails(format!("{}() {details}", self.name))
         } else {
@@ -191,7 +191,7 @@ impl SimIpaCommandSpec {
 }
 
 impl SimIpa {
-    /// Runs a command whose parameters fit; or the words of a 400.
+    /// Runs a command with valid parameters; or the message of a 400.
     pub(super) fn run(
         &mut self,
         known: &SimIpaCommandSpec,
@@ -272,7 +272,7 @@ impl SimIpa {
             let details = format!("Malformed {kind}_step, no \"step\" key: {}", python(&step));
             return SimIpaTask::Finish(Err(messages::error("CommandExecutionError", &details)));
         };
-        // What the command does not know itself it passes on.
+        // Parameters that the command does not know are passed on.
         let own = ["step", "node", "ports"];
         let version = format!("{kind}_version");
         let passed = params.iter();
@@ -311,7 +311,7 @@ impl SimIpa {
         }
     }
 
-    /// Puts a command on the list, which only ever grows.
+    /// Adds a command to the list, which is never shortened.
     pub(super) fn record(
         &mut self,
         now: Tick,
@@ -330,7 +330,7 @@ impl SimIpa {
             result: Value::Null,
             unserializable: false,
         };
-        // A synchronous one that failed is recorded under its whole name.
+        // A synchronous one that failed is recorded under its full name.
         let whole = format!("{extension}.{}", known.name);
         match ran {
             SimIpaCommandOutcome::Done(result) => command.result = result,
@@ -350,7 +350,7 @@ impl SimIpa {
     }
 }
 
-/// What is wrong with an `image_info`, in the words of the agent's validator.
+/// What is wrong with an `image_info`, in the messages of the agent's validator.
 fn wrong_image(info: &Value) -> Option<String> {
     for field in ["id", "urls"] {
         if info.get(field).is_none() {
@@ -370,7 +370,7 @@ fn wrong_image(info: &Value) -> Option<String> {
     })
 }
 
-/// A value as Python prints it, where it is made of texts and objects only.
+/// A value as Python prints it, if it consists only of texts and objects.
 fn python(value: &Value) -> String {
     match value {
         Value::String(text) => format!("'{text}'"),

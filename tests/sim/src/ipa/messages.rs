@@ -1,4 +1,4 @@
-//! The real agent's words, as they were recorded.
+//! Messages of the real agent, as recorded.
 
 use serde_json::{Value, json};
 
@@ -18,10 +18,10 @@ pub(super) const NOT_ALLOWED: &str =
 pub(super) const NOT_STANDALONE: &str = "Invalid command: Node lookup data can only be set when \
      the Ironic Python Agent is running in standalone mode.";
 
-/// An empty tar archive, gzipped, in base64: the members of a real one are no concern here.
+/// An empty tar archive, gzipped, in base64: the files of a real one do not matter here.
 pub(super) const LOGS: &str = "H4sIAAAAAAACA2NgGAWjYBSMVAAALq+17wAEAAA=";
 
-/// What the API says of a body that is no JSON. The reason is the parser's own.
+/// The API's message for a body that is not JSON. The reason is the parser's own.
 pub(super) fn bad_json(body: &[u8]) -> String {
     let why = match serde_json::from_slice::<Value>(body) {
         Ok(_) => String::new(),
@@ -39,7 +39,7 @@ pub(super) fn redirect_page(location: &str) -> String {
     )
 }
 
-/// A failure as it stands in `command_error`. Codes other than 500 are few.
+/// An error as in `command_error`. Few codes are not 500.
 pub(super) fn error(kind: &str, details: &str) -> Value {
     let (code, message) = match kind {
         "CommandExecutionError" => (500, "Command execution failed"),
@@ -60,5 +60,5 @@ pub(super) fn error(kind: &str, details: &str) -> Value {
     json!({"type": kind, "code": code, "message": message, "details": details})
 }
 
-/// What stands for the descriptions of steps' arguments, which nobody acts on.
+/// Replaces the descriptions of steps' arguments, which have no effect.
 pub(super) const ARGUMENT: &str = "...";

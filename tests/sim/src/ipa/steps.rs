@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::messages;
 
-/// One step: its name, its interface, its priority, and what it takes.
+/// One step: its name, its interface, its priority, and its arguments.
 type SimIpaStepRow = (
     &'static str,
     &'static str,
@@ -12,7 +12,7 @@ type SimIpaStepRow = (
     &'static [SimIpaStepArgument],
 );
 
-/// An argument and whether it must be there.
+/// An argument and whether it is required.
 type SimIpaStepArgument = (&'static str, bool);
 
 const NVRAM: &[SimIpaStepArgument] = &[("match_patterns", false)];
@@ -64,14 +64,14 @@ fn rows(kind: &str) -> &'static [SimIpaStepRow] {
     }
 }
 
-/// The list of a kind, by manager.
+/// The steps of a kind, by manager.
 pub(super) fn step_list(kind: &str) -> Value {
     let described = |(name, interface, priority, args): &SimIpaStepRow| {
         let mut step = json!({
             "step": name, "priority": priority, "interface": interface,
             "reboot_requested": false,
         });
-        // What can be done in a deployment is not abortable, in a service neither.
+        // Steps that deployments also have are not abortable, in a service neither.
         let deploys = DEPLOY.iter().any(|(deploy, ..)| deploy == name);
         if kind == "clean" || (kind == "service" && !deploys) {
             step["abortable"] = true.into();
@@ -92,9 +92,9 @@ pub(super) fn step_list(kind: &str) -> Value {
     json!({ "GenericHardwareManager": steps })
 }
 
-/// Why a step cannot be called like this, as `command_error`.
+/// Why the arguments of a step are wrong, as `command_error`.
 pub(super) fn argument_error(kind: &str, name: &str, args: &Map<String, Value>) -> Option<Value> {
-    // The manager's methods are found by name, whatever list they stand in.
+    // The manager's methods are found by name, in any list.
     let all = ["clean", "deploy", "service"].into_iter().flat_map(rows);
     let Some((.., takes)) = all.into_iter().find(|(step, ..)| *step == name) else {
         let details = format!("Could not find method: {name}");

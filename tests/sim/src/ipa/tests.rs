@@ -34,7 +34,7 @@ fn lookup(token: &str) -> Vec<u8> {
 
 const ROOT: &[u8] = br#"{"default_version":{"version":"1.109"}}"#;
 
-/// An agent that has asked and was answered until its first beat.
+/// An agent after its start, with its first heartbeat.
 fn heartbeating_agent(token: &str) -> SimIpa {
     let mut ipa = SimIpa::new(Tick(0), setup());
     let ask = next_request(&mut ipa, Tick(0));
@@ -102,7 +102,7 @@ fn an_old_box_gets_the_address_only() {
 }
 
 #[test]
-fn a_mask_without_a_token_is_the_end_and_a_short_token_is_none() {
+fn a_mask_without_a_token_leaves_it_stuck_and_a_short_token_is_ignored() {
     let mut stuck = heartbeating_agent(MASK);
     assert_eq!(stuck.state(), SimIpaState::Stuck);
     assert!(stuck.next(Tick(1_000_000)).is_empty());
@@ -116,7 +116,7 @@ fn a_mask_without_a_token_is_the_end_and_a_short_token_is_none() {
 }
 
 #[test]
-fn a_mask_leaves_a_token_that_came_out_of_band() {
+fn a_mask_keeps_a_token_given_out_of_band() {
     let own = "B".repeat(43);
     let mut setup = setup();
     setup.token = Some(own.clone());
@@ -164,7 +164,7 @@ fn lookups_back_off_and_sleep_while_the_node_is_locked() {
 }
 
 #[test]
-fn beats_come_within_their_bounds() {
+fn heartbeats_are_within_their_bounds() {
     let mut ipa = heartbeating_agent(&"A".repeat(40));
     let mut now = Tick(0);
     for (status, least, most) in [
@@ -203,7 +203,7 @@ fn node() -> Value {
 }
 
 #[test]
-fn a_command_that_ends_forces_a_beat_five_seconds_after_the_last() {
+fn a_finished_command_forces_a_heartbeat_five_seconds_after_the_last() {
     let mut ipa = heartbeating_agent(&"A".repeat(40));
     ipa.next(Tick(0));
     ipa.handle_response(Tick(0), SimIpaRequestKind::Heartbeat, Some((202, b"")));
@@ -266,7 +266,8 @@ fn a_step_of_other_managers_is_refused_as_a_mismatch() {
     );
 }
 
-/// Drives a write; each answer is one to a fetch, and what it did last is returned.
+/// Runs a write; each answer is the response to a fetch. Returns the result and the number of
+/// fetches.
 fn write(answers: &[Option<u16>]) -> (Value, u64) {
     let mut ipa = heartbeating_agent(&"A".repeat(40));
     ipa.next(Tick(0));
@@ -313,7 +314,7 @@ fn write(answers: &[Option<u16>]) -> (Value, u64) {
                             },
                         )
                     };
-                    // 299 stands for a 200 with other bytes.
+                    // 299 means a 200 with other bytes.
                     let answer = answer
                         .map(body)
                         .map(|(status, bytes)| (if status == 299 { 200 } else { status }, bytes));
@@ -337,7 +338,7 @@ fn work_hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_write_asks_for_hints_tries_ten_times_and_checks_what_it_wrote() {
+fn a_write_looks_up_hints_tries_ten_times_and_verifies_the_image() {
     let (told, _) = write(&[]);
     assert_eq!(told["command_status"], "SUCCEEDED");
     let result = told["command_result"]["deploy_result"]["result"]

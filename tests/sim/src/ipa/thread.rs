@@ -1,4 +1,4 @@
-//! What runs in the thread of an asynchronous command.
+//! The thread of an asynchronous command.
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256, Sha512};
@@ -10,12 +10,12 @@ use super::{
     messages,
 };
 
-/// How often a connection, and a whole download, is tried, and how far apart:
+/// How many times a connection, and a whole download, is tried, and the delay between:
 /// `image_download_connection_retries` and `_retry_interval`.
 const TRIES_MAX: u32 = 10;
 const TRY_MS: u64 = 10_000;
 
-/// How long things take. Ours: disks and images of these racks are small.
+/// Durations of the work. Ours: disks and images of these racks are small.
 const BRIEF_MS: u64 = 50;
 const ERASE_MS: u64 = 900;
 const WRITE_MS: u64 = 1500;
@@ -23,20 +23,20 @@ const POWER_CHANGE_MS: u64 = 200;
 /// One `get_hardware_info` in a flow, as measured.
 const FLOW_MS: u64 = 530;
 
-/// What was done to the machine.
+/// A change to the machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SimAgentEffect {
-    /// The disk is being written or erased: what stands there is worth nothing.
+    /// The disk is being written or erased: its content is not valid.
     DiskInvalidated,
     /// The disk is erased.
     DiskErased,
-    /// This is on the disk, and its digest was right.
+    /// An image with the right digest was written.
     ImageWritten(Vec<u8>),
-    /// A rescue user may log in with this hash.
+    /// The rescue user can log in with this password hash.
     RescueEnabled(String),
-    /// The machine is switched off from within.
+    /// The machine switches itself off.
     PoweredOff,
-    /// It is restarted from within.
+    /// The machine restarts itself.
     Rebooted,
 }
 
@@ -57,12 +57,12 @@ impl SimIpaStep {
     }
 }
 
-/// What a thread does.
+/// The task of a thread.
 #[derive(Clone, Debug)]
 pub(super) enum SimIpaTask {
-    /// Nothing that the world notices.
+    /// Ends with this result, without effect on the machine.
     Finish(Result<Value, Value>),
-    /// It ends because the hardware managers are others.
+    /// It ends because the hardware managers have changed.
     Mismatch(Value),
     Erase(SimIpaStep),
     Write(Box<SimIpaImageWrite>),
@@ -71,12 +71,12 @@ pub(super) enum SimIpaTask {
     Reboot,
 }
 
-/// An image on its way to the disk.
+/// An image that is being written.
 #[derive(Clone, Debug)]
 pub(super) struct SimIpaImageWrite {
     pub(super) step: Option<SimIpaStep>,
     info: Value,
-    /// A root device hint is known, or was asked for.
+    /// A root device hint is known, or was looked up.
     refreshed: bool,
     since: Option<Tick>,
     url: usize,
@@ -86,12 +86,12 @@ pub(super) struct SimIpaImageWrite {
     received: Option<Vec<u8>>,
 }
 
-/// The thread under way.
+/// The running thread.
 #[derive(Debug)]
 pub(super) struct SimIpaThread {
     command: String,
     task: SimIpaTask,
-    /// When it goes on; none while it waits for an answer.
+    /// When it continues; `None` while it waits for a response.
     due: Option<Tick>,
 }
 
@@ -136,12 +136,12 @@ impl SimIpa {
         });
     }
 
-    /// Whether a thread is under way.
+    /// Whether a thread is running.
     pub fn is_working(&self) -> bool {
         self.thread.is_some()
     }
 
-    /// Somebody may log in; the agent's API ends.
+    /// Enables the rescue login; the agent's API ends.
     pub(super) fn enable_rescue(&mut self, hash: &str) {
         self.state = SimIpaState::Rescued;
         self.outputs
@@ -180,7 +180,7 @@ impl SimIpa {
         }
     }
 
-    /// A thread has ended: its command has its result, and a beat is forced.
+    /// A thread has ended: its command gets its result, and a heartbeat is forced.
     fn finish_command(&mut self, now: Tick, id: &str, status: &'static str, told: Value) {
         let found = self.commands.iter_mut().find(|command| command.id == id);
         if let Some(command) = found {
@@ -265,7 +265,7 @@ impl SimIpa {
         disks[0]["name"].as_str().unwrap_or("/dev/sda").to_owned()
     }
 
-    /// The whole download begins anew, or there were enough.
+    /// Starts the whole download again, or fails after the last attempt.
     fn retry_download(
         &mut self,
         now: Tick,
@@ -281,7 +281,7 @@ impl SimIpa {
         self.suspend_write(command, write, Some(now.after_ms(TRY_MS)));
     }
 
-    /// The lookup that was to bring a root device hint.
+    /// The response to the lookup of the root device hint.
     pub(super) fn handle_refresh_response(&mut self, now: Tick, answer: Option<(u16, &[u8])>) {
         let writes = |work: &mut SimIpaThread| matches!(&work.task, SimIpaTask::Write(write) if !write.refreshed);
         let Some(SimIpaThread {
@@ -298,7 +298,7 @@ impl SimIpa {
             let same = self.cached_image.is_some()
                 && self.cached_image.as_deref() == write.info["id"].as_str();
             if same {
-                // What was written in this life of the agent is not written again.
+                // An image written since the agent's start is not written again.
                 let step = write.step.as_ref();
                 let told = step.map_or(Value::Null, |step| step.with_result(Value::Null));
                 return self.finish_command(now, &command, SUCCEEDED, told);
@@ -315,7 +315,7 @@ impl SimIpa {
         self.suspend_write(command, write, Some(now.after_ms(pause_ms)));
     }
 
-    /// An image came, or something else, or nothing.
+    /// Handles the response of the image server, or a timeout.
     pub fn handle_image_response(&mut self, now: Tick, id: &str, answer: Option<(u16, Vec<u8>)>) {
         let awaits = |work: &mut SimIpaThread| {
             let writes = matches!(&work.task, SimIpaTask::Write(_));
@@ -375,7 +375,7 @@ impl SimIpa {
     }
 }
 
-/// The digest that an image must have, and the one it has.
+/// The expected digest of an image, and the computed one.
 fn digests(info: &Value, came: &[u8]) -> (String, String) {
     let want = info["os_hash_value"].as_str().or(info["checksum"].as_str());
     let want = want.unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! What a BMC that may lie shows of its machine.
+//! The chassis as a faulty BMC reports it.
 
 use trivet_bmc_ipmi::BootFlags;
 use trivet_bmc_ipmi::bmc::IpmiChassis;
@@ -12,14 +12,14 @@ use crate::faults::InjectedBmcFault;
 /// A change of power was requested for the third time before the machine followed.
 pub(crate) const THIRD_REQUEST: &str = "third power request";
 
-/// The chassis as a BMC that may lie shows it.
+/// The chassis as a faulty BMC reports it.
 struct FaultyChassis<'a> {
     case: &'a mut SimChassis,
     power_delay: &'a mut MachinePowerDelay,
     now: Tick,
     fault: Option<InjectedBmcFault>,
     claimed: &'a mut Option<PowerState>,
-    /// Every order that reached it.
+    /// Every power order it received.
     orders: &'a mut Vec<PowerOrder>,
 }
 
@@ -86,7 +86,7 @@ impl FaultyMachine {
         self.run_to_quiescence(now, out);
     }
 
-    /// It follows its BMC at once.
+    /// Disables the delay between BMC and machine.
     pub(crate) fn switch_power_at_once(&mut self) {
         self.power_delay = MachinePowerDelay::none();
     }

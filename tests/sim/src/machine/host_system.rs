@@ -12,13 +12,13 @@ use crate::ipa::SimAgentEffect;
 /// A running kernel: the agent's ramdisk or the installed system.
 pub(super) struct HostSystem {
     pub(super) dhcp: RenewingDhcpClient,
-    /// What the agent was started with; none in an installed system or after our own
+    /// The kernel arguments of the agent; `None` in an installed system or after our own
     /// agent's process has died.
     pub(super) line: Option<AgentKernelArguments>,
     pub(super) agent: Option<RunningAgent>,
 }
 
-/// Whose agent runs.
+/// The running agent.
 pub(super) enum RunningAgent {
     Own(Box<OwnAgent>),
     Stock(Box<StockAgent>),
@@ -34,8 +34,8 @@ impl HostSystem {
         self.dhcp.deadline().into_iter().chain(agent).min()
     }
 
-    /// Starts the agent once there is an address, lets out what it wants to say, and
-    /// tells what it did.
+    /// Starts the agent once there is an address, sends its messages, and returns its changes
+    /// to the machine.
     pub(super) fn poll_agent(
         &mut self,
         now: Tick,

@@ -1,4 +1,4 @@
-//! Our own agent in a machine: its brain, and the work it leaves to others.
+//! Our own agent in a machine: its state machine, and the work that the simulation does for it.
 
 use std::net::Ipv4Addr;
 
@@ -23,11 +23,11 @@ pub(super) struct OwnAgent {
     pub(super) agent_state: AgentState,
     /// Calls that wait for a command to end.
     held: Vec<(String, AgentCall)>,
-    /// The work under way, and the image that is being written.
+    /// The work in progress, and the image that is being written.
     work: Option<(String, AgentWork, Option<Vec<u8>>)>,
 }
 
-/// Where an agent runs.
+/// The address of an agent.
 #[derive(Clone, Copy)]
 pub(super) struct SimAgentLocation {
     pub(super) machine: usize,
@@ -119,7 +119,7 @@ impl OwnAgent {
         }
     }
 
-    /// A call; what it begins to do to the machine.
+    /// Handles a call; returns the changes to the machine that it starts.
     pub(super) fn handle_call(
         &mut self,
         now: Tick,
@@ -237,7 +237,7 @@ impl OwnAgent {
         self.finish(now, id, Err(failure), out);
     }
 
-    /// Work has ended; what it did to the machine.
+    /// Work has ended; returns its changes to the machine.
     pub(super) fn work_done(
         &mut self,
         now: Tick,
@@ -266,7 +266,7 @@ impl OwnAgent {
         Some(did)
     }
 
-    /// Work has ended: whoever waited for it hears.
+    /// Work has ended: replies to the callers that waited for it.
     fn finish(
         &mut self,
         now: Tick,

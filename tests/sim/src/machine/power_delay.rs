@@ -1,24 +1,24 @@
-//! Machines that take their time to switch on or off.
+//! Machines with a delay when they switch on or off.
 //!
-//! Real ones need from a second to two minutes. A request that comes again meanwhile changes
-//! nothing; another one takes its place.
+//! Real ones need from a second to two minutes. A repeated request meanwhile changes nothing;
+//! another one replaces it.
 
 use trivet_model::{PowerOrder, SeededRandom, Tick};
 
-/// How long the slower half of all machines takes.
+/// Delay of the slower half of the machines.
 const SLOW_MS: core::ops::Range<u64> = 5_000..120_000;
 
-/// How long a machine takes to follow its BMC, and what it is following.
+/// How long a machine takes to follow its BMC, and the pending change.
 #[derive(Debug)]
 pub(super) struct MachinePowerDelay {
     delay_ms: u64,
     pending: Option<(Tick, PowerOrder)>,
-    /// Requests for the change under way.
+    /// Requests for the pending change.
     requests: u32,
 }
 
 impl MachinePowerDelay {
-    /// By seed: half of the machines switch at once, the others after a time of their own.
+    /// By seed: half of the machines switch at once, the others after a delay of their own.
     pub(super) fn for_seed(seed: u64) -> Self {
         let mut chance = SeededRandom::new(seed ^ 0x510);
         let takes_ms = if chance.chance(500) {
@@ -41,9 +41,9 @@ impl MachinePowerDelay {
         }
     }
 
-    /// Takes a request. True where the machine does at once what it is told.
+    /// Accepts a request. True if the machine executes it at once.
     pub(super) fn accept(&mut self, now: Tick, order: PowerOrder) -> bool {
-        // A reset needs no power supply to come or go.
+        // A reset does not switch the power supply.
         if order == PowerOrder::Reset {
             (self.pending, self.requests) = (None, 1);
             return true;
@@ -59,7 +59,7 @@ impl MachinePowerDelay {
         self.pending.is_none()
     }
 
-    /// How often the change under way was requested.
+    /// How many times the pending change was requested.
     pub(super) fn requests(&self) -> u32 {
         self.requests
     }
@@ -68,7 +68,7 @@ impl MachinePowerDelay {
         self.pending.map(|(at, _)| at)
     }
 
-    /// What the machine does now.
+    /// The change that is due now.
     pub(super) fn take_due(&mut self, now: Tick) -> Option<PowerOrder> {
         let (_, order) = self.pending.take_if(|(at, _)| *at <= now)?;
         Some(order)

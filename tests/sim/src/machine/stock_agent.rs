@@ -1,5 +1,4 @@
-//! The stock agent in a machine: its process, the unit that restarts it, and what can
-//! happen to it.
+//! The stock agent in a machine: its process, the unit that restarts it, and its faults.
 
 use std::net::Ipv4Addr;
 
@@ -16,30 +15,30 @@ use crate::ipa::{
 };
 use crate::network::{AgentCall, SimHttpClient, SimHttpResult};
 
-/// What is done to an agent.
+/// A fault of an agent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum InjectedAgentFault {
     /// Its process ends, and systemd starts another.
     Dies,
-    /// Something in it hangs: it neither serves nor beats, and nobody restarts it.
+    /// It hangs: it neither serves nor sends heartbeats, and is not restarted.
     Hangs,
-    /// It is restarted and keeps its token, as if that had come out of band; so all that
-    /// is new is its certificate.
+    /// It is restarted and keeps its token, as if it was given out of band; so only its
+    /// certificate is new.
     NewCertificate,
-    /// The same, and it listens elsewhere.
+    /// The same, and it listens at another address.
     NewAddress,
-    /// Its hardware managers become others.
+    /// Its hardware managers change.
     NewManagers,
-    /// Somebody who has its token gives it something to do.
+    /// Another client with its token starts a command.
     Busy,
-    /// Its next step fails, and what it says of that holds its token.
+    /// Its next step fails with an error message that contains its token.
     LeaksToken,
-    /// It takes its next order and nobody hears what it says of it.
+    /// It accepts its next command and the reply is lost.
     LosesAnswer,
 }
 
 impl InjectedAgentFault {
-    /// What seeds that met it say.
+    /// Its name in the observations of a seed.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Dies => "agent died",
@@ -48,13 +47,13 @@ impl InjectedAgentFault {
             Self::NewAddress => "agent moved",
             Self::NewManagers => "managers changed",
             Self::Busy => "agent kept busy",
-            Self::LeaksToken => "agent will tell its token",
-            Self::LosesAnswer => "answer will be lost",
+            Self::LeaksToken => "agent will leak its token",
+            Self::LosesAnswer => "reply will be lost",
         }
     }
 }
 
-/// The ramdisk's agent.
+/// The agent in the ramdisk.
 pub(super) struct StockAgent {
     setup: SimIpaSetup,
     pub(super) ipa: SimIpa,
@@ -104,7 +103,7 @@ impl StockAgent {
         self.held.clear();
     }
 
-    /// What was done; false where it has no effect.
+    /// Applies a fault; false if it has no effect.
     pub(super) fn inject_fault(&mut self, now: Tick, blow: InjectedAgentFault) -> bool {
         if self.restart.is_some() {
             return false;
@@ -203,7 +202,7 @@ impl StockAgent {
         dids
     }
 
-    /// Whoever waited for a command that has ended hears of it.
+    /// Replies to callers that waited for a command that has ended.
     fn answer_held_calls(&mut self, out: &mut Vec<SimMachineOutput>) {
         for (command, to) in std::mem::take(&mut self.held) {
             if self.ipa.has_ended(&command) {
@@ -268,7 +267,7 @@ impl StockAgent {
         }
     }
 
-    /// A call; it goes to the process's own address and trusts this certificate.
+    /// A call to the process's own address that trusts this certificate.
     pub(super) fn handle_call(
         &mut self,
         now: Tick,
@@ -278,7 +277,7 @@ impl StockAgent {
         out: &mut Vec<SimMachineOutput>,
     ) {
         if self.restart.is_none() && self.ipa.state() == SimIpaState::Hung {
-            // The kernel takes the connection, and that is all.
+            // The kernel accepts the connection, but there is no reply.
             return;
         }
         let refuses = if self.restart.is_some() || !self.ipa.serves() {
@@ -322,7 +321,7 @@ impl StockAgent {
     }
 }
 
-/// Chance for the agent of a boot.
+/// Random seed for the agent of a boot.
 pub(super) fn seed_of(entropy: &SeededRandom, life: u64) -> u64 {
     use trivet_model::Entropy as _;
     let mut own = entropy.clone();

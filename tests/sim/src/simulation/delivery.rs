@@ -1,4 +1,4 @@
-//! What leaves the box or a client, and what the wires make of it.
+//! Delivers messages of the box and of clients, with the faults of the network.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
@@ -20,7 +20,7 @@ impl RackSimulation {
         }
     }
 
-    /// A datagram leaves for a machine's BMC.
+    /// A datagram to a machine's BMC.
     fn check_bmc_datagram(&mut self, machine: usize, bytes: &[u8]) {
         let (now, life) = (self.now, self.box_under_test.life);
         let node = self.operators.get(machine).map(|desk| desk.node);
@@ -101,7 +101,7 @@ impl RackSimulation {
     /// The box calls an agent.
     fn call_agent(&mut self, url: String, to: AgentCall, request: AgentHttpRequest) {
         self.agent_called(to.node, to.call, &request);
-        // The daemon gives a call up after its time-out.
+        // The daemon ends a call after its timeout.
         let result = Err(format!("no answer within {} ms", request.timeout_ms));
         let late = self.now.after_ms(request.timeout_ms);
         self.queue.push(
@@ -145,7 +145,7 @@ impl RackSimulation {
         }
     }
 
-    // The wires.
+    // The network.
 
     pub(super) fn datagram(&mut self, event: impl Fn(Vec<u8>) -> SimEvent, bytes: Vec<u8>) {
         let mut copies = u64::from(!self.chance.chance(self.faults.lost));
@@ -160,7 +160,7 @@ impl RackSimulation {
         }
     }
 
-    /// How long an HTTP message takes; none if it is lost.
+    /// The delay of an HTTP message; `None` if it is lost.
     pub(super) fn http_delay_ms(&mut self) -> Option<u64> {
         if self.chance.chance(self.faults.http_lost) {
             return None;
@@ -209,7 +209,7 @@ impl RackSimulation {
     }
 
     pub(super) fn deliver_response(&mut self, exchange: u64, answer: SimHttpResult) {
-        // Only the first of answer and time-out counts.
+        // Only the first of response and timeout counts.
         let Some(exchange) = self.exchanges.remove(&exchange) else {
             return;
         };
@@ -222,7 +222,7 @@ impl RackSimulation {
                         SimEvent::OperatorDue { index: desk },
                     );
                 }
-                // Where nothing goes wrong, a node in rescue has a ramdisk that lets in.
+                // Without faults, a node in rescue has a ramdisk with the password.
                 if self.faults.are_none()
                     && self.operators[desk].saw_rescue()
                     && !self.machines[desk].rescued

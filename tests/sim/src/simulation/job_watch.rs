@@ -1,4 +1,4 @@
-//! Where each node's job is, what waits for it there, and what was met.
+//! Watches the point of each node's job, triggers its fault points, and counts observations.
 
 use trivet_model::{NodeId, NoteKind};
 use trivet_rack::AgentHttpRequest;
@@ -10,7 +10,7 @@ use crate::ipa::SimIpaRequestKind;
 use crate::network::{OwnAgentRequestKind, SimEvent, SimHttpClient};
 
 impl RackSimulation {
-    /// Looks at what the box has made durable.
+    /// Reads the durable state of the box.
     pub(super) fn observe_jobs(&mut self) {
         for machine in 0..self.operators.len() {
             let id = self.operators[machine].node;
@@ -31,7 +31,7 @@ impl RackSimulation {
         }
     }
 
-    /// What waited for a node where it is now happens.
+    /// Triggers the faults for the present point of a node.
     fn trigger_fault_points(&mut self, machine: usize) {
         let place = &self.job_points[machine];
         let waits = |it: &fault_points::FaultPoint| it.machine == machine && it.job_point == place;
@@ -49,7 +49,7 @@ impl RackSimulation {
         }
     }
 
-    /// Something was met where this machine's node is.
+    /// Counts an observation at the point of this machine's node.
     pub(super) fn count_observation(&mut self, what: &str, machine: usize) {
         let place = self.job_points.get(machine).map_or("", String::as_str);
         *self
@@ -85,7 +85,7 @@ impl RackSimulation {
         }
     }
 
-    /// Whether this is a beat that is lost because its machine is mute.
+    /// Whether this is a heartbeat that is lost because of a fault.
     pub(super) fn loses_heartbeat(&mut self, who: &SimHttpClient) -> bool {
         let machine = match who {
             SimHttpClient::Agent {

@@ -1,4 +1,4 @@
-//! What follows from what machines want, and from what goes wrong.
+//! Handles the outputs of machines, and incidents.
 
 use std::net::Ipv4Addr;
 
@@ -23,7 +23,7 @@ impl RackSimulation {
         let host = host.split(':').next().unwrap_or_default();
         let holder = host.parse().ok().and_then(|address| self.holder(address));
         let Some(machine) = holder else {
-            // No machine has that address: the time-out will tell.
+            // No machine has that address: the call times out.
             return;
         };
         let mut out = Vec::new();
@@ -31,7 +31,7 @@ impl RackSimulation {
         self.apply_outputs(machine, out);
     }
 
-    /// Carries out what a machine wants.
+    /// Executes the outputs of a machine.
     pub(super) fn apply_outputs(&mut self, index: usize, out: Vec<SimMachineOutput>) {
         for effect in out {
             self.apply_output(index, effect);
@@ -94,7 +94,8 @@ impl RackSimulation {
             }
             SimMachineOutput::BootsDisk => self.disk_booted(index),
             SimMachineOutput::Observed(what) => {
-                // Only a box that restarted or a wire that loses may ask more often.
+                // Only after a restart of the box or with message loss may it send more
+                // requests.
                 let quiet = what == THIRD_REQUEST && self.faults.are_none();
                 let broken = quiet.then(|| format!("machine {index}: {what}"));
                 self.checks.report(broken);
@@ -111,7 +112,7 @@ impl RackSimulation {
         }
     }
 
-    /// An agent answers a call.
+    /// Sends the reply of an agent.
     fn send_agent_reply(
         &mut self,
         index: usize,
@@ -130,7 +131,7 @@ impl RackSimulation {
         }
     }
 
-    /// An image has begun to be written, which is when agents die and power fails.
+    /// The write of an image has started, at which agents may die and power may fail.
     fn image_write_started(&mut self, index: usize) {
         let at = self.now.after_ms(self.chance.below(WRITE_MS));
         if self.chance.chance(self.faults.dies_writing) {
@@ -218,7 +219,7 @@ impl RackSimulation {
         }
     }
 
-    /// Beats with a guessed token, and asks for a token of its own.
+    /// Sends a heartbeat with a guessed token, and a lookup for a token.
     fn send_forged_requests(&mut self, machine: usize) {
         let peer = Ipv4Addr::new(10, 0, 0, 250);
         let node = self.operators[machine].node;

@@ -138,7 +138,7 @@ async fn nothing_is_taken_out_of_an_image_whose_digest_is_wrong() {
     let (cache, _) = cache_with_news(&scratch, ImageCacheOptions::plain(DaemonClock::start()));
     let wanted = packed(&source, "disk.gz", b"something else", ImageFormat::Gzip);
     let (got, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
-    assert!(got.is_empty() && why.contains("is not what it should be"));
+    assert!(got.is_empty() && why.contains("has a wrong digest"));
     assert!(!path(&scratch, sha256(&raw), "whole").exists());
 }
 
@@ -315,7 +315,7 @@ async fn the_image_is_evicted_before_its_disk_and_space_is_reserved_for_both() {
     let tight = image.len() as u64 + raw.len() as u64 - 1;
     let (cache, news) = cache_with_news(&scratch, ways(tight));
     let (got, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
-    assert!(got.is_empty() && why.contains("finds no room"), "{why}");
+    assert!(got.is_empty() && why.contains("no space for"), "{why}");
     wait_for_news(&news, |one| matches!(one.state, ImageState::Failed(_))).await;
     drop(cache);
     // Space for both, and for one more without the image.

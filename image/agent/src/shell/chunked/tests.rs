@@ -72,7 +72,7 @@ async fn without_all_chunks_nothing_boots() {
 }
 
 #[tokio::test]
-async fn what_is_on_the_disk_already_is_not_lacking() {
+async fn chunks_on_the_disk_are_not_missing() {
     let (scratch, (image, wanted)) = (ScratchDiskFile::new(), sample());
     let disk = disk(&scratch);
     let mut old = image.clone();

@@ -55,7 +55,7 @@ fn head_is_zero(scratch: &ScratchDiskFile) -> bool {
 }
 
 #[tokio::test]
-async fn writes_an_image_whatever_its_pieces() {
+async fn writes_an_image_in_pieces_of_any_size() {
     let image = image(HEAD_BYTES * 2 + 77);
     for piece in [4096, HEAD_BYTES + 1, image.len()] {
         let scratch = ScratchDiskFile::new();
@@ -83,7 +83,7 @@ async fn checks_sha512_and_images_shorter_than_the_head() {
 }
 
 #[tokio::test]
-async fn a_wrong_image_does_not_boot_and_neither_does_what_was_there() {
+async fn a_wrong_image_does_not_boot_nor_does_the_old_system() {
     let scratch = ScratchDiskFile::new();
     let disk = AgentTargetDisk::new(scratch.0.clone(), 3 * HEAD_BYTES as u64);
     let old = image(2 * HEAD_BYTES);
@@ -96,7 +96,7 @@ async fn a_wrong_image_does_not_boot_and_neither_does_what_was_there() {
 }
 
 #[tokio::test]
-async fn an_image_that_breaks_off_does_not_boot() {
+async fn an_interrupted_image_does_not_boot() {
     let scratch = ScratchDiskFile::new();
     let disk = AgentTargetDisk::new(scratch.0.clone(), 3 * HEAD_BYTES as u64);
     let image = image(2 * HEAD_BYTES);
@@ -144,7 +144,7 @@ async fn erases_both_ends_or_everything() {
 }
 
 #[tokio::test]
-async fn a_disk_that_is_not_there_fails_in_words() {
+async fn a_missing_disk_fails_with_a_message() {
     let disk = AgentTargetDisk::new(PathBuf::from("/nonexistent/disk"), 1024);
     assert_eq!(
         disk.erase(true).await.unwrap_err().kind(),

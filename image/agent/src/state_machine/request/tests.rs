@@ -10,7 +10,7 @@ fn token() -> String {
     "A".repeat(43)
 }
 
-/// An agent that has looked itself up.
+/// An agent after its lookup.
 fn agent_state() -> AgentState {
     let identity = AgentMachineIdentity {
         inventory: json!({"hostname": "ipa-test"}),
@@ -74,7 +74,7 @@ fn clean(step: &str, version: &Value) -> Value {
 }
 
 #[test]
-fn describes_itself_to_anybody() {
+fn describes_itself_without_a_token() {
     let mut brain = agent_state();
     for path in ["/", "/v1/", "/v1/status", "/status"] {
         assert_eq!(
@@ -112,7 +112,7 @@ fn commands_need_the_token() {
 }
 
 #[test]
-fn without_a_token_of_its_own_nobody_is_right() {
+fn without_a_token_of_its_own_no_token_matches() {
     let identity = AgentMachineIdentity::default();
     let plan = agent_state().plan;
     let mut brain = AgentState::new(identity, plan);
@@ -141,7 +141,7 @@ fn without_the_last_slash_it_redirects() {
 }
 
 #[test]
-fn a_fresh_agent_has_no_commands() {
+fn a_new_agent_has_no_commands() {
     assert_eq!(
         value(&get(&mut agent_state(), "/v1/commands/")),
         json!({"commands": []})
@@ -206,7 +206,7 @@ fn refuses_in_the_stock_agents_words() {
 }
 
 #[test]
-fn other_methods_are_named_as_not_allowed() {
+fn other_methods_are_not_allowed() {
     let mut brain = agent_state();
     let reply = brain.handle_request(NOW, "PUT", "/v1/commands/", b"");
     fault(&reply, 405, "405");
@@ -348,7 +348,7 @@ fn other_hardware_managers_are_a_mismatch() {
 }
 
 #[test]
-fn unknown_steps_and_unfit_images_fail_at_once_and_make_it_beat() {
+fn unknown_steps_and_invalid_images_fail_at_once_and_cause_a_heartbeat() {
     let mut brain = agent_state();
     brain.due_requests(Tick(0));
     brain.handle_heartbeat_response(Tick(0), 202, &mut SeededRandom::new(1));
@@ -373,7 +373,7 @@ fn unknown_steps_and_unfit_images_fail_at_once_and_make_it_beat() {
 }
 
 #[test]
-fn quick_commands_answer_finished() {
+fn quick_commands_reply_finished() {
     let mut brain = agent_state();
     for (name, want) in [
         ("standby.sync", Value::Null),
@@ -407,7 +407,7 @@ fn forgets_the_oldest_commands_when_the_list_is_full() {
 }
 
 #[test]
-fn odd_requests_are_answered_and_never_fatal() {
+fn invalid_requests_get_a_reply_and_are_never_fatal() {
     let mut brain = agent_state();
     for target in [
         "",
@@ -427,7 +427,7 @@ fn odd_requests_are_answered_and_never_fatal() {
 }
 
 #[test]
-fn a_rescue_takes_a_hash_hides_it_and_ends_the_agents_work() {
+fn a_rescue_accepts_a_hash_hides_it_and_ends_the_agents_work() {
     let mut brain = agent_state();
     for wrong in [
         json!({"rescue_password": "plain", "hashed": true}),
@@ -446,7 +446,7 @@ fn a_rescue_takes_a_hash_hides_it_and_ends_the_agents_work() {
     brain.work_done(NOW, &id, Ok(AgentWorkOutcome::Rescued));
     assert_eq!(value(&brain.command(&id))["command_status"], "SUCCEEDED");
     assert_eq!(brain.phase(), AgentPhase::Rescued);
-    assert_eq!(brain.wake_at(), None, "it beats no more");
+    assert_eq!(brain.wake_at(), None, "no more heartbeats");
 }
 
 #[test]
