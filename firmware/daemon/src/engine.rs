@@ -450,7 +450,7 @@ impl EngineThread {
     fn retry_separately(&mut self, refused: RefusedBatch) -> Result<(), EngineError> {
         log::line(&format!("trivet: store: {}", refused.error));
         self.rebuild_rack()?;
-        let mut overgrown = match refused.error {
+        let mut too_large = match refused.error {
             CommitError::RecordTooLarge { node, .. } => node,
             _ => None,
         };
@@ -459,12 +459,12 @@ impl EngineThread {
             let agents =
                 matches!(&message, EngineMessage::Order(asked) if asked.order.word().is_none());
             if let Some(refused) = self.attempt(vec![message])? {
-                overgrown = overgrown.filter(|_| agents);
+                too_large = too_large.filter(|_| agents);
                 self.rebuild_rack()?;
                 refuse(refused);
             }
         }
-        if let Some(node) = overgrown {
+        if let Some(node) = too_large {
             let word = EngineMessage::Input(RackInput::RecordTooLarge(node));
             if self.attempt(vec![word])?.is_some() {
                 self.rebuild_rack()?;

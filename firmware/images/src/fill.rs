@@ -381,10 +381,10 @@ impl ImageFill {
             self.record_file(head, head.length);
             return ImageBodyAction::Skip(self.have);
         }
-        let anew = self.have > 0;
+        let restarts = self.have > 0;
         self.reset();
         self.record_file(head, head.length);
-        if anew {
+        if restarts {
             ImageBodyAction::Restart
         } else {
             ImageBodyAction::Append

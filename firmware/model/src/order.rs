@@ -217,7 +217,7 @@ impl VendorMethod {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Agent { .. } => "agent_command",
-            Self::BmcRequest(errand) => errand.word(),
+            Self::BmcRequest(bmc_request) => bmc_request.word(),
             Self::Bmc(PowerOrder::Nmi) => "inject_nmi",
             Self::Bmc(PowerOrder::BmcReset { .. }) => "bmc_reset",
             Self::Bmc(_) => "send_raw",

@@ -120,11 +120,11 @@ pub(crate) fn resume_index(job: &Job, steps: &[JobStep]) -> Result<u32, String> 
         one.step == other.step && one.interface == other.interface
     };
     let begins = steps.len() >= done.len() && done.iter().zip(steps).all(same);
-    let anew = job.step_kind == Some(StepKind::Clean) && !job.manual;
+    let repeats_all = job.step_kind == Some(StepKind::Clean) && !job.manual;
     let once = done.iter().find(|step| !may_repeat(step));
     match once {
-        _ if begins && !anew => Ok(job.at),
-        Some(step) if !anew => Err(format!(
+        _ if begins && !repeats_all => Ok(job.at),
+        Some(step) if !repeats_all => Err(format!(
             "the agent's hardware managers, and with them its steps, changed after {} was done, \
              and it is not done twice: look at the machine, then run what is missing",
             step.step

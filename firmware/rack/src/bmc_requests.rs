@@ -33,7 +33,7 @@ impl Rack {
         now: Now,
         node: &Node,
         number: u64,
-        errand: &BmcRequest,
+        bmc_request: &BmcRequest,
     ) {
         let way = management_transport(node);
         if matches!(way, BmcTransport::Ipmi | BmcTransport::Redfish)
@@ -46,12 +46,12 @@ impl Rack {
                 now.tick,
                 node,
                 number,
-                errand,
+                bmc_request,
                 &mut *self.entropy,
             ),
             BmcTransport::Redfish => self
                 .redfish_transport
-                .send_bmc_request(now.tick, node, number, errand),
+                .send_bmc_request(now.tick, node, number, bmc_request),
             BmcTransport::Unsupported(error) => Err(error),
             BmcTransport::Ssh | BmcTransport::Fake => Err(PowerError::Unsupported {
                 said: "this node has no BMC; choose a driver with a BMC",
@@ -71,20 +71,20 @@ impl Rack {
         result: Result<BmcReply, PowerError>,
     ) {
         // A request whose wait has ended was noted at that time.
-        let Some(errand) = self.pending_bmc_request(id, number) else {
+        let Some(bmc_request) = self.pending_bmc_request(id, number) else {
             return;
         };
         let outcome = match &result {
             // The caller is noted already, and nothing has changed.
-            Ok(_) if errand.is_read_only() => None,
+            Ok(_) if bmc_request.is_read_only() => None,
             Ok(_) => Some("done".to_owned()),
             Err(error) => Some(error.to_string()),
         };
         if let Some(outcome) = outcome {
-            self.note_vendor(now, id, errand.word().to_owned(), outcome);
+            self.note_vendor(now, id, bmc_request.word().to_owned(), outcome);
         }
         if let Ok(findings) = &result {
-            self.store_boot_modes(now, id, &errand, findings);
+            self.store_boot_modes(now, id, &bmc_request, findings);
         }
         let result = result.map(|findings| findings.value());
         let result = result.map_err(|error| crate::vendor::refusal(id, &error));
@@ -96,10 +96,10 @@ impl Rack {
         &mut self,
         now: Now,
         id: NodeId,
-        errand: &BmcRequest,
+        bmc_request: &BmcRequest,
         findings: &BmcReply,
     ) {
-        let (field, value) = match (errand, findings) {
+        let (field, value) = match (bmc_request, findings) {
             (BmcRequest::SetBootMode(mode), _) | (_, BmcReply::BootMode(Some(mode))) => {
                 ("boot_mode", json!(mode))
             }

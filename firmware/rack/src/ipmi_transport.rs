@@ -82,12 +82,12 @@ impl IpmiTransport {
         now: Tick,
         node: &Node,
         number: u64,
-        errand: &BmcRequest,
+        bmc_request: &BmcRequest,
         entropy: &mut dyn Entropy,
     ) -> Result<(), PowerError> {
-        let errand = trivet_bmc_ipmi::to_operation(errand)?;
+        let bmc_request = trivet_bmc_ipmi::to_operation(bmc_request)?;
         let line = self.session(node, entropy)?;
-        line.session.operation(now, number, errand, entropy)?;
+        line.session.operation(now, number, bmc_request, entropy)?;
         line.bmc_requests.insert(number);
         self.mark_ready(node.id);
         Ok(())

@@ -105,13 +105,13 @@ impl RedfishTransport {
         now: Tick,
         node: &Node,
         asked: u64,
-        errand: &BmcRequest,
+        bmc_request: &BmcRequest,
     ) -> Result<(), PowerError> {
-        let errand = trivet_bmc_redfish::to_operation(errand)?;
+        let bmc_request = trivet_bmc_redfish::to_operation(bmc_request)?;
         self.numbers += 1;
         let number = self.numbers;
         let line = self.session(node)?;
-        line.session.operation(now, number, errand)?;
+        line.session.operation(now, number, bmc_request)?;
         line.bmc_requests.insert(number, asked);
         self.mark_ready(now, node.id);
         Ok(())
@@ -148,9 +148,9 @@ impl RedfishTransport {
         let orders = line.orders.into_values();
         let orders = orders.map(|order| (id, order, Err(driver_info_changed())));
         self.answers.extend(orders);
-        let errands = line.bmc_requests.into_values();
+        let bmc_requests = line.bmc_requests.into_values();
         self.bmc_replies
-            .extend(errands.map(|asked| (id, asked, Err(driver_info_changed()))));
+            .extend(bmc_requests.map(|asked| (id, asked, Err(driver_info_changed()))));
         if let Some(request) = line.session.logout_request() {
             let address = line.target.address.clone();
             let turn = QueuedRedfishRequest::Logout(id, Box::new(line.target), request);

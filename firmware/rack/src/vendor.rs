@@ -61,18 +61,18 @@ impl Rack {
         }
         let due = now.tick.after_ms(PENDING_REQUEST_MS_MAX);
         match method {
-            VendorMethod::BmcRequest(errand) => {
+            VendorMethod::BmcRequest(bmc_request) => {
                 bmc_is_free(&node)?;
                 self.calls += 1;
                 let number = self.calls;
                 let promise = PendingVendorRequest {
                     ticket,
                     due: now.tick.after_ms(BMC_REPLY_WAIT_MS_MAX),
-                    label: errand.word().to_owned(),
-                    source: PendingReplySource::BmcRequest(number, errand.clone()),
+                    label: bmc_request.word().to_owned(),
+                    source: PendingReplySource::BmcRequest(number, bmc_request.clone()),
                 };
                 self.pending_requests.insert(id, promise);
-                self.send_bmc_request(now, &node, number, &errand);
+                self.send_bmc_request(now, &node, number, &bmc_request);
             }
             VendorMethod::Bmc(order) => {
                 bmc_is_free(&node)?;
@@ -189,7 +189,7 @@ impl Rack {
     /// The BMC request of this number, if its reply is still deferred.
     pub(crate) fn pending_bmc_request(&self, id: NodeId, number: u64) -> Option<BmcRequest> {
         match &self.pending_requests.get(&id)?.source {
-            PendingReplySource::BmcRequest(owed, errand) if *owed == number => Some(errand.clone()),
+            PendingReplySource::BmcRequest(owed, bmc_request) if *owed == number => Some(bmc_request.clone()),
             _ => None,
         }
     }

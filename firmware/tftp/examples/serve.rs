@@ -117,7 +117,7 @@ fn answer(
 
 #[expect(
     clippy::print_stdout,
-    reason = "whoever started it reads the port from there"
+    reason = "the program that starts it reads the port from there"
 )]
 fn main() -> io::Result<()> {
     let Some(root) = std::env::args_os().nth(1).map(PathBuf::from) else {

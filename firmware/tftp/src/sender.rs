@@ -1,7 +1,7 @@
 //! The server's side of one read request.
 //!
 //! Decides what to send next and when to send it again. It refuses to know
-//! where the bytes come from: [`Source`] is asked for them anew each time a
+//! where the bytes come from: [`FileSource`] is asked for them again each time a
 //! block leaves, so a window costs no memory. Blocks are counted without
 //! wrapping; only the wire sees the low 16 bits. All times are in microseconds.
 
@@ -31,7 +31,7 @@ pub trait FileSource {
 pub enum ReadError {
     /// The file cannot be read; the client is told and the transfer ends.
     Failed,
-    /// They are being fetched. Nothing is sent now; whoever owns the source asks
+    /// They are being fetched. Nothing is sent now; the owner of the source asks
     /// the sender again once they are there.
     NotYet,
 }

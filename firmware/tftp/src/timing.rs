@@ -11,7 +11,7 @@
 /// Ethernet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TransferLimits {
-    /// Largest block we agree to. 1468 fills an Ethernet frame; whoever knows
+    /// Largest block we agree to. 1468 fills an Ethernet frame; a caller that knows
     /// the path's MTU gives what fits it, or more, if fragments are welcome.
     pub block_bytes_max: u16,
     /// Largest window we agree to, in blocks.
@@ -19,7 +19,7 @@ pub struct TransferLimits {
     /// How often the same thing is sent at least before we give up.
     pub tries_max: u32,
     /// How long a peer may be silent at least before we give up. A switch whose
-    /// port comes up anew, or a guest that was stopped, is silent for seconds.
+    /// port comes up again, or a guest that was stopped, is silent for seconds.
     pub silence_us_max: u64,
     /// Shortest wait before sending again.
     pub retry_us_min: u64,

@@ -46,7 +46,7 @@ pub enum UnpackRefusal {
     Window,
     /// A qcow2 of another version.
     #[error(
-        "is a qcow2 of version {0}, which nobody here reads; make it anew with: \
+        "is a qcow2 of version {0}, which is not supported; convert it with: \
          qemu-img convert -O qcow2 OLD NEW"
     )]
     Version(u32),
@@ -70,8 +70,8 @@ pub enum UnpackRefusal {
     Encrypted(&'static str),
     /// A qcow2 with unknown incompatible features.
     #[error(
-        "needs features of qcow2 that are not known here (incompatible bits {0:#x}); make it \
-         anew with: qemu-img convert -O qcow2 -o compat=1.1 OLD NEW"
+        "needs features of qcow2 that are not known here (incompatible bits {0:#x}); convert it \
+         with: qemu-img convert -O qcow2 -o compat=1.1 OLD NEW"
     )]
     Features(u64),
     /// A qcow2 that its writer marked as corrupt.

@@ -1,4 +1,4 @@
-//! What BMCs answer: the dialogues of all errands, and the inventories, events
+//! What BMCs answer: the dialogues of all operations, and the inventories, events
 //! and sensor records inside their answers.
 
 pub(crate) mod session;
@@ -41,13 +41,13 @@ pub(crate) const SEL: FuzzTarget = FuzzTarget {
     regressions: &[],
 };
 
-/// Requests that any errand makes at most, however the BMC answers: an inventory
+/// Requests that any operation makes at most, however the BMC answers: an inventory
 /// of 16 KiB written and read byte by byte.
 const REQUESTS_MAX: usize = 40_000;
 /// Longest data of a request that still fits a BMC's message.
 const REQUEST_BYTES_MAX: usize = 64;
 
-/// All errands, by a number.
+/// All operations, by a number.
 fn bmc_request(number: u8) -> IpmiOperation {
     match number % 15 {
         0 => IpmiOperation::BootFlags,
@@ -76,7 +76,7 @@ fn bmc_request(number: u8) -> IpmiOperation {
     }
 }
 
-/// Plays an errand. The input gives answers, each with its length before it; when
+/// Plays an operation. The input gives answers, each with its length before it; when
 /// it is used up, its last answer is given again and again.
 fn bmc_requests(bytes: &[u8]) {
     let mut input = FuzzInput::new(bytes);
@@ -101,7 +101,7 @@ fn bmc_requests(bytes: &[u8]) {
             IpmiOperationNext::Done(Err(_)) => return,
         }
     }
-    panic!("an errand without end");
+    panic!("an operation without end");
 }
 
 fn check_report(report: &IpmiReply) {

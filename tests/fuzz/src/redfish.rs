@@ -34,7 +34,7 @@ pub(crate) const SESSION: FuzzTarget = FuzzTarget {
     regressions: &[],
 };
 
-/// Requests that any order or errand makes at most, logins among them.
+/// Requests that any order or operation makes at most, logins among them.
 const REQUESTS_MAX: usize = 700;
 
 const ORDERS: [PowerOrder; 10] = [
@@ -90,13 +90,13 @@ fn target(auth: &str) -> Bmc {
     Bmc::of(&info).expect("the record is whole")
 }
 
-/// Takes the order or errand of this number.
+/// Takes the order or operation of this number.
 fn start_request(session: &mut RedfishSession, now: Tick, number: u8) {
-    let errands = bmc_requests();
-    let number = usize::from(number) % (ORDERS.len() + errands.len());
+    let operations = bmc_requests();
+    let number = usize::from(number) % (ORDERS.len() + operations.len());
     let given = match ORDERS.get(number) {
         Some(order) => session.order(now, 1, *order),
-        None => session.operation(now, 1, errands[number - ORDERS.len()].clone()),
+        None => session.operation(now, 1, operations[number - ORDERS.len()].clone()),
     };
     given.expect("nothing waits before it");
 }

@@ -517,14 +517,14 @@ impl FaultyMachine {
 
     fn host(&self, now: Tick, line: Option<AgentKernelArguments>) -> SimMachineSoftware {
         let hardware = &self.hardware;
-        let lodger = RenewingDhcpClient::start(
+        let client = RenewingDhcpClient::start(
             now,
             hardware.mac,
             Some(hardware.uuid),
             relay_address(self.index),
         );
         SimMachineSoftware::Host(Box::new(HostSystem {
-            dhcp: lodger,
+            dhcp: client,
             line,
             agent: None,
         }))

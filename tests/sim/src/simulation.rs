@@ -179,10 +179,10 @@ impl RackSimulation {
             let index = self.machines.len() + at;
             let mac = MacAddr([0x52, 0x54, 0, 0x99, 0, index as u8]);
             let start = Tick(self.chance.below(60_000));
-            let lodger = RenewingDhcpClient::start(start, mac, None, relay_address(index));
+            let client = RenewingDhcpClient::start(start, mac, None, relay_address(index));
             self.unmanaged.push(UnmanagedMachine {
                 mac,
-                dhcp: lodger,
+                dhcp: client,
                 tick_at: Some(start),
             });
             self.queue.push(start, SimEvent::Tick { machine: index });
@@ -369,7 +369,7 @@ impl RackSimulation {
             SimEvent::Dhcp { to, bytes } => {
                 match self.machines.get_mut(to) {
                     Some(machine) => machine.dhcp(now, &bytes, &mut out),
-                    None => self.drive_unmanaged(to, |lodger| lodger.datagram(now, &bytes)),
+                    None => self.drive_unmanaged(to, |client| client.datagram(now, &bytes)),
                 }
                 to
             }
@@ -391,7 +391,7 @@ impl RackSimulation {
                         machine.tick_at = None;
                         machine.tick(now, &mut out);
                     }
-                    None => self.drive_unmanaged(to, |lodger| lodger.tick(now)),
+                    None => self.drive_unmanaged(to, |client| client.tick(now)),
                 }
                 to
             }

@@ -160,9 +160,9 @@ fn the_last_step_decides() {
 #[test]
 fn steps_of_an_earlier_job_of_the_same_agent_mean_nothing() {
     let failed = result("execute_clean_step", "FAILED", &json!("x"), &Value::Null);
-    let anew = done("get_deploy_steps", &json!({}));
+    let relisted = done("get_deploy_steps", &json!({}));
     for earlier in [write_image_done(), failed] {
-        assert_eq!(looked(&[earlier, anew.clone()]), Ok(AgentEvent::Idle));
+        assert_eq!(looked(&[earlier, relisted.clone()]), Ok(AgentEvent::Idle));
     }
 }
 

@@ -21,8 +21,8 @@ use trivet_model::{PowerAnswer, PowerError, PowerOrder, Tick};
 
 #[path = "system/entropy.rs"]
 mod entropy;
-#[path = "system/errands.rs"]
-mod errands;
+#[path = "system/operations.rs"]
+mod operations;
 
 type IpmiExampleError = Box<dyn std::error::Error>;
 
@@ -128,8 +128,8 @@ fn play(
     entropy: &mut entropy::IpmiExampleEntropy,
     word: &str,
 ) -> Result<(bool, String), IpmiExampleError> {
-    match errands::operation(word) {
-        Some(errand) => session.operation(clock.now(), 0, errand, entropy)?,
+    match operations::operation(word) {
+        Some(operation) => session.operation(clock.now(), 0, operation, entropy)?,
         None => session.order(clock.now(), 0, order(word)?, entropy)?,
     }
     let mut buffer = [0; PACKET_BYTES_MAX + 1];
@@ -139,7 +139,7 @@ fn play(
             return Ok((result.is_ok(), words(&result)));
         }
         if let Some((_, result)) = session.reply() {
-            let said = result.as_ref().map(errands::words);
+            let said = result.as_ref().map(operations::words);
             let said = said.unwrap_or_else(|error| format!("error: {error}"));
             return Ok((result.is_ok(), said));
         }

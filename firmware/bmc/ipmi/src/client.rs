@@ -148,10 +148,10 @@ impl IpmiSession {
         &mut self,
         now: Tick,
         id: u64,
-        errand: IpmiOperation,
+        operation: IpmiOperation,
         entropy: &mut dyn Entropy,
     ) -> Result<(), PowerError> {
-        let (talk, request) = IpmiJobScript::operation(errand)?;
+        let (talk, request) = IpmiJobScript::operation(operation)?;
         self.enqueue_job(now, id, talk, request, entropy)
     }
 

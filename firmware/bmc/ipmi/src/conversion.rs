@@ -28,9 +28,9 @@ const CHANNEL_THIS: u8 = 0x0e;
 const MADE_MINUTES: u64 = 13_674_240;
 
 /// The IPMI operation for a request.
-pub fn to_operation(errand: &Asked) -> Result<IpmiOperation, PowerError> {
+pub fn to_operation(operation: &Asked) -> Result<IpmiOperation, PowerError> {
     let unsupported = |said| Err(PowerError::Unsupported { said });
-    Ok(match errand {
+    Ok(match operation {
         Asked::Sensors => IpmiOperation::Sensors,
         Asked::Events => IpmiOperation::SelList,
         Asked::ClearEvents => IpmiOperation::SelClear,

@@ -177,8 +177,8 @@ impl IpmiOperation {
 impl IpmiOperationScript {
     /// Starts an operation and returns its first request; an error if its arguments are invalid for
     /// every BMC.
-    pub fn start(errand: IpmiOperation) -> Result<(Self, IpmiRequest), PowerError> {
-        let (kind, request) = match errand {
+    pub fn start(operation: IpmiOperation) -> Result<(Self, IpmiRequest), PowerError> {
+        let (kind, request) = match operation {
             IpmiOperation::BootFlags => (IpmiOperationState::Flags, mailbox::read_flags()),
             IpmiOperation::ReadMailbox { blocks } => {
                 let (script, request) = mailbox::MailboxReadScript::start(blocks)?;
@@ -288,11 +288,11 @@ pub(crate) mod tests {
     /// result.
     #[track_caller]
     pub(crate) fn play(
-        errand: IpmiOperation,
+        operation: IpmiOperation,
         mut bmc: impl FnMut(&IpmiRequest) -> Vec<u8>,
     ) -> (Vec<IpmiRequest>, IpmiOperationResult) {
         let (mut dialogue, mut request) =
-            IpmiOperationScript::start(errand).expect("its arguments are valid");
+            IpmiOperationScript::start(operation).expect("its arguments are valid");
         let mut asked = Vec::new();
         loop {
             assert!(asked.len() < 100_000, "no end");

@@ -12,9 +12,9 @@ use crate::operation::{
 };
 
 /// The Redfish operation for a request.
-pub fn to_operation(errand: &Asked) -> Result<RedfishOperation, PowerError> {
+pub fn to_operation(operation: &Asked) -> Result<RedfishOperation, PowerError> {
     let unsupported = |said| Err(PowerError::Unsupported { said });
-    Ok(match errand {
+    Ok(match operation {
         Asked::Sensors => RedfishOperation::Sensors,
         Asked::Identity => RedfishOperation::Identity,
         Asked::Indicator => RedfishOperation::Indicator,
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn supported_requests_become_operations() {
         let url = SecretText::new("http://192.0.2.1/a.iso");
-        for errand in [
+        for operation in [
             Asked::Sensors,
             Asked::Identity,
             Asked::Indicator,
@@ -170,13 +170,13 @@ mod tests {
             },
             Asked::System,
         ] {
-            assert!(to_operation(&errand).is_ok(), "{errand:?}");
+            assert!(to_operation(&operation).is_ok(), "{operation:?}");
         }
     }
 
     #[test]
     fn what_it_does_not_is_refused_with_a_sentence() {
-        for errand in [
+        for operation in [
             Asked::Events,
             Asked::ClearEvents,
             Asked::Inventory,
@@ -186,8 +186,8 @@ mod tests {
             Asked::WriteMailbox(HiddenBytes::new(vec![1])),
             Asked::SetIndicator(BmcIndicatorCommand::For { seconds: 5 }),
         ] {
-            let Err(PowerError::Unsupported { said }) = to_operation(&errand) else {
-                panic!("{errand:?}");
+            let Err(PowerError::Unsupported { said }) = to_operation(&operation) else {
+                panic!("{operation:?}");
             };
             assert!(said.contains("Redfish"), "{said}");
         }

@@ -113,8 +113,8 @@ pub enum RedfishReply {
 }
 
 /// Refuses operations whose arguments are invalid for every BMC.
-pub(crate) fn check(errand: &RedfishOperation) -> Result<(), PowerError> {
-    let url = match errand {
+pub(crate) fn check(operation: &RedfishOperation) -> Result<(), PowerError> {
+    let url = match operation {
         RedfishOperation::BootHttp { url, .. } => url,
         RedfishOperation::InsertMedia { url, .. } => url.reveal(),
         _ => return Ok(()),
@@ -131,10 +131,10 @@ pub(crate) fn check(errand: &RedfishOperation) -> Result<(), PowerError> {
 
 /// Executes an operation.
 pub(crate) fn run(
-    errand: &RedfishOperation,
+    operation: &RedfishOperation,
     book: &mut RedfishScriptContext<'_>,
 ) -> RedfishScriptResult<RedfishReply> {
-    match errand {
+    match operation {
         RedfishOperation::BootHttp { url, persistent } => {
             set_boot(book, &["UefiHttp"], *persistent, true, Some(url))?;
             Ok(RedfishReply::Done)

@@ -61,7 +61,7 @@ impl RedfishTask {
     fn run(&self, book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<RedfishTaskOutcome> {
         match self {
             Self::Order(order) => order::run(*order, book).map(RedfishTaskOutcome::Answer),
-            Self::Operation(errand) => operation::run(errand, book).map(RedfishTaskOutcome::Reply),
+            Self::Operation(operation) => operation::run(operation, book).map(RedfishTaskOutcome::Reply),
         }
     }
 
@@ -144,10 +144,10 @@ impl RedfishSession {
         &mut self,
         now: Tick,
         id: u64,
-        errand: RedfishOperation,
+        operation: RedfishOperation,
     ) -> Result<(), PowerError> {
-        operation::check(&errand)?;
-        self.enqueue_task(now, id, RedfishTask::Operation(errand))
+        operation::check(&operation)?;
+        self.enqueue_task(now, id, RedfishTask::Operation(operation))
     }
 
     fn enqueue_task(&mut self, now: Tick, id: u64, task: RedfishTask) -> Result<(), PowerError> {

@@ -167,14 +167,14 @@ async fn run_scenarios(
     screen: &Arc<DemoTerminal>,
     stage: Option<&DemoAppliance>,
 ) -> anyhow::Result<Vec<scenario::DemoNodeReport>> {
-    let lookout = Arc::new(NodePoller::new());
+    let poller = Arc::new(NodePoller::new());
     let mut stories = JoinSet::new();
     for machine in machines {
         let machine = Arc::clone(machine);
         let (api_url, image) = (api_url.to_owned(), image.to_owned());
-        let (screen, lookout) = (Arc::clone(screen), Arc::clone(&lookout));
+        let (screen, poller) = (Arc::clone(screen), Arc::clone(&poller));
         stories.spawn(async move {
-            scenario::run_scenario((&api_url, &image), &machine, &screen, &lookout).await
+            scenario::run_scenario((&api_url, &image), &machine, &screen, &poller).await
         });
     }
     let watch = async {
@@ -190,7 +190,7 @@ async fn run_scenarios(
             Ok(reports)
         }
         () = watch => anyhow::bail!("the box stopped"),
-        never = lookout.run(api_url) => match never {},
+        never = poller.run(api_url) => match never {},
     }
 }
 

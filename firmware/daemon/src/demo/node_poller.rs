@@ -170,14 +170,14 @@ fn parse_node(node: &Value) -> Option<(String, PolledNode)> {
 mod tests {
     use super::*;
 
-    fn publish(lookout: &NodePoller, number: u64, state: &str) {
+    fn publish(poller: &NodePoller, number: u64, state: &str) {
         let standing = PolledNode {
             state: state.to_owned(),
             is_stable: true,
             last_error: None,
         };
-        lookout.polls_begun.store(number, Ordering::Relaxed);
-        lookout.snapshots.send_replace(Arc::new(NodePollSnapshot {
+        poller.polls_begun.store(number, Ordering::Relaxed);
+        poller.snapshots.send_replace(Arc::new(NodePollSnapshot {
             number,
             nodes: BTreeMap::from([("one".to_owned(), standing)]),
             ended: None,
@@ -187,28 +187,28 @@ mod tests {
     /// An order that was accepted while a list was being sent is not in that list.
     #[tokio::test]
     async fn a_poll_that_began_before_the_watch_is_ignored() {
-        let lookout = NodePoller::new();
-        publish(&lookout, 1, "manageable");
-        lookout.polls_begun.store(2, Ordering::Relaxed);
-        let mut watch = lookout.watch("one".to_owned());
-        publish(&lookout, 2, "manageable");
-        publish(&lookout, 3, "inspecting");
+        let poller = NodePoller::new();
+        publish(&poller, 1, "manageable");
+        poller.polls_begun.store(2, Ordering::Relaxed);
+        let mut watch = poller.watch("one".to_owned());
+        publish(&poller, 2, "manageable");
+        publish(&poller, 3, "inspecting");
         assert_eq!(watch.next().await.unwrap().state, "inspecting");
     }
 
     #[tokio::test]
     async fn a_node_that_is_not_listed_is_an_error() {
-        let lookout = NodePoller::new();
-        let mut watch = lookout.watch("two".to_owned());
-        publish(&lookout, 1, "active");
+        let poller = NodePoller::new();
+        let mut watch = poller.watch("two".to_owned());
+        publish(&poller, 1, "active");
         watch.next().await.unwrap_err();
     }
 
     #[tokio::test]
     async fn an_unreachable_box_ends_the_watch() {
-        let lookout = NodePoller::new();
-        let mut watch = lookout.watch("one".to_owned());
-        lookout.snapshots.send_replace(Arc::new(NodePollSnapshot {
+        let poller = NodePoller::new();
+        let mut watch = poller.watch("one".to_owned());
+        poller.snapshots.send_replace(Arc::new(NodePollSnapshot {
             number: 1,
             nodes: BTreeMap::new(),
             ended: Some("away".to_owned()),

@@ -66,7 +66,7 @@ pub(crate) async fn run_scenario(
     (api_url, image): (&str, &str),
     machine: &Arc<DemoMachine>,
     screen: &DemoTerminal,
-    lookout: &NodePoller,
+    poller: &NodePoller,
 ) -> DemoNodeReport {
     let clock = DaemonClock::start();
     let story = DemoScenario {
@@ -75,7 +75,7 @@ pub(crate) async fn run_scenario(
         image,
         machine,
         terminal: screen,
-        poller: lookout,
+        poller: poller,
         node: NodeId::random(&mut DaemonEntropy::new()),
         port: PortId::random(&mut DaemonEntropy::new()),
     };

@@ -40,8 +40,8 @@ fn every() -> Vec<BmcRequest> {
 
 #[test]
 fn nothing_that_is_secret_is_printed() {
-    for errand in every() {
-        let shown = format!("{errand:?} {}", errand.word());
+    for bmc_request in every() {
+        let shown = format!("{bmc_request:?} {}", bmc_request.word());
         assert!(!shown.contains("hunter2"), "{shown}");
     }
     let hidden = HiddenBytes::new("hunter2");
@@ -51,14 +51,14 @@ fn nothing_that_is_secret_is_printed() {
 
 #[test]
 fn read_only_requests_may_be_repeated() {
-    for errand in every() {
+    for bmc_request in every() {
         let reads = ["read", "list"]
             .iter()
-            .any(|word| errand.word().starts_with(word));
-        assert_eq!(errand.is_read_only(), reads, "{errand:?}");
+            .any(|word| bmc_request.word().starts_with(word));
+        assert_eq!(bmc_request.is_read_only(), reads, "{bmc_request:?}");
         assert!(
-            !(errand.is_read_only() && errand.at_most_once()),
-            "{errand:?}"
+            !(bmc_request.is_read_only() && bmc_request.at_most_once()),
+            "{bmc_request:?}"
         );
     }
     assert!(BmcRequest::ClearEvents.at_most_once());

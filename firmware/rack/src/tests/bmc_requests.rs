@@ -9,8 +9,8 @@ use trivet_model::{BmcReply, BmcRequest, PowerOrder};
 use super::power::{RackTestChassis, bmc, exchange_until_reply};
 use super::*;
 
-fn bmc_request(node: NodeId, errand: BmcRequest) -> RackOrder {
-    let method = VendorMethod::BmcRequest(errand);
+fn bmc_request(node: NodeId, bmc_request: BmcRequest) -> RackOrder {
+    let method = VendorMethod::BmcRequest(bmc_request);
     RackOrder::Vendor { node, method }
 }
 

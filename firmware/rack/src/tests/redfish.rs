@@ -196,9 +196,9 @@ impl RedfishTestBench {
     fn submit_bmc_request(
         &mut self,
         node: NodeId,
-        errand: BmcRequest,
+        bmc_request: BmcRequest,
     ) -> Result<OrderOutcome, OrderRefusal> {
-        let method = VendorMethod::BmcRequest(errand);
+        let method = VendorMethod::BmcRequest(bmc_request);
         self.bench.handle(RackInput::Order {
             ticket: 7,
             caller: caller(),

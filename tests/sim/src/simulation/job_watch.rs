@@ -38,12 +38,12 @@ impl RackSimulation {
         let ambushes = &mut self.faults.fault_points;
         let (now_due, later) = ambushes.iter().copied().partition::<Vec<_>, _>(waits);
         *ambushes = later;
-        for ambush in now_due {
-            let incident = ambush.incident;
-            if ambush.after_ms == 0 && matches!(incident, Incident::BoxCut { .. }) {
+        for point in now_due {
+            let incident = point.incident;
+            if point.after_ms == 0 && matches!(incident, Incident::BoxCut { .. }) {
                 self.apply_incident(incident);
             } else {
-                let at = self.now.after_ms(ambush.after_ms);
+                let at = self.now.after_ms(point.after_ms);
                 self.queue.push(at, SimEvent::Incident(incident));
             }
         }

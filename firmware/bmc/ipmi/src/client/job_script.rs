@@ -36,10 +36,10 @@ impl IpmiJobScript {
     }
 
     pub(super) fn operation(
-        errand: operation::IpmiOperation,
+        operation: operation::IpmiOperation,
     ) -> Result<(Self, IpmiRequest), PowerError> {
-        let counts = errand.at_most_once();
-        let (dialogue, request) = IpmiOperationScript::start(errand)?;
+        let counts = operation.at_most_once();
+        let (dialogue, request) = IpmiOperationScript::start(operation)?;
         let dialogue = Box::new(dialogue);
         Ok((
             Self::Operation {

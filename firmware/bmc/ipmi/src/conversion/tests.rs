@@ -46,8 +46,8 @@ fn what_ipmi_can_do_has_an_operation() {
         (Wanted::On, IpmiIdentify::On),
         (Wanted::For { seconds: 9 }, IpmiIdentify::For { seconds: 9 }),
     ] {
-        let errand = to_operation(&Asked::SetIndicator(wanted));
-        assert_eq!(errand, Ok(IpmiOperation::Identify { identify: light }));
+        let operation = to_operation(&Asked::SetIndicator(wanted));
+        assert_eq!(operation, Ok(IpmiOperation::Identify { identify: light }));
     }
 }
 

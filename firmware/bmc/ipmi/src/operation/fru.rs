@@ -243,8 +243,8 @@ mod tests {
             };
             let (_, outcome) = play(IpmiOperation::ReadFru { device: 3 }, |it| device.answer(it));
             assert_eq!(outcome, Ok(IpmiReply::Fru(bytes)), "{piece} {unit}");
-            let errand = write(40, &[9; 50]);
-            let (_, outcome) = play(errand, |it| device.answer(it));
+            let operation = write(40, &[9; 50]);
+            let (_, outcome) = play(operation, |it| device.answer(it));
             assert_eq!(outcome, Ok(IpmiReply::Done), "{piece} {unit}");
             assert_eq!(device.bytes[39..=40], [39, 9]);
             assert_eq!(device.bytes[89..=90], [9, 90]);

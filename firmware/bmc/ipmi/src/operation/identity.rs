@@ -357,25 +357,25 @@ mod tests {
 
     #[test]
     fn a_guid_has_sixteen_bytes() {
-        for (errand, command) in [
+        for (operation, command) in [
             (IpmiOperation::SystemGuid, 0x37),
             (IpmiOperation::DeviceGuid, 0x08),
         ] {
-            let (asked, outcome) = play(errand.clone(), |_| [&[0][..], &[7; 16]].concat());
+            let (asked, outcome) = play(operation.clone(), |_| [&[0][..], &[7; 16]].concat());
             assert_eq!(asked[0].command, command);
             assert_eq!(outcome, Ok(IpmiReply::Guid([7; 16])));
             for length in [1, 16, 18] {
-                let (_, outcome) = play(errand.clone(), |_| vec![0; length]);
+                let (_, outcome) = play(operation.clone(), |_| vec![0; length]);
                 assert!(is_invalid_response(&outcome));
             }
-            let (_, outcome) = play(errand, |_| vec![0xc1]);
+            let (_, outcome) = play(operation, |_| vec![0xc1]);
             assert_eq!(outcome, Err(PowerError::Refused { code: 0xc1 }));
         }
     }
 
     fn lan_of(answer: impl Fn(u8) -> Vec<u8>) -> IpmiOperationResult {
-        let errand = IpmiOperation::Lan { channel: 1 };
-        play(errand, |request| {
+        let operation = IpmiOperation::Lan { channel: 1 };
+        play(operation, |request| {
             assert_eq!((request.netfn, request.command), (0x0c, 2));
             assert_eq!(request.data[0], 1);
             answer(request.data[1])

@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn sizes_that_no_mailbox_has_are_refused_at_once() {
-        for errand in [
+        for operation in [
             write_of(0),
             IpmiOperation::WriteMailbox {
                 bytes: vec![0; MAILBOX_BYTES_MAX + 1],
@@ -394,7 +394,7 @@ mod tests {
             IpmiOperation::ReadMailbox { blocks: 0 },
             IpmiOperation::ReadMailbox { blocks: 17 },
         ] {
-            let refused = IpmiOperationScript::start(errand).err();
+            let refused = IpmiOperationScript::start(operation).err();
             assert!(matches!(refused, Some(PowerError::Unsupported { .. })));
         }
     }

@@ -93,7 +93,7 @@ fn operations_and_orders_wait_for_each_other_and_share_one_bound() {
 /// succeeds or, rarely, times out; nothing else.
 #[track_caller]
 pub(super) fn survives(
-    errand: &IpmiOperation,
+    operation: &IpmiOperation,
     prepare: fn(&mut IpmiTestRig),
     done: fn(&IpmiReply) -> bool,
 ) {
@@ -102,7 +102,7 @@ pub(super) fn survives(
         let mut rig = IpmiTestRig::seeded(seed, BAD_WIRE);
         prepare(&mut rig);
         for _ in 0..2 {
-            match rig.run_operation(errand.clone()) {
+            match rig.run_operation(operation.clone()) {
                 Ok(report) => assert!(done(&report), "seed {seed}: {report:?}"),
                 Err(PowerError::NoResponse { .. }) => silent += 1,
                 Err(error) => panic!("seed {seed}: {error}"),
@@ -255,11 +255,11 @@ fn the_log_survives_a_bad_wire_and_a_bmc_that_restarts() {
 }
 
 /// Number of sessions opened for an operation if the BMC does not respond inside them.
-fn sessions_of_an_unresponsive_bmc(errand: IpmiOperation) -> usize {
+fn sessions_of_an_unresponsive_bmc(operation: IpmiOperation) -> usize {
     // RMCP+ and the payload type of Open Session (section 13.27).
     let opens = |bytes: &[u8]| bytes[4] == 6 && bytes[5] == 0x10;
     let mut rig = IpmiTestRig::new(target(), setup());
-    let asked = rig.session.operation(rig.now, 1, errand, &mut rig.entropy);
+    let asked = rig.session.operation(rig.now, 1, operation, &mut rig.entropy);
     asked.unwrap();
     let mut opened = 0;
     for _ in 0..200 {

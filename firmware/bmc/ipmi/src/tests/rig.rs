@@ -181,9 +181,9 @@ impl IpmiTestRig {
     }
 
     /// Queues one operation and runs it to its end.
-    pub(super) fn run_operation(&mut self, errand: IpmiOperation) -> Result<IpmiReply, PowerError> {
+    pub(super) fn run_operation(&mut self, operation: IpmiOperation) -> Result<IpmiReply, PowerError> {
         self.session
-            .operation(self.now, 8, errand, &mut self.entropy)
+            .operation(self.now, 8, operation, &mut self.entropy)
             .expect("the queue is not full");
         assert_eq!(self.run_until_idle(), []);
         let (id, result) = self.session.reply().expect("a report");

@@ -62,8 +62,8 @@ fn everything_ends(peer: impl Fn(&crate::RedfishRequest) -> RedfishResponse + Cl
     for order in all_orders() {
         let _ = RedfishTestRig::against(peer.clone()).order(order);
     }
-    for errand in all_operations() {
-        let _ = RedfishTestRig::against(peer.clone()).operation(errand);
+    for operation in all_operations() {
+        let _ = RedfishTestRig::against(peer.clone()).operation(operation);
     }
 }
 
@@ -224,13 +224,13 @@ fn an_action_or_a_drive_elsewhere_is_not_used() {
         json_answer(200, &system)
     };
     everything_ends(peer.clone());
-    for errand in [
+    for operation in [
         RedfishOperation::Media,
         RedfishOperation::SecureBoot,
         RedfishOperation::Sensors,
         RedfishOperation::Inventory,
     ] {
-        let answer = RedfishTestRig::against(peer.clone()).operation(errand);
+        let answer = RedfishTestRig::against(peer.clone()).operation(operation);
         assert_eq!(cause(answer), BmcFailureCause::InvalidResponse);
     }
 }

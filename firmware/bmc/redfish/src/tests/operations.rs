@@ -166,11 +166,11 @@ fn boots_by_http_from_an_address() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     rig.service.machine(0).unwrap().boot[2] = "Legacy".to_owned();
     let url = "http://192.0.2.1/boot.efi".to_owned();
-    let errand = RedfishOperation::BootHttp {
+    let operation = RedfishOperation::BootHttp {
         url: url.clone(),
         persistent: false,
     };
-    assert_eq!(rig.operation(errand), DONE);
+    assert_eq!(rig.operation(operation), DONE);
     let boot = &rig.service.machine(0).unwrap().boot;
     assert_eq!(*boot, ["UefiHttp", "Once", "UEFI", url.as_str()]);
 }
@@ -196,11 +196,11 @@ fn the_boot_mode_is_read_and_set() {
         Ok(RedfishReply::BootMode(RedfishBootMode::Legacy))
     );
     let mut rig = fixed(json!({"/s": {"Boot": {}}}));
-    for errand in [
+    for operation in [
         RedfishOperation::BootMode,
         RedfishOperation::SetBootMode(RedfishBootMode::Uefi),
     ] {
-        let answer = rig.operation(errand);
+        let answer = rig.operation(operation);
         assert!(
             matches!(answer, Err(PowerError::Unsupported { .. })),
             "{answer:?}"

@@ -143,10 +143,10 @@ impl RedfishTestRig {
     #[track_caller]
     pub(super) fn operation(
         &mut self,
-        errand: RedfishOperation,
+        operation: RedfishOperation,
     ) -> Result<RedfishReply, PowerError> {
         self.ids += 1;
-        self.session.operation(self.now, self.ids, errand)?;
+        self.session.operation(self.now, self.ids, operation)?;
         loop {
             if let Some((id, report)) = self.session.reply() {
                 assert_eq!(id, self.ids);
