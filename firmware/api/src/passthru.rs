@@ -101,14 +101,15 @@ struct PassthruMethod {
 const METHODS: [PassthruMethod; 4] = [
     PassthruMethod {
         name: "agent_command",
-        description: "Give the agent a command. Arguments: 'command' (such as 'standby.sync'); optional \
-               'params' (object) and 'wait' (Boolean): answer when it has ended.",
+        description: "Give the agent a command. Arguments: 'command' (such as 'standby.sync'); \
+               optional 'params' (object) and 'wait' (Boolean): answer when it has ended.",
         offered: |_| true,
         answer: agent_command,
     },
     PassthruMethod {
         name: "bmc_reset",
-        description: "Reset the BMC. Argument: 'warm' (Boolean) - for warm (True) or cold (False) reset.",
+        description: "Reset the BMC. Argument: 'warm' (Boolean) - for warm (True) or cold (False) \
+               reset.",
         offered: speaks_ipmi,
         answer: bmc_reset,
     },
@@ -120,8 +121,8 @@ const METHODS: [PassthruMethod; 4] = [
     },
     PassthruMethod {
         name: "send_raw",
-        description: "Send raw bytes to the BMC. Required argument: 'raw_bytes' - a string of raw bytes \
-               (e.g. '0x00 0x01').",
+        description: "Send raw bytes to the BMC. Required argument: 'raw_bytes' - a string of raw \
+               bytes (e.g. '0x00 0x01').",
         offered: speaks_ipmi,
         answer: send_raw,
     },

@@ -182,7 +182,7 @@ impl ApiBench {
                 self.add(*node);
             }
             RackOrder::CreatePort(port) | RackOrder::ReplacePort { port, .. } => {
-                self.add_port(*port)
+                self.add_port(*port);
             }
             RackOrder::DeleteNode(id) => drop(self.view.nodes.remove(&id)),
             _ => {}

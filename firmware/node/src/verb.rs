@@ -165,7 +165,7 @@ impl NodeTransition<'_> {
                 }
             }
             Verb::Provide if self.node.automated_clean == Some(false) => {
-                self.apply_event(ProvisionEvent::Done)
+                self.apply_event(ProvisionEvent::Done);
             }
             Verb::Provide => self.start_steps(JobKind::Clean, StepKind::Clean, args),
             Verb::Clean => self.run_steps(JobKind::Clean, StepKind::Clean, args),

@@ -49,9 +49,10 @@ impl Rack {
                 bmc_request,
                 &mut *self.entropy,
             ),
-            BmcTransport::Redfish => self
-                .redfish_transport
-                .send_bmc_request(now.tick, node, number, bmc_request),
+            BmcTransport::Redfish => {
+                self.redfish_transport
+                    .send_bmc_request(now.tick, node, number, bmc_request)
+            }
             BmcTransport::Unsupported(error) => Err(error),
             BmcTransport::Ssh | BmcTransport::Fake => Err(PowerError::Unsupported {
                 said: "this node has no BMC; choose a driver with a BMC",

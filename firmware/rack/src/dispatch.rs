@@ -177,7 +177,7 @@ impl Rack {
             }
             RackInput::Dhcp { arrival, bytes } => self.handle_dhcp(now, arrival, &bytes),
             RackInput::ArpClaimed { link, address, mac } => {
-                self.handle_arp_claim(now, link, address, mac)
+                self.handle_arp_claim(now, link, address, mac);
             }
             RackInput::Bmc { from, bytes } => {
                 self.ipmi_transport
@@ -187,41 +187,17 @@ impl Rack {
                 self.agent_answered(now, node, call, result);
             }
             RackInput::SshAnswered { node, run, result } => {
-                self.ssh_answered(now, node, run, result)
+                self.ssh_answered(now, node, run, result);
             }
             RackInput::RedfishAnswered { call, result, .. } => {
                 self.redfish_transport.answered(now.tick, call, result);
             }
-            RackInput::FileRequested {
-                ticket,
-                protocol: door,
-                peer,
-                path,
-            } => {
-                let grant = self.file_requested(now, door, peer, &path);
-                self.outputs.push(RackOutput::File { ticket, grant });
-            }
-            RackInput::FileSent {
-                peer,
-                protocol: door,
-                path,
-                sent,
-                requested: asked,
-                took_ms,
-                ended,
-            } => {
-                self.file_sent(now, peer, door, path, (sent, asked, took_ms), ended);
-            }
-            RackInput::FileRefused {
-                peer,
-                protocol: door,
-                path,
-                answer,
-                why,
-            } => self.file_refused(now, (peer, door), path, (answer, why)),
+            RackInput::FileRequested { .. }
+            | RackInput::FileSent { .. }
+            | RackInput::FileRefused { .. } => self.handle_file(now, input),
             RackInput::AgentRefused(refused) => self.agent_refused(now, &refused),
             RackInput::Image(news) => {
-                self.image_news(now, crate::callers::without_credentials(*news))
+                self.image_news(now, crate::callers::without_credentials(*news));
             }
             RackInput::ChecksumFound { url, name, result } => {
                 let result = result.map_err(crate::callers::redacted);
@@ -234,12 +210,46 @@ impl Rack {
                 collected,
             } => self.logs_kept(now, node, kept, collected),
             RackInput::RecordTooLarge(node) => {
-                self.events.push_back((node, NodeEvent::RecordTooLarge))
+                self.events.push_back((node, NodeEvent::RecordTooLarge));
             }
             RackInput::Tick => self.tick(now),
         }
         self.run_to_quiescence(now);
         outbox.outputs.append(&mut self.outputs);
+    }
+
+    /// Handles the inputs about files that leave the box.
+    fn handle_file(&mut self, now: Now, input: RackInput) {
+        match input {
+            RackInput::FileRequested {
+                ticket,
+                protocol,
+                peer,
+                path,
+            } => {
+                let grant = self.file_requested(now, protocol, peer, &path);
+                self.outputs.push(RackOutput::File { ticket, grant });
+            }
+            RackInput::FileSent {
+                peer,
+                protocol,
+                path,
+                sent,
+                requested,
+                took_ms,
+                ended,
+            } => {
+                self.file_sent(now, peer, protocol, path, (sent, requested, took_ms), ended);
+            }
+            RackInput::FileRefused {
+                peer,
+                protocol,
+                path,
+                answer,
+                why,
+            } => self.file_refused(now, (peer, protocol), path, (answer, why)),
+            _ => {}
+        }
     }
 
     /// Ends a batch: what must be durable before the outputs may leave.

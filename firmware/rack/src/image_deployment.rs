@@ -451,7 +451,7 @@ impl Rack {
                     self.fail_held_write(id, why);
                 }
                 (_, Some(PendingImageWrite::Start)) if news.raw.is_some() => {
-                    self.start_held_write(now, id)
+                    self.start_held_write(now, id);
                 }
                 (ImageState::Complete, Some(PendingImageWrite::Start)) if !self.is_packed(id) => {
                     self.start_held_write(now, id);

@@ -189,7 +189,9 @@ impl Rack {
     /// The BMC request of this number, if its reply is still deferred.
     pub(crate) fn pending_bmc_request(&self, id: NodeId, number: u64) -> Option<BmcRequest> {
         match &self.pending_requests.get(&id)?.source {
-            PendingReplySource::BmcRequest(owed, bmc_request) if *owed == number => Some(bmc_request.clone()),
+            PendingReplySource::BmcRequest(owed, bmc_request) if *owed == number => {
+                Some(bmc_request.clone())
+            }
             _ => None,
         }
     }

@@ -269,7 +269,7 @@ impl SimFirmware {
                 None => self.start_over(now),
             },
             (SimFirmwareStage::HandedOver(ended), _) => {
-                self.stage = SimFirmwareStage::HandedOver(ended)
+                self.stage = SimFirmwareStage::HandedOver(ended);
             }
             _ => self.start_over(now),
         }
@@ -336,7 +336,7 @@ impl SimFirmware {
                 self.request_address(now, true);
             }
             tftp::TransferState::Done { .. } | tftp::TransferState::Failed { .. } => {
-                self.start_over(now)
+                self.start_over(now);
             }
         }
     }
@@ -373,7 +373,7 @@ impl SimFirmware {
                 self.actions.push_back(SimFirmwareAction::Fetch { url });
             }
             Some(IpxeScriptOutcome::Exit) => {
-                self.stage = SimFirmwareStage::HandedOver(SimFirmwareHandover::Disk)
+                self.stage = SimFirmwareStage::HandedOver(SimFirmwareHandover::Disk);
             }
             Some(IpxeScriptOutcome::Retry(again)) => self.retry_script(now, again),
             None => self.start_over(now),

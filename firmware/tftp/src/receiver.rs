@@ -142,7 +142,7 @@ impl Receiver {
         match core::mem::replace(&mut self.pending, PendingPacket::Nothing) {
             PendingPacket::Nothing => return None,
             PendingPacket::Request => {
-                packet::write_read_request(&self.file, self.mode, &self.requested, out)
+                packet::write_read_request(&self.file, self.mode, &self.requested, out);
             }
             PendingPacket::Ack => packet::write_ack(self.received as u16, out),
             PendingPacket::Error(code, message) => packet::write_error(code, message, out),

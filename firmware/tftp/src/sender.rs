@@ -133,7 +133,7 @@ impl Sender {
         match packet::parse(packet) {
             Ok(Packet::Ack { block }) => self.acknowledged(now_us, block),
             Ok(Packet::Error { code, .. }) => {
-                self.phase = SenderPhase::Failed(TransferFailure::Peer { code })
+                self.phase = SenderPhase::Failed(TransferFailure::Peer { code });
             }
             // The client did not hear our first answer and asks again. So soon after the
             // answer it is the wire that doubled the request: saying it twice would make

@@ -24,7 +24,12 @@ pub(crate) fn files(node: &NodeView) -> FetchedFiles {
                 NoteKind::StateChanged { .. } | NoteKind::StepStarted { .. }
             )
         })
-        .filter(|note| matches!(note.kind, NoteKind::FileSent { sent, requested, .. } if sent == requested))
+        .filter(|note| match note.kind {
+            NoteKind::FileSent {
+                sent, requested, ..
+            } => sent == requested,
+            _ => false,
+        })
         .count() as u64;
     let permille = match node.live.transfer {
         Some((sent, size)) if size > 0 => share(sent.min(size), size, 1000),

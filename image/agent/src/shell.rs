@@ -201,7 +201,9 @@ pub async fn run(
     let (orders, work) = mpsc::channel(WORK_QUEUE_MAX);
     let end = tokio::select! {
         end = run_loop(&shared, &disk, &mut tasks, work) => Ok(end),
-        () = listener::serve(listener, Arc::clone(&shared), orders) => Err(ShellError::ListenerStopped),
+        () = listener::serve(listener, Arc::clone(&shared), orders) => {
+            Err(ShellError::ListenerStopped)
+        }
         _ = power.wait_for(|on| !on) => Ok(AgentExit::PowerCut),
     };
     tasks.shutdown().await;
@@ -376,7 +378,7 @@ async fn send_request(shared: &AgentShellContext, act: AgentDueRequest) {
             let url = format!("{api}{path}");
             let (status, _) = http::call(own, ("POST", &url), Some(HEARTBEAT_VERSION), body).await;
             shared.with_state(|brain, now, entropy| {
-                brain.handle_heartbeat_response(now, status, entropy)
+                brain.handle_heartbeat_response(now, status, entropy);
             });
             shared.emit(AgentShellEvent::Beat(status)).await;
         }

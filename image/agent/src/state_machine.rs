@@ -381,7 +381,10 @@ impl AgentState {
             "boot_interface": boot,
             "configuration": {
                 "collectors": ["default"],
-                "managers": [{"name": command_table::MANAGER, "version": command_table::MANAGER_VERSION}],
+                "managers": [{
+                    "name": command_table::MANAGER,
+                    "version": command_table::MANAGER_VERSION,
+                }],
             },
             "error": null,
         })

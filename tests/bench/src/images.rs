@@ -354,20 +354,21 @@ async fn hot(
     let places = [ours(server.images()), in_parts.hot_image("/hot.raw")];
     parts::measure(&places, scale, report).await?;
     drop(in_parts);
+    let mut figure = |name: &str, figures: &_, limit| {
+        report(ImageFigureTarget::new(name, figures, limit));
+    };
     for &clients in scale.clients {
         let (rates, costs) = one_hot(&sides, &ImageReadTransport::Plain, clients, scale).await?;
-        let name = format!("hot_{clients}_mib_per_s");
-        report(ImageFigureTarget::new(
-            &name,
+        figure(
+            &format!("hot_{clients}_mib_per_s"),
             &rates,
             ImageFigureLimit::RatioMin(0.95),
-        ));
-        let name = format!("hot_{clients}_cpu_s_per_gib");
-        report(ImageFigureTarget::new(
-            &name,
+        );
+        figure(
+            &format!("hot_{clients}_cpu_s_per_gib"),
             &costs,
             ImageFigureLimit::RatioMax(1.1),
-        ));
+        );
         let way = ImageReadTransport::TlsUndecrypted(trust.clone());
         // So much takes so long that one run is enough to be sure.
         let runs = if clients > scale.hot_reads {
@@ -377,25 +378,20 @@ async fn hot(
         };
         let scale = ImageBenchScale { runs, ..scale };
         let (rates, costs) = one_hot(&secure, &way, clients, scale).await?;
-        let name = format!("hot_tls_{clients}_mib_per_s");
-        report(ImageFigureTarget::new(
-            &name,
+        figure(
+            &format!("hot_tls_{clients}_mib_per_s"),
             &rates,
             ImageFigureLimit::RatioMin(0.9),
-        ));
-        let name = format!("hot_tls_{clients}_cpu_s_per_gib");
-        report(ImageFigureTarget::new(
-            &name,
+        );
+        figure(
+            &format!("hot_tls_{clients}_cpu_s_per_gib"),
             &costs,
             ImageFigureLimit::RatioMax(1.0 / 1.4),
-        ));
+        );
     }
     let costs = client_costs(&secure, trust, scale).await?;
-    report(ImageFigureTarget::new(
-        "hot_tls_client_cpu_s_per_gib",
-        &costs,
-        ImageFigureLimit::RatioMax(1.05),
-    ));
+    let limit = ImageFigureLimit::RatioMax(1.05);
+    figure("hot_tls_client_cpu_s_per_gib", &costs, limit);
     Ok(())
 }
 

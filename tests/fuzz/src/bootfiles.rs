@@ -38,7 +38,7 @@ fn paths(bytes: &[u8]) {
     ] {
         match route {
             Some(BootRoute::File(relative) | BootRoute::Loader(relative)) => {
-                stays_inside(&relative)
+                stays_inside(&relative);
             }
             Some(BootRoute::Image(name)) => is_one_name(&name),
             _ => {}

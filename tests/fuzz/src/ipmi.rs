@@ -95,7 +95,7 @@ fn bmc_requests(bytes: &[u8]) {
             .map_or((0, answer), |(code, data)| (*code, data));
         match dialogue.handle_response(code, data) {
             IpmiOperationNext::Send(next) | IpmiOperationNext::SendLater { request: next, .. } => {
-                request = next
+                request = next;
             }
             IpmiOperationNext::Done(Ok(report)) => return check_report(&report),
             IpmiOperationNext::Done(Err(_)) => return,

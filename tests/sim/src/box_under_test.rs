@@ -472,7 +472,7 @@ impl RunningBox {
                 out.push(http_output(exchange, response));
             }
             trivet_api::ApiOutcome::Order { order, then } => {
-                self.order(exchange, order, then, tries)
+                self.order(exchange, order, then, tries);
             }
             // No client of these racks reads logs.
             trivet_api::ApiOutcome::Logs { .. } => {}

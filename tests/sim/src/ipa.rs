@@ -320,7 +320,7 @@ impl SimIpa {
         self.in_flight = false;
         match (self.state, what) {
             (SimIpaState::Inspecting, SimIpaRequestKind::Inspection) => {
-                self.handle_inspection_response(now, answer)
+                self.handle_inspection_response(now, answer);
             }
             (SimIpaState::Discovering, SimIpaRequestKind::Discovery) => {
                 self.version = read_version(answer).unwrap_or(VERSION_FALLBACK);
@@ -328,7 +328,7 @@ impl SimIpa {
                 self.due = now;
             }
             (SimIpaState::LookingUp, SimIpaRequestKind::Lookup) => {
-                self.handle_lookup_response(now, answer)
+                self.handle_lookup_response(now, answer);
             }
             (SimIpaState::Probing, SimIpaRequestKind::Probe) => {
                 // Any response shows a route; without one it tries 6 times, 10 s apart.
@@ -343,7 +343,7 @@ impl SimIpa {
                 }
             }
             (SimIpaState::Heartbeating, SimIpaRequestKind::Heartbeat) => {
-                self.handle_heartbeat_response(now, answer)
+                self.handle_heartbeat_response(now, answer);
             }
             _ => {}
         }

@@ -190,7 +190,10 @@ impl FaultyMachine {
 
     /// Whether the installed system runs, or did until it was switched off.
     pub(crate) fn runs_system(&self) -> bool {
-        matches!(&self.software, SimMachineSoftware::Host(host) if host.line.is_none() && host.agent.is_none())
+        match &self.software {
+            SimMachineSoftware::Host(host) => host.line.is_none() && host.agent.is_none(),
+            _ => false,
+        }
     }
 
     /// Whether it is between power-on and its system.
@@ -434,7 +437,7 @@ impl FaultyMachine {
                 SimAgentEffect::DiskInvalidated => self.disk = SimMachineDisk::Incomplete,
                 SimAgentEffect::DiskErased => self.disk = SimMachineDisk::Empty,
                 SimAgentEffect::ImageWritten(image) => {
-                    self.disk = SimMachineDisk::Image(sha256(&image))
+                    self.disk = SimMachineDisk::Image(sha256(&image));
                 }
                 SimAgentEffect::RescueEnabled(_) => self.rescued = true,
                 SimAgentEffect::PoweredOff => self.case.power_off(),

@@ -195,10 +195,10 @@ impl SimOperator {
         match (asked, status) {
             // Repeating is safe: an existing record gives a conflict.
             (SimOperatorRequest::CreateNode | SimOperatorRequest::CreatePort, None | Some(503)) => {
-                self.next = asked
+                self.next = asked;
             }
             (SimOperatorRequest::CreateNode, Some(201 | 409)) => {
-                self.next = SimOperatorRequest::CreatePort
+                self.next = SimOperatorRequest::CreatePort;
             }
             (SimOperatorRequest::CreatePort, Some(201 | 409)) => self.has_port = true,
             (SimOperatorRequest::ReadNode, Some(404)) => self.next = SimOperatorRequest::CreateNode,

@@ -6,6 +6,7 @@
 //! response change nothing. The session is kept between orders, and a lost one is replaced once per
 //! order.
 
+mod failure;
 mod job_script;
 mod login;
 mod power_script;
@@ -354,7 +355,7 @@ impl IpmiSession {
                 Ok(IpmiJobAnswer::Power(answer)) => self.answers.push_back((id, Ok(answer))),
                 Ok(IpmiJobAnswer::Operation(report)) => self.replies.push_back((id, Ok(report))),
                 Err(error) if work.script.is_operation() => {
-                    self.replies.push_back((id, Err(error)))
+                    self.replies.push_back((id, Err(error)));
                 }
                 Err(error) => self.answers.push_back((id, Err(error))),
             }
@@ -446,128 +447,6 @@ impl IpmiSession {
             next_ms,
             tries,
         });
-    }
-
-    fn handle_login_progress(
-        &mut self,
-        now: Tick,
-        heard: IpmiLoginProgress,
-        entropy: &mut dyn Entropy,
-    ) {
-        match heard {
-            IpmiLoginProgress::Ignored => {}
-            IpmiLoginProgress::Next => {
-                self.transmit_pending(now, self.timing.first_retry_ms, 1, entropy)
-            }
-            IpmiLoginProgress::Done(line) => {
-                self.link = IpmiLinkState::Up(line);
-                self.proven_suite = Some(self.suite);
-                self.last_received = now;
-                self.raise_privilege(now, entropy);
-            }
-            IpmiLoginProgress::SuiteRefused => self.try_next_suite(now, entropy),
-            IpmiLoginProgress::Refused {
-                error,
-                final_packet: parting,
-            } => {
-                if let Some(bytes) = parting {
-                    self.enqueue_datagram(bytes);
-                }
-                self.handle_login_refusal(now, error, entropy);
-            }
-        }
-    }
-
-    /// Tries suite 3 after suite 17; there is no further one, and none if the suite is set.
-    fn try_next_suite(&mut self, now: Tick, entropy: &mut dyn Entropy) {
-        if self.target.suite.is_none() && self.suite == IpmiCipherSuite::Sha256 {
-            self.suite = IpmiCipherSuite::Sha1;
-            let login = IpmiLogin::open(&self.target, self.suite, entropy);
-            self.start_login(now, login, entropy);
-        } else {
-            self.proven_suite = None;
-            self.suite = self.target.suite.unwrap_or(IpmiCipherSuite::Sha256);
-            self.handle_login_refusal(now, PowerError::NoSuite, entropy);
-        }
-    }
-
-    /// Repeats the login after a pause, or ends the order with an error.
-    fn handle_login_refusal(&mut self, now: Tick, error: PowerError, entropy: &mut dyn Entropy) {
-        self.link = IpmiLinkState::Down;
-        self.pending_request = None;
-        match &mut self.job {
-            Some(work) if work.refusals < REFUSALS_MAX => {
-                work.refusals += 1;
-                work.last_error = Some(error);
-                let due = now.after_ms(self.timing.first_retry_ms.max(1));
-                self.retry_timer = Some(IpmiRetryTimer {
-                    due,
-                    next_ms: self.timing.first_retry_ms,
-                    tries: 0,
-                });
-            }
-            _ => self.finish(now, Err(error), entropy),
-        }
-    }
-
-    /// The last attempt of a request got no response.
-    fn handle_no_response(&mut self, now: Tick, entropy: &mut dyn Entropy) {
-        let silence = match &self.link {
-            IpmiLinkState::Login(login) => Some(login.timeout_meaning()),
-            _ => None,
-        };
-        let silent = self.no_response_error(now);
-        let switches = self.switches();
-        match silence {
-            Some(IpmiLoginTimeout::NoBmc) => self.give_up(now, entropy),
-            Some(IpmiLoginTimeout::KnownCause(error)) => {
-                self.handle_login_refusal(now, error, entropy)
-            }
-            Some(IpmiLoginTimeout::SuiteRefused) if self.target.suite.is_none() => {
-                self.try_next_suite(now, entropy);
-            }
-            Some(_) => self.handle_login_refusal(now, silent, entropy),
-            None => match &mut self.job {
-                // A BMC that reports busy is not lost.
-                Some(work)
-                    if work.losses < LOSSES_MAX
-                        && work.last_error.is_none()
-                        && !work.script.at_most_once()
-                        && !switches =>
-                {
-                    work.losses += 1;
-                    work.reused_session = false;
-                    self.end_session(entropy);
-                    self.log_in(now, entropy);
-                }
-                _ => self.give_up(now, entropy),
-            },
-        }
-    }
-
-    fn no_response_error(&self, now: Tick) -> PowerError {
-        let waited_ms = self
-            .job
-            .as_ref()
-            .map_or(0, |work| now.since_ms(work.last_progress));
-        PowerError::NoResponse { waited_ms }
-    }
-
-    /// Ends the order with the most specific error that is known.
-    fn give_up(&mut self, now: Tick, entropy: &mut dyn Entropy) {
-        let silent = self.no_response_error(now);
-        let said = self
-            .pending_request
-            .as_ref()
-            .is_some_and(|asked| !asked.raises_privilege);
-        let trouble = self.job.as_mut().and_then(|work| work.last_error.take());
-        let work = self.job.as_ref().filter(|_| said && trouble.is_none());
-        let result = match work.and_then(|work| work.script.answer_without_response()) {
-            Some(answer) => Ok(answer),
-            None => Err(trouble.unwrap_or(silent)),
-        };
-        self.end_session(entropy);
-        self.finish(now, result, entropy);
     }
 
     fn handle_message(&mut self, now: Tick, message: &IpmiMessage, entropy: &mut dyn Entropy) {

@@ -61,7 +61,9 @@ impl RedfishTask {
     fn run(&self, book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<RedfishTaskOutcome> {
         match self {
             Self::Order(order) => order::run(*order, book).map(RedfishTaskOutcome::Answer),
-            Self::Operation(operation) => operation::run(operation, book).map(RedfishTaskOutcome::Reply),
+            Self::Operation(operation) => {
+                operation::run(operation, book).map(RedfishTaskOutcome::Reply)
+            }
         }
     }
 
@@ -338,7 +340,7 @@ impl RedfishSession {
                 self.replies.push_back((work.id, Ok(report)));
             }
             (RedfishTask::Operation(_), Err(error)) => {
-                self.replies.push_back((work.id, Err(error)))
+                self.replies.push_back((work.id, Err(error)));
             }
             // Each kind of task returns its own kind of outcome.
             (RedfishTask::Order(_), Ok(RedfishTaskOutcome::Reply(_)))

@@ -321,8 +321,7 @@ async fn an_open_api_admits_every_caller() {
 }
 
 #[tokio::test]
-async fn guessing_from_other_addresses_does_not_lock_out_a_user_who_has_not_logged_in_since_the_start()
- {
+async fn guessing_from_other_addresses_does_not_lock_out_a_user_without_a_log_in_since_the_start() {
     let door = auth_fixture(&user_line("ann", "pw"), "");
     for _ in 0..limit::FAILURES_MAX {
         assert!(is_wrong(&door.authenticate_basic("ann:guess", OTHER).await));

@@ -161,7 +161,7 @@ impl DemoMachine {
                 let _ = turns.changed().await;
             }
             Some((SimFirmwareHandover::Agent(line), address)) => {
-                self.run_agent(line, address, turns).await
+                self.run_agent(line, address, turns).await;
             }
             // The system that the operator chose runs, or no socket was available and
             // the machine hangs: wait until its power is switched.

@@ -75,7 +75,7 @@ pub(crate) async fn run_scenario(
         image,
         machine,
         terminal: screen,
-        poller: poller,
+        poller,
         node: NodeId::random(&mut DaemonEntropy::new()),
         port: PortId::random(&mut DaemonEntropy::new()),
     };

@@ -193,10 +193,10 @@ impl TftpServerThread {
                     while let Ok(word) = self.inbox.try_recv() {
                         match word {
                             TftpThreadMessage::Opened(key, opened) => {
-                                self.opened(key, opened, now_us)
+                                self.opened(key, opened, now_us);
                             }
                             TftpThreadMessage::Fetched(key, fetched) => {
-                                self.fetched(key, fetched, now_us)
+                                self.fetched(key, fetched, now_us);
                             }
                             TftpThreadMessage::Stop => return Ok(()),
                         }

@@ -279,7 +279,8 @@ proptest! {
     fn noise_is_never_more_than_noise(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = parse_frame(&bytes, OWN, ChecksumStatus::Offloaded);
         for kind in [0x0800, 0x0806, 0x86dd] {
-            let _ = parse_frame(&ethernet(BROADCAST, NODE, kind, &bytes), OWN, ChecksumStatus::Offloaded);
+            let frame = ethernet(BROADCAST, NODE, kind, &bytes);
+            let _ = parse_frame(&frame, OWN, ChecksumStatus::Offloaded);
         }
     }
 

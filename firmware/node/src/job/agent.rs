@@ -74,6 +74,7 @@ impl NodeTransition<'_> {
         order: &AgentOrder,
         answer: Result<AgentEvent, AgentError>,
     ) {
+        use JobPhase::{FinishRescue, GetSteps, Sync};
         if let JobPhase::FinalOff | JobPhase::BootFromDisk | JobPhase::StartInstance = phase {
             return self.last_answer(order, &answer);
         }
@@ -97,7 +98,7 @@ impl NodeTransition<'_> {
                 self.planned(&steps, "the agent");
             }
             (JobPhase::StartStep, AgentOrder::Execute { .. }, Ok(event)) => {
-                self.step_accepted(event)
+                self.step_accepted(event);
             }
             (JobPhase::AwaitStep, AgentOrder::ListCommands, Ok(event)) => self.step_reported(event),
             (JobPhase::Bootloader | JobPhase::AwaitBootloader, order, answer) => {
@@ -120,11 +121,7 @@ impl NodeTransition<'_> {
                 // is kept, so that an agent that never accepts it is given up.
                 self.enter_again(JobPhase::AwaitStep);
             }
-            (
-                JobPhase::GetSteps | JobPhase::Sync | JobPhase::FinishRescue,
-                _,
-                Ok(AgentEvent::Busy),
-            ) => {
+            (GetSteps | Sync | FinishRescue, _, Ok(AgentEvent::Busy)) => {
                 self.retry_later("the agent works on another command");
             }
             (
@@ -140,7 +137,7 @@ impl NodeTransition<'_> {
                 self.agent_unreachable(&error);
             }
             (JobPhase::AwaitStep, AgentOrder::ListCommands, Err(error)) => {
-                self.command_list_unreadable(&error)
+                self.command_list_unreadable(&error);
             }
             (JobPhase::Sync, AgentOrder::Sync, Err(error)) => self.not_synced(&error),
             (JobPhase::GetSteps | JobPhase::StartStep | JobPhase::FinishRescue, _, Err(error)) => {

@@ -63,7 +63,7 @@ impl NodeTransition<'_> {
     ) {
         match (order, answer) {
             (AgentOrder::FindPartitions, Ok(AgentEvent::PartitionsFound(parts))) => {
-                self.partitions_found(parts)
+                self.partitions_found(parts);
             }
             // The command that it works on may be the boot loader already.
             (AgentOrder::FindPartitions, Ok(AgentEvent::Busy)) => {

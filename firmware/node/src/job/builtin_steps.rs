@@ -73,7 +73,7 @@ impl NodeTransition<'_> {
                 self.enter(JobPhase::PowerOff);
             }
             ReservedStep::PowerOn | ReservedStep::PowerOff | ReservedStep::Reboot => {
-                self.enter(JobPhase::PowerStep)
+                self.enter(JobPhase::PowerStep);
             }
         }
     }

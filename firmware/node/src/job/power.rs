@@ -47,7 +47,7 @@ impl NodeTransition<'_> {
                 self.enter(JobPhase::AwaitAgent);
             }
             (JobPhase::BootFromNet | JobPhase::BootFromDisk, Ok(_)) => {
-                self.enter(JobPhase::StartInstance)
+                self.enter(JobPhase::StartInstance);
             }
             (JobPhase::StartInstance, Ok(_)) => {
                 self.node.power_state = Some(PowerState::On);

@@ -1,7 +1,7 @@
 //! What a machine is to boot.
 
 use trivet_model::JobPhase;
-use trivet_model::image::ImageState;
+use trivet_model::image::{ImageFormat, ImageState};
 
 use super::boot::script;
 use super::boot_files::fetched_from;
@@ -67,7 +67,7 @@ fn an_image_elsewhere_is_fetched_when_the_node_is_deployed_and_served_by_the_box
     let (mut bench, id) = diskless(json!({"boot_iso": url}));
     bench.verb(id, Verb::Active).unwrap();
     let fetched = bench.outputs.iter().any(|output| {
-        matches!(output, RackOutput::FetchBootFile { url: one, format: trivet_images::ImageFormat::Iso }
+        matches!(output, RackOutput::FetchBootFile { url: one, format: ImageFormat::Iso }
             if one == url)
     });
     assert!(fetched);

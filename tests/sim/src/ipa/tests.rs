@@ -370,7 +370,9 @@ fn a_rescue_ends_the_service() {
     let reply = post(&mut ipa, Tick(0), "rescue.finalize_rescue", &params, true);
     assert_eq!(reply.status, 200);
     assert!(!ipa.serves());
-    assert!(
-        matches!(&ipa.next(Tick(0))[..], [SimIpaOutput::Effect(SimAgentEffect::RescueEnabled(hash))] if hash == "$6$x")
-    );
+    let outputs = ipa.next(Tick(0));
+    let [SimIpaOutput::Effect(SimAgentEffect::RescueEnabled(hash))] = &outputs[..] else {
+        panic!("{outputs:?}")
+    };
+    assert_eq!(hash, "$6$x");
 }

@@ -283,7 +283,10 @@ impl SimIpa {
 
     /// The response to the lookup of the root device hint.
     pub(super) fn handle_refresh_response(&mut self, now: Tick, answer: Option<(u16, &[u8])>) {
-        let writes = |work: &mut SimIpaThread| matches!(&work.task, SimIpaTask::Write(write) if !write.refreshed);
+        let writes = |work: &mut SimIpaThread| match &work.task {
+            SimIpaTask::Write(write) => !write.refreshed,
+            _ => false,
+        };
         let Some(SimIpaThread {
             command,
             task: SimIpaTask::Write(mut write),

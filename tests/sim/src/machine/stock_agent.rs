@@ -231,7 +231,7 @@ impl StockAgent {
         self.ipa.handle_response(now, what, answer);
         match self.ipa.state() {
             SimIpaState::Stuck if before != SimIpaState::Stuck => {
-                out.push(SimMachineOutput::Observed("masked token"))
+                out.push(SimMachineOutput::Observed("masked token"));
             }
             SimIpaState::Exited => self.restart = Some(now.after_ms(RESTART_MS)),
             _ => {}

@@ -259,7 +259,9 @@ fn sessions_of_an_unresponsive_bmc(operation: IpmiOperation) -> usize {
     // RMCP+ and the payload type of Open Session (section 13.27).
     let opens = |bytes: &[u8]| bytes[4] == 6 && bytes[5] == 0x10;
     let mut rig = IpmiTestRig::new(target(), setup());
-    let asked = rig.session.operation(rig.now, 1, operation, &mut rig.entropy);
+    let asked = rig
+        .session
+        .operation(rig.now, 1, operation, &mut rig.entropy);
     asked.unwrap();
     let mut opened = 0;
     for _ in 0..200 {

@@ -181,7 +181,10 @@ impl IpmiTestRig {
     }
 
     /// Queues one operation and runs it to its end.
-    pub(super) fn run_operation(&mut self, operation: IpmiOperation) -> Result<IpmiReply, PowerError> {
+    pub(super) fn run_operation(
+        &mut self,
+        operation: IpmiOperation,
+    ) -> Result<IpmiReply, PowerError> {
         self.session
             .operation(self.now, 8, operation, &mut self.entropy)
             .expect("the queue is not full");

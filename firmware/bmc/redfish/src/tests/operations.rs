@@ -316,9 +316,8 @@ fn members_that_are_shown_whole_need_no_second_look() {
         "/s": {"Links": {"Chassis": [{"@odata.id": "/c"}]}},
         "/c": {"Sensors": {"@odata.id": "/c/s"}}, "/c/s": {"Members": [member]},
     }));
-    assert!(
-        matches!(rig.operation(RedfishOperation::Sensors), Ok(RedfishReply::Sensors(found)) if found.len() == 1)
-    );
+    let sensors = rig.operation(RedfishOperation::Sensors);
+    assert!(matches!(sensors, Ok(RedfishReply::Sensors(found)) if found.len() == 1));
     assert_eq!(rig.requests.len(), 4);
 }
 
