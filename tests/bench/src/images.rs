@@ -354,11 +354,22 @@ async fn hot(
     let places = [ours(server.images()), in_parts.hot_image("/hot.raw")];
     parts::measure(&places, scale, report).await?;
     drop(in_parts);
+    measure_clients([&sides, &secure], trust, scale, report).await
+}
+
+/// Rates and costs for each number of clients, without and with TLS, and what TLS costs the
+/// client.
+async fn measure_clients(
+    [sides, secure]: [&[HotImage<'_>; 2]; 2],
+    trust: BenchTlsClient,
+    scale: ImageBenchScale,
+    report: &mut dyn FnMut(ImageFigureTarget),
+) -> io::Result<()> {
     let mut figure = |name: &str, figures: &_, limit| {
         report(ImageFigureTarget::new(name, figures, limit));
     };
     for &clients in scale.clients {
-        let (rates, costs) = one_hot(&sides, &ImageReadTransport::Plain, clients, scale).await?;
+        let (rates, costs) = one_hot(sides, &ImageReadTransport::Plain, clients, scale).await?;
         figure(
             &format!("hot_{clients}_mib_per_s"),
             &rates,
@@ -377,7 +388,7 @@ async fn hot(
             scale.runs
         };
         let scale = ImageBenchScale { runs, ..scale };
-        let (rates, costs) = one_hot(&secure, &way, clients, scale).await?;
+        let (rates, costs) = one_hot(secure, &way, clients, scale).await?;
         figure(
             &format!("hot_tls_{clients}_mib_per_s"),
             &rates,
@@ -389,7 +400,7 @@ async fn hot(
             ImageFigureLimit::RatioMax(1.0 / 1.4),
         );
     }
-    let costs = client_costs(&secure, trust, scale).await?;
+    let costs = client_costs(secure, trust, scale).await?;
     let limit = ImageFigureLimit::RatioMax(1.05);
     figure("hot_tls_client_cpu_s_per_gib", &costs, limit);
     Ok(())
