@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What a capture (pcap, Ethernet) shows of DHCP.
+"""Prints the DHCP messages of a capture (pcap, Ethernet).
 
-frames.py FILE            one line a DHCP frame, words as NAME=VALUE
+frames.py FILE            one line per DHCP frame, fields as NAME=VALUE
 frames.py FILE sent MAC   one line for each frame of any kind that MAC sent
-frames.py FILE gaps MAC   seconds from each message of a client to the answer that MAC sent
+frames.py FILE gaps MAC   seconds from each message of a client to the reply that MAC sent
 frames.py FILE parts MAC START  seconds from START to each first event of the client MAC
 """
 import socket
@@ -97,7 +97,7 @@ def line(one):
 
 
 def gaps(path, ours):
-    """A message and its answer share transaction and client; relays keep both."""
+    """A message and its reply share transaction and client; relays keep both."""
     open_, answers = {}, {"DISCOVER": ("OFFER",), "REQUEST": ("ACK", "NAK"), "INFORM": ("ACK",)}
     for when, frame in frames(path):
         one = message(when, frame)
@@ -114,7 +114,7 @@ def gaps(path, ours):
 
 
 def event(when, frame, client):
-    """What a frame means to somebody who waits for this client to boot, or none."""
+    """The boot event of this client in a frame, or none."""
     from_client = mac(frame[6:12]) == client
     one = message(when, frame)
     if one is not None:

@@ -1,11 +1,11 @@
-# Sourced by interop tests: the program, a directory that goes with the test, checks
-# that are counted, processes that end with the test, and a box on loopback.
+# Sourced by interop tests: the program, a directory that is removed with the test, counted
+# checks, processes that end with the test, and a box on loopback.
 # shellcheck shell=bash
 set -eu
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 trivet=${TRIVET_PROGRAM:-${CARGO_TARGET_DIR:-$root/target}/release/trivet}
-# TRIVET_KEEP=1 leaves this directory, with all logs, when the test ends.
+# TRIVET_KEEP=1 keeps this directory, with all logs, when the test ends.
 work=$(mktemp -d)
 pids=()
 passes=0
@@ -17,7 +17,7 @@ cleanup() {
         kill "$pid" 2>/dev/null || true
     done
     for pid in "${pids[@]+"${pids[@]}"}"; do
-        # What does not end by itself within 10 s is ended.
+        # Processes that do not end by themselves within 10 s are killed.
         for _ in $(seq 100); do
             kill -0 "$pid" 2>/dev/null || break
             sleep 0.1
@@ -34,7 +34,7 @@ cleanup() {
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
-# need PROGRAM...: ends the test with the reason where one is missing.
+# need PROGRAM...: ends the test with a message if one is missing.
 need() {
     local program
     for program; do
@@ -61,7 +61,7 @@ fail() {
     } >&2
 }
 
-# give_up REASON LOG...: what cannot go on shows the ends of its logs.
+# give_up REASON LOG...: ends the test and shows the ends of the logs.
 give_up() {
     local log
     echo "GAVE UP: $1" >&2
@@ -86,7 +86,7 @@ finish() { # NAME [LOG...]
     [ "$failures" -eq 0 ]
 }
 
-# run COMMAND...: leaves what it said in $said and its exit code in $status.
+# run COMMAND...: its output is in $said and its exit code in $status.
 run() {
     status=0
     said=$(timeout 120 "$@" 2>&1 </dev/null) || status=$?
@@ -121,7 +121,7 @@ same() {
     if [ "$2" = "$3" ]; then pass; else fail "$1" "$2" "$3"; fi
 }
 
-# await SECONDS COMMAND...: until it succeeds; what happens on time is no matter.
+# await SECONDS COMMAND...: repeats it until it succeeds or the time is over.
 await() {
     local end=$((SECONDS + $1))
     shift
@@ -144,8 +144,8 @@ print(*[one.getsockname()[1] for one in held])
 PYTHON
 }
 
-# settings NET: $work/trivet.toml for a box on loopback and the files it serves.
-# NET is the second number of its addresses, so that no two tests share a network.
+# settings NET: writes $work/trivet.toml for a box on loopback and the files it serves. NET is
+# the second number of its addresses, so that no two tests share a network.
 settings() {
     box=127.$1.0.1
     relay=127.$1.0.2
@@ -192,7 +192,7 @@ address_check = "off"
 TOML
 }
 
-# start LOG COMMAND...: in the background; its process is $pid.
+# start LOG COMMAND...: runs it in the background; its process is $pid.
 start() {
     local log=$1
     shift
@@ -201,7 +201,7 @@ start() {
     pids+=("$pid")
 }
 
-# forget PID: it has ended, and its number may be somebody else's by now.
+# forget PID: the process has ended, and its id may be reused.
 forget() {
     local one rest=()
     for one in "${pids[@]}"; do
@@ -212,7 +212,7 @@ forget() {
 
 answers() { curl --silent --fail --max-time 10 --output /dev/null "$@"; }
 
-# serve [SETTINGS]: a box whose API answers; its process is $pid, its log $work/box.
+# serve [SETTINGS]: starts a box and waits for its API; its process is $pid, its log $work/box.
 serve() {
     start "$work/box" "$trivet" serve --config "${1:-$work/trivet.toml}"
     await 60 answers "$api/v1" || give_up "the box does not answer at $api" "$work/box"

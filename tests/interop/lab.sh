@@ -1,7 +1,7 @@
-# Sourced after harness.sh by tests that need a LAN: network namespaces with wires between
-# them, a box in one of them, captures, a kernel with a tiny ramdisk, and QEMU guests with
-# real firmware. All names carry this process's number; all of it ends with the test.
-# Needs root. No traffic leaves the namespaces.
+# Sourced after harness.sh by tests that need a LAN: network namespaces with links between them,
+# a box in one of them, captures, a kernel with a small ramdisk, and QEMU guests with real
+# firmware. All names contain this process's id; everything ends with the test. Needs root. No
+# traffic leaves the namespaces.
 # shellcheck shell=bash disable=SC2154
 
 [ "$(id -u)" -eq 0 ] || {
@@ -23,8 +23,8 @@ lab_cleanup() {
 }
 trap lab_cleanup EXIT
 
-# space NAME: a namespace, known as $NAME from then on. IPv6 is off where not asked for,
-# so that nothing but the programs under test speaks.
+# space NAME: a namespace, in $NAME. IPv6 is off by default, so that only the programs under
+# test send frames.
 space() {
     local name=trivet-$1-$$
     ip netns add "$name"
@@ -38,13 +38,13 @@ space() {
 # in_space SPACE COMMAND...: `start` may run it too, its process is the command's own.
 in_space() { ip netns exec "$@"; }
 
-# bridge SPACE NAME: a switch that forwards at once and says nothing itself.
+# bridge SPACE NAME: a switch that forwards at once and sends nothing itself.
 bridge() {
     ip -n "$1" link add name "$2" type bridge forward_delay 0 mcast_snooping 0
     ip -n "$1" link set dev "$2" up
 }
 
-# leg SPACE INTERFACE WIRE BRIDGE [ADDRESS [MAC]]: an interface plugged into a bridge of WIRE.
+# leg SPACE INTERFACE WIRE BRIDGE [ADDRESS [MAC]]: an interface connected to a bridge of WIRE.
 legs=0
 leg() {
     local peer
@@ -74,18 +74,18 @@ capture() {
     shift 3
     start "$work/tcpdump" ip netns exec "$where" tcpdump -i "$interface" -n -s 0 -U \
         --immediate-mode -Z root -w "$file" "$@"
-    # The file's header is written when the capture has begun.
+    # The file's header is written when the capture has started.
     await 30 test -s "$file" || give_up "tcpdump does not start" "$work/tcpdump"
 }
 
-# end PID [SIGNAL]: ends a process of ours and waits until it is gone.
+# end PID [SIGNAL]: ends a process of the test and waits for its end.
 end() {
     kill "-${2:-TERM}" "$1" 2>/dev/null || true
     wait "$1" 2>/dev/null || true
     forget "$1"
 }
 
-# frames FILE: what a capture saw of DHCP, one line a frame (see frames.py).
+# frames FILE: the DHCP messages of a capture, one line per frame (see frames.py).
 frames() { python3 "$interop/frames.py" "$@"; }
 
 # hears SECONDS PATTERN FILE: waits until a line matches.
@@ -111,29 +111,30 @@ listen = "$box:69"
 TOML
 }
 
-# box_serve SPACE: a box whose API answers; its process is $box_pid, its log $work/box.
+# box_serve SPACE: starts a box and waits for its API; its process is $box_pid, its log
+# $work/box.
 box_serve() {
     box_space=$1
     start "$work/box" ip netns exec "$1" "$trivet" serve --config "$work/trivet.toml"
     box_pid=$pid
     await 60 in_space "$1" curl -sf --max-time 10 -o "$work/answer" "$api/v1" ||
         give_up "the box does not answer at $api" "$work/box"
-    # What answers might be another one that this one could not take the place of.
+    # The reply may come from another box that still has the port.
     kill -0 "$box_pid" || give_up "the box has ended" "$work/box"
 }
 
 # box_ends [SIGNAL]
 box_ends() { end "$box_pid" "${1:-TERM}"; }
 
-# call METHOD PATH [BODY]: the box's API; the answer is printed.
+# call METHOD PATH [BODY]: a request to the box's API; prints the reply.
 call() {
     in_space "$box_space" curl -sS --fail-with-body --max-time 60 -X "$1" \
         -H 'Content-Type: application/json' -H 'X-OpenStack-Ironic-API-Version: 1.104' \
         ${3:+-d "$3"} "$api$2"
 }
 
-# enrol NAME MAC: a node under inspection, so that it is to boot the agent. A person
-# switches its power: here that is who starts QEMU.
+# enrol NAME MAC: a node under inspection, so that it must boot the agent. Its power is switched
+# manually: here by starting QEMU.
 enrol() {
     local uuid
     uuid=$(call POST /v1/nodes "{\"name\": \"$1\", \"driver\": \"manual-management\"}" |
@@ -147,8 +148,8 @@ enrol() {
         give_up "$1 does not wait for its agent" "$work/box"
 }
 
-# kernel_and_ramdisk: Debian's kernel for virtual machines and a ramdisk that says where it
-# was booted from and switches off: $kernel and $ramdisk. Kept in target.
+# kernel_and_ramdisk: Debian's kernel for virtual machines and a ramdisk that prints its boot
+# interface and switches off: $kernel and $ramdisk. Cached in target.
 kernel_and_ramdisk() {
     local package tree=$lab_cache/ramdisk
     need apt-get busybox cpio dpkg-deb gzip
@@ -198,7 +199,7 @@ FULL_MODULES="button cdrom crc16 crc32c_generic evdev ext4 ipmi_devintf ipmi_msg
     virtio_pci_modern_dev virtio_ring"
 
 # full_kernel: Debian's kernel for real machines in $kernel, and these modules of it in
-# $lab_modules. Kept in target.
+# $lab_modules. Cached in target.
 full_kernel() {
     local module package tree=$lab_cache/full
     need apt-get dpkg-deb
@@ -222,7 +223,7 @@ full_kernel() {
     mv "$kernel.new" "$kernel"
 }
 
-# copy_program NAME TREE: a program of this machine and what it is linked with.
+# copy_program NAME TREE: a program of this machine and its libraries.
 copy_program() {
     local file
     file=$(command -v "$1") || give_up "no program $1"
@@ -234,15 +235,15 @@ copy_program() {
     done
 }
 
-# tap_of MAC: the switch's port of a guest.
+# tap_of MAC: the switch port of a guest.
 tap_of() {
     local digits=${1//:/}
     echo "tap-${digits: -8}"
 }
 
-# guest NAME FIRMWARE SPACE BRIDGE MAC: power on. FIRMWARE is bios (SeaBIOS with the iPXE
-# ROM of its card), pxe (OVMF's own PXE) or http (OVMF's HTTP boot). Its process is $pid,
-# its serial console $work/NAME.serial. Emulated, because not every machine has KVM.
+# guest NAME FIRMWARE SPACE BRIDGE MAC: power on. FIRMWARE is bios (SeaBIOS with the iPXE ROM of
+# its card), pxe (OVMF's own PXE) or http (OVMF's HTTP boot). Its process is $pid, its serial
+# console $work/NAME.serial. Emulated, because not every machine has KVM.
 guest() {
     local name=$1 firmware=$2 where=$3 switch=$4 mac=$5 tap options
     tap=$(tap_of "$mac")

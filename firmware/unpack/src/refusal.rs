@@ -70,7 +70,7 @@ pub enum UnpackRefusal {
     Encrypted(&'static str),
     /// A qcow2 with unknown incompatible features.
     #[error(
-        "needs features of qcow2 that are not known here (incompatible bits {0:#x}); convert it \
+        "needs unknown features of qcow2 (incompatible bits {0:#x}); convert it \
          with: qemu-img convert -O qcow2 -o compat=1.1 OLD NEW"
     )]
     Features(u64),
@@ -79,8 +79,8 @@ pub enum UnpackRefusal {
     Corrupt,
     /// A table or cluster of a qcow2 is not within the file.
     #[error(
-        "is cut short or damaged: {what} at byte {at} lies outside the file of {length} bytes; \
-         look with: qemu-img check FILE"
+        "is cut short or damaged: {what} at byte {at} is outside the file of {length} bytes; \
+         check it with: qemu-img check FILE"
     )]
     Outside {
         /// The name of the part.
@@ -92,7 +92,7 @@ pub enum UnpackRefusal {
     },
     /// Parts of a qcow2 overlap.
     #[error(
-        "is damaged: its tables name more bytes than the file has, so some of them twice; \
+        "is damaged: its tables refer to more bytes than the file has, so to some of them twice; \
          look with: qemu-img check FILE"
     )]
     Overlap,

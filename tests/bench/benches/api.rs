@@ -1,10 +1,9 @@
-//! What a request costs the server, beside Ironic.
+//! Cost of API requests, compared with Ironic.
 //!
-//! The server is the real program on one core, with its store on a real file
-//! system; the clients have the other core. Rates are per second that the server
-//! was on the processor. Ironic's are of Ironic 39 on sqlite, measured on a machine
-//! of this kind, the best of its runs. For creates the peer is ourselves: what one
-//! costs with ten nodes stands beside what it costs with ten thousand.
+//! The server is the real program on one core, with its store on a real file system; the
+//! clients have the other core. Rates are per second of the server's CPU time. Ironic's are of
+//! Ironic 39 on sqlite, measured on a machine of this kind, the best of its runs. For creates
+//! we compare with ourselves: the cost with ten nodes and with ten thousand.
 #![expect(clippy::print_stdout, reason = "figures go to standard output")]
 
 use std::error::Error;
@@ -15,7 +14,7 @@ use trivet_tests_bench::api::{self, ApiBenchScale, ApiFigureTarget};
 use trivet_tests_bench::process;
 use trivet_tests_bench::server::{self, BenchBuildProfile};
 
-/// The scale of the promises.
+/// The scale of the published figures.
 const SCALE: ApiBenchScale = ApiBenchScale {
     nodes: 500,
     few: 10,
@@ -29,7 +28,7 @@ const SCALE: ApiBenchScale = ApiBenchScale {
 };
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    // The path of a program measures that one, to compare two builds.
+    // A program path as argument measures that program, to compare two builds.
     let named = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let program = match named {
         Some(path) => path.into(),
@@ -44,7 +43,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut report = |promise: ApiFigureTarget| {
         println!("{}", promise.figure.line());
         if !promise.is_met() {
-            eprintln!("  not as promised: {:?}", promise.limit);
+            eprintln!("  limit not met: {:?}", promise.limit);
             code = ExitCode::FAILURE;
         }
     };

@@ -1,11 +1,11 @@
 //! A thousand nodes from enrolment to their instance, through real sockets.
 //!
-//! Two processes share two cores: the appliance, and a rack of simulated machines with
-//! the operator who drives them (`trivet demo --against`). Each machine has its BMC
-//! (RMCP+), boots by DHCP through a relay, TFTP and HTTP three times over, and runs our
-//! agent; the image is tiny, so that the figures are of the box and not of a disk. The
-//! peer is a goal of ours, and no figure fails the run: a node that is not active does, and
-//! so does a disk without the image.
+//! Two processes share two cores: the appliance, and a rack of simulated machines with their
+//! operator (`trivet demo --against`). Each machine has its BMC (RMCP+), boots three times by
+//! DHCP through a relay, TFTP and HTTP, and runs our agent; the image is tiny, so that the
+//! figures are those of the box and not of a disk. The comparison is with a goal of ours, and
+//! no figure fails the run: a node that is not active does, and so does a disk without the
+//! image.
 #![expect(clippy::print_stdout, reason = "figures go to standard output")]
 
 use std::error::Error;
@@ -23,7 +23,7 @@ const SCALE: DeployBenchScale = DeployBenchScale {
     timeout: Duration::from_mins(30),
 };
 
-/// How many runs, each with a fresh box and a fresh rack.
+/// How many runs, each with a new box and a new rack.
 const RUNS: usize = 3;
 
 /// The goals.
@@ -31,7 +31,7 @@ const MINUTES: f64 = 5.0;
 const MIB: f64 = 256.0;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // The path of a program measures that one, to compare two builds.
+    // A program path as argument measures that program, to compare two builds.
     let named = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let program = match named {
         Some(path) => path.into(),

@@ -1,7 +1,7 @@
-//! DHCP with durable leases, beside kea and dnsmasq.
+//! DHCP with durable leases, compared with kea and dnsmasq.
 //!
 //! Every server has the same core, disk and clients, which have the other core. Needs root:
-//! all of it is in a network namespace of its own, with nothing but a loopback interface.
+//! everything runs in a network namespace with only a loopback interface.
 #![expect(clippy::print_stdout, reason = "figures go to standard output")]
 
 use std::error::Error;
@@ -18,11 +18,11 @@ const SCALE: DhcpBenchScale = DhcpBenchScale {
     at_once: 96,
 };
 
-/// Set where this program has come to its namespace.
+/// Set when this program runs in its namespace.
 const IN_NAMESPACE: &str = "TRIVET_BENCH_INSIDE";
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    // The path of a program measures that one, to compare two builds.
+    // A program path as argument measures that program, to compare two builds.
     let named = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let program = match named {
         Some(path) => path.into(),

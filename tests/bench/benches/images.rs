@@ -1,4 +1,4 @@
-//! Images beside nginx: cold for 48 readers at once, and hot.
+//! Images compared with nginx: cold for 48 readers at once, and hot.
 #![expect(clippy::print_stdout, reason = "figures go to standard output")]
 
 use std::error::Error;
@@ -8,7 +8,7 @@ use trivet_tests_bench::images::{self, ImageBenchScale, ImageFigureTarget};
 use trivet_tests_bench::process;
 use trivet_tests_bench::server::{self, BenchBuildProfile};
 
-/// The scale of the promises.
+/// The scale of the published figures.
 const SCALE: ImageBenchScale = ImageBenchScale {
     cold_bytes: 512 << 20,
     source_bytes_per_s: 30 << 20,
@@ -21,7 +21,7 @@ const SCALE: ImageBenchScale = ImageBenchScale {
 };
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    // The path of a program measures that one, to compare two builds.
+    // A program path as argument measures that program, to compare two builds.
     let named = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let program = match named {
         Some(path) => path.into(),
@@ -38,7 +38,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut report = |promise: ImageFigureTarget| {
         println!("{}", promise.figure.line());
         if !promise.is_met() {
-            eprintln!("  not as promised: {:?}", promise.limit);
+            eprintln!("  limit not met: {:?}", promise.limit);
             code = ExitCode::FAILURE;
         }
     };

@@ -1,9 +1,9 @@
-//! Power of many BMCs, beside processes of `ipmitool`.
+//! Power state of many BMCs, compared with processes of `ipmitool`.
 //!
-//! The BMCs are ours, simulated, on one core; whoever asks them has the other: our client in
-//! one thread, then as many processes of `ipmitool` as there are BMCs, all at once. Each
-//! query logs in anew, with suite 17. Then the real program keeps a thousand fresh, on
-//! the core of the BMCs.
+//! The BMCs are simulated, on one core; the client has the other: our client in one thread,
+//! then as many processes of `ipmitool` as there are BMCs, all at once. Each query logs in
+//! again, with suite 17. Then the real program runs the power sync of a thousand BMCs, on the
+//! core of the BMCs.
 #![expect(clippy::print_stdout, reason = "figures go to standard output")]
 
 use std::error::Error;
@@ -24,7 +24,7 @@ const SCALE: PowerBenchScale = PowerBenchScale {
     sync_interval_s: 60,
 };
 
-/// Set where this program is to be so many BMCs.
+/// Set when this program must simulate so many BMCs.
 const BMCS: &str = "TRIVET_BENCH_BMCS";
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
@@ -32,7 +32,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         BoundBmcs::new(count.parse()?)?.serve(&mut io::stdout())?;
         return Ok(ExitCode::SUCCESS);
     }
-    // The path of a program measures that one, to compare two builds.
+    // A program path as argument measures that program, to compare two builds.
     let named = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let program = match named {
         Some(path) => path.into(),

@@ -1,7 +1,7 @@
 """The peer of the store benchmark: the same updates in sqlite.
 
 Arguments: file, number of records, bytes of each, number of updates, seed.
-Says "ready" when the records are there and "done" after the updates, and waits
+Prints "ready" when the records exist and "done" after the updates, and waits
 for a line after each, so that counters can be read in between.
 """
 import random

@@ -1,10 +1,10 @@
-//! What one durable update costs the device, beside sqlite.
+//! Device writes of one durable update, compared with sqlite.
 //!
-//! 500 records of about 2 KiB, random single-record updates, each durable before
-//! the next. Ours in a region small enough to be gone round, so that cleaning is
-//! part of the figure; sqlite in WAL mode with synchronous=FULL, checkpoints as it
-//! likes them. Two kinds of update: `step` changes a few fields of a node, as a
-//! deployment does; `replace` gives it 2 KiB of new content.
+//! 500 records of about 2 KiB, random single-record updates, each durable before the next. Our
+//! region is small enough to wrap around, so that cleaning is part of the figure; sqlite runs
+//! in WAL mode with synchronous=FULL and its default checkpoints. Two kinds of update: `step`
+//! changes a few fields of a node, as a deployment does; `replace` gives it 2 KiB of new
+//! content.
 #![expect(clippy::print_stdout, reason = "figures go to standard output")]
 
 use std::error::Error;
@@ -26,7 +26,7 @@ const RUNS: u64 = 3;
 const REGION_BYTES: u64 = 16 << 20;
 const DISK_BYTES: u64 = 96 << 20;
 
-/// The promises of the README.
+/// The limits published in the README.
 const BYTES_MAX: f64 = 4.5 * 1024.0;
 const RATIO_MAX: f64 = 0.4;
 
@@ -70,7 +70,7 @@ fn main() -> Result<ExitCode, StoreBenchError> {
     }
     for figure in [step_bytes, replace_bytes] {
         if figure.ours() > BYTES_MAX || figure.ratio() > RATIO_MAX {
-            eprintln!("over the promise of {BYTES_MAX} bytes and {RATIO_MAX} of the peer");
+            eprintln!("over the limit of {BYTES_MAX} bytes and {RATIO_MAX} of the peer");
             return Ok(ExitCode::FAILURE);
         }
     }
@@ -120,7 +120,7 @@ fn node(chance: &mut SeededRandom) -> Node {
     fill(Node::new(id, "ipmi", UnixMs(1_794_796_610_746)), chance)
 }
 
-/// Gives the node fresh content, so that its record has about `RECORD_BYTES`.
+/// Gives the node new content, so that its record has about `RECORD_BYTES`.
 fn fill(mut node: Node, chance: &mut SeededRandom) -> Node {
     let mut noise = vec![0; (RECORD_BYTES - 120) / 2];
     chance.fill(&mut noise);
@@ -133,7 +133,7 @@ fn fill(mut node: Node, chance: &mut SeededRandom) -> Node {
     node
 }
 
-/// What a deployment changes in its node from step to step.
+/// The changes of a deployment to its node from step to step.
 fn step(node: &mut Node, number: u64) {
     let deploying = node.provision_state == ProvisionState::Deploying;
     node.provision_state = if deploying {

@@ -1,7 +1,7 @@
-//! TFTP beside tftpd-hpa, dnsmasq and atftpd.
+//! TFTP compared with tftpd-hpa, dnsmasq and atftpd.
 //!
-//! Every server has the same core, the same file and the same client, which has the other
-//! core. Needs root: dnsmasq has no setting for its port.
+//! Every server has the same core, the same file and the same client, which has the other core.
+//! Needs root: dnsmasq has no setting for its port.
 #![expect(clippy::print_stdout, reason = "figures go to standard output")]
 
 use std::error::Error;
@@ -21,7 +21,7 @@ const SCALE: TftpBenchScale = TftpBenchScale {
 };
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    // The path of a program measures that one, to compare two builds.
+    // A program path as argument measures that program, to compare two builds.
     let named = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let program = match named {
         Some(path) => path.into(),

@@ -13,63 +13,63 @@ use crate::http_load::{self, HttpLoadResult, request};
 use crate::rack;
 use crate::server::{BenchServer, STORE_MIB};
 
-/// How much of everything.
+/// Sizes of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct ApiBenchScale {
-    /// Nodes behind the rates.
+    /// Nodes for the rates.
     pub nodes: usize,
-    /// Nodes there are when creating is measured first.
+    /// Nodes at the first measurement of creates.
     pub few: usize,
-    /// Nodes there are when it is measured again, and that beat while others read.
+    /// Nodes at the second measurement, and the nodes with heartbeats during reads.
     pub many: usize,
     /// Creates over all connections.
     pub bulk: usize,
     /// Creates one after the other.
     pub alone: usize,
-    /// Short requests of one run; lists are a twentieth of that.
+    /// Short requests of one run; for lists a twentieth of that.
     pub requests: usize,
     /// Runs of each kind of request.
     pub runs: usize,
-    /// The time in which each node beats once.
+    /// The time in which each node sends one heartbeat.
     pub minute: Duration,
     /// Connections.
     pub connections: usize,
 }
 
-/// Bytes of the disk beneath the store.
+/// Size of the disk with the store.
 const DISK_BYTES: u64 = (2 * STORE_MIB) << 20;
 
-/// Between two reads while nodes beat, and the runs they are told in.
+/// Delay between two reads during heartbeats, and the number of runs.
 const READ_GAP: Duration = Duration::from_millis(5);
 const READ_RUNS: usize = 5;
 
-/// What a reader waits at most, but for one in a hundred.
+/// Limit of the 99th percentile of read latency.
 const READ_MS_MAX: f64 = 5.0;
 
-/// A figure, and what was promised.
+/// A figure and its limit.
 #[derive(Clone, Debug)]
 pub struct ApiFigureTarget {
     /// Ours and the peer's.
     pub figure: Figure,
-    /// At least this, if it is a rate; at most this otherwise.
+    /// The limit.
     pub limit: ApiFigureLimit,
 }
 
-/// What was promised of a figure.
+/// The limit of a figure.
 #[derive(Clone, Copy, Debug)]
 pub enum ApiFigureLimit {
     /// Ours is at least this.
     AtLeast(f64),
     /// Ours is at most this.
     AtMost(f64),
-    /// Ours by the other is at most this.
+    /// The ratio of ours to the other is at most this.
     RatioAtMost(f64),
-    /// Only to be told.
+    /// Reported only.
     None,
 }
 
 impl ApiFigureTarget {
-    /// Whether it was kept.
+    /// Whether the limit is met.
     #[must_use]
     pub fn is_met(&self) -> bool {
         match self.limit {
@@ -81,7 +81,7 @@ impl ApiFigureTarget {
     }
 }
 
-/// Measures a program at this scale, and reports figure by figure.
+/// Measures a program at this scale, and reports each figure.
 pub async fn measure(
     program: &Path,
     scale: ApiBenchScale,
@@ -104,7 +104,7 @@ struct ApiRequestLoad {
     status: u16,
     count: usize,
     per_cpu_second_min: f64,
-    /// Ironic's, per second on the processor.
+    /// Ironic's rate, per second of CPU time.
     peer: f64,
 }
 
@@ -191,7 +191,7 @@ fn print_run(name: &str, run: &HttpLoadResult) {
     );
 }
 
-/// The same by `wrk`, where it is installed: our own client might flatter us.
+/// The same with `wrk`, if it is installed, as a check of our own client.
 fn measure_with_wrk(server: &BenchServer, scale: ApiBenchScale, path: &str) -> io::Result<()> {
     let before = server.process().processor_seconds()?;
     let output = Command::new("wrk")
@@ -213,7 +213,7 @@ fn measure_with_wrk(server: &BenchServer, scale: ApiBenchScale, path: &str) -> i
     Ok(())
 }
 
-/// What creating nodes cost, each with a port.
+/// The cost of creating nodes, each with a port.
 struct NodeCreateCost {
     seconds: f64,
     processor_ms: f64,
@@ -262,7 +262,7 @@ async fn creates(
     let peak = server.process().resident_mib()?;
     tokio::time::sleep(scale.minute.min(IDLE_TIME)).await;
     let resident = server.process().resident_mib()?;
-    eprintln!("{made} nodes: {peak:.0} MiB resident, {resident:.0} after a rest");
+    eprintln!("{made} nodes: {peak:.0} MiB resident, {resident:.0} after idle time");
     drop(server);
     report(starts(program, &data, scale, resident)?);
     if let [(few, few_alone), (many, many_alone)] = &costs[..] {
@@ -271,7 +271,7 @@ async fn creates(
             figure.add(many, few);
             report(ApiFigureTarget { figure, limit });
         };
-        // With many nodes, beside the same with few.
+        // With many nodes, compared with few.
         let same = ApiFigureLimit::RatioAtMost(1.3);
         put(
             "api_bulk_create_s",
@@ -302,7 +302,7 @@ async fn creates(
     Ok(())
 }
 
-/// How long readers wait while every node beats once in the time.
+/// Read latency while every node sends one heartbeat in the given time.
 async fn reads(program: &Path, data: &Path, scale: ApiBenchScale) -> io::Result<ApiFigureTarget> {
     let (server, beats) = server_with_heartbeats(program, data, 0..scale.many).await?;
     let beats = Arc::new(beats);
@@ -321,13 +321,13 @@ async fn reads(program: &Path, data: &Path, scale: ApiBenchScale) -> io::Result<
     for _ in 0..READ_RUNS {
         let run =
             http_load::run_at_interval(address, Arc::clone(&shows), count, READ_GAP, 200).await?;
-        // Nobody measured Ironic's: beside it stands what was promised.
+        // Ironic's was not measured: it is compared with the limit.
         figure.add(run.wait_ms(0.99), READ_MS_MAX);
-        print_run("reads while nodes beat", &run);
+        print_run("reads during heartbeats", &run);
     }
     print_run("beats", &beating.await.map_err(io::Error::other)??);
     eprintln!(
-        "beating: {:.0} MiB resident",
+        "with heartbeats: {:.0} MiB resident",
         server.process().resident_mib()?
     );
     Ok(ApiFigureTarget {
@@ -336,14 +336,14 @@ async fn reads(program: &Path, data: &Path, scale: ApiBenchScale) -> io::Result<
     })
 }
 
-/// How long a server rests before its memory is looked at. It gives memory back then.
+/// How long a server is idle before its memory is measured. It returns memory in that time.
 const IDLE_TIME: Duration = Duration::from_secs(15);
 
-/// In which time the program starts.
+/// Limit of the start time.
 const START_MS_MAX: f64 = 100.0;
 
-/// How long the program takes until it answers, with these records on flash. Tells how much
-/// memory it has after that, beside what it had after it made them.
+/// How long the program takes until it responds, with these records on flash. Reports its
+/// memory after that, compared with its memory after it created them.
 fn starts(
     program: &Path,
     data: &Path,
@@ -364,8 +364,8 @@ fn starts(
     })
 }
 
-/// The same without anything on flash: the program makes its store, which is larger here
-/// than by default.
+/// The same with empty flash: the program creates its store, which is larger here than by
+/// default.
 fn first_starts(
     program: &Path,
     disk: &BenchDisk,
@@ -386,7 +386,7 @@ fn first_starts(
     })
 }
 
-/// Pages of lists, all of ten nodes.
+/// List requests, each for a page of ten nodes.
 const PAGES: [(&str, &str); 3] = [
     ("api_list_page_cpu_ms", "limit=10"),
     ("api_list_page_by_name_cpu_ms", "limit=10&sort_key=name"),
@@ -396,10 +396,10 @@ const PAGES: [(&str, &str); 3] = [
     ),
 ];
 
-/// How much more a page may cost among many nodes than among ten.
+/// Limit of the cost of a page among many nodes, relative to one among ten.
 const PAGE_RATIO_MAX: f64 = 2.0;
 
-/// What a page of ten nodes costs among many nodes, beside the same page among ten.
+/// The cost of a page of ten nodes among many nodes, compared with the same page among ten.
 async fn pages(
     program: &Path,
     disk: &BenchDisk,
@@ -433,7 +433,7 @@ async fn pages(
     Ok(())
 }
 
-/// Milliseconds on the processor for one page, run by run.
+/// Milliseconds of CPU time for one page, for each run.
 async fn page_ms(server: &BenchServer, scale: ApiBenchScale, query: &str) -> io::Result<Vec<f64>> {
     let path = format!("/v1/nodes?{query}");
     let requests = Arc::new(vec![request("GET", &path, "")]);
@@ -449,7 +449,8 @@ async fn page_ms(server: &BenchServer, scale: ApiBenchScale, query: &str) -> io:
     Ok(costs)
 }
 
-/// A server with these nodes, all waiting for data of their agents, and their beats.
+/// A server with these nodes, all waiting for their agents' inspection data, and their
+/// heartbeats.
 async fn server_with_heartbeats(
     program: &Path,
     data: &Path,
@@ -463,7 +464,7 @@ async fn server_with_heartbeats(
     let server = BenchServer::start(program, data)?;
     let took = start.elapsed().as_secs_f64();
     eprintln!(
-        "{} nodes: answers {took:.2} s after its start",
+        "{} nodes: responds {took:.2} s after its start",
         numbers.len()
     );
     let beats = rack::heartbeats(server.address(), numbers).await?;

@@ -1,5 +1,5 @@
-//! Simulated BMCs on the loopback, beside whoever asks them: in a process of their own, so
-//! that what they cost is not the client's.
+//! Simulated BMCs on the loopback interface, in processes of their own, so that their cost is
+//! not counted for the client.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -19,7 +19,7 @@ use trivet_model::{Entropy, PowerOrder, PowerState};
 use crate::http_load::now;
 use crate::process::BenchProcess;
 
-/// Who may log in.
+/// The user name.
 pub const USER: &str = "admin";
 /// The password.
 pub const PASSWORD: &str = "a bench password";
@@ -27,7 +27,7 @@ pub const PASSWORD: &str = "a bench password";
 /// Most BMCs of one process: each has a socket, and a process may have 1,024 files.
 const PROCESS_BMCS_MAX: usize = 250;
 
-/// How long processes have to start, and to tell their counts.
+/// Timeout for processes to start, and to report their counts.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Randomness of the operating system.
@@ -48,7 +48,7 @@ impl Entropy for BenchEntropy {
     }
 }
 
-/// A machine that is on. It counts how often somebody looks.
+/// A machine that is on. It counts the power queries.
 struct CountingChassis(Arc<AtomicU64>);
 
 impl IpmiChassis for CountingChassis {
@@ -66,7 +66,7 @@ impl IpmiChassis for CountingChassis {
     fn set_boot(&mut self, _: BootFlags) {}
 }
 
-/// BMCs that have their ports, and a port where they tell how often each was asked.
+/// BMCs with their ports, and a port that reports how often each was queried.
 #[derive(Debug)]
 pub struct BoundBmcs {
     bmcs: Vec<UdpSocket>,
@@ -74,7 +74,7 @@ pub struct BoundBmcs {
 }
 
 impl BoundBmcs {
-    /// Gives so many BMCs free ports.
+    /// Binds so many BMCs to free ports.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl BoundBmcs {
         Ok(line + "\n")
     }
 
-    /// Tells the ports and answers until the process ends.
+    /// Prints the ports and replies until the process ends.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ async fn serve_bmc(socket: tokio::net::UdpSocket, looked: Arc<AtomicU64>) -> io:
     }
 }
 
-/// BMCs at work elsewhere. Their processes end with the value.
+/// BMCs in other processes, which end when the value is dropped.
 #[derive(Debug)]
 pub struct BenchBmcs {
     ports: Vec<u16>,
@@ -164,7 +164,8 @@ pub struct BenchBmcs {
 }
 
 impl BenchBmcs {
-    /// Starts so many. `program`, told by the variable how many, must call [`Bound::serve`].
+    /// Starts so many. `program` gets the number in the variable and must call
+    /// [`BoundBmcs::serve`].
     ///
     /// # Errors
     ///
@@ -182,7 +183,7 @@ impl BenchBmcs {
             while !line()?.ends_with('\n') {
                 process.check()?;
                 if started.elapsed() > START_TIMEOUT {
-                    return Err(io::Error::other("the BMCs do not start"));
+                    return Err(io::Error::other("the BMCs did not start"));
                 }
                 thread::yield_now();
             }
@@ -192,7 +193,7 @@ impl BenchBmcs {
         Ok(all)
     }
 
-    /// So many in a thread of this process, which stays until the process ends.
+    /// Runs so many in a thread of this process, until the process ends.
     ///
     /// # Errors
     ///
@@ -234,11 +235,11 @@ impl BenchBmcs {
         &self.ports
     }
 
-    /// How often each was asked for its machine's power, in the order of the ports.
+    /// How often the power of each was queried, in the order of the ports.
     ///
     /// # Errors
     ///
-    /// When they do not tell.
+    /// When they do not report.
     pub fn query_counts(&self) -> io::Result<Vec<u64>> {
         let mut all = Vec::new();
         let mut buffer = [0; 8 * PROCESS_BMCS_MAX];

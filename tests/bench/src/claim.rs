@@ -1,15 +1,15 @@
-//! Claims about ratios: kept or not.
+//! Claims about ratios, and whether they hold.
 //!
-//! Other work on a machine makes some runs slower than they are, of ours and of the peers.
-//! So a run is repeated while a claim of it does not hold, a bounded number of times, and
-//! for each claim the best ratio counts.
+//! Other work on a machine slows some runs, of ours and of the peers. So a run is repeated
+//! while one of its claims does not hold, a bounded number of times, and for each claim the
+//! best ratio counts.
 
 use std::io;
 
-/// Runs of one scenario at most.
+/// Most runs of one scenario.
 pub const RUNS_MAX: usize = 3;
 
-/// What is claimed of ours by the peer's.
+/// The claimed ratio of ours to the peer's.
 #[derive(Clone, Copy, Debug)]
 pub enum RatioLimit {
     /// At least this.
@@ -23,7 +23,7 @@ pub enum RatioLimit {
 pub struct RatioClaim {
     /// What is measured, with its unit.
     pub name: &'static str,
-    /// What is claimed.
+    /// The claimed limit.
     pub limit: RatioLimit,
 }
 
@@ -43,14 +43,14 @@ impl RatioClaim {
     }
 }
 
-/// What one run shows for one claim.
+/// The result of one run for one claim.
 #[derive(Clone, Debug)]
 pub struct RatioSample {
     /// Ours.
     pub ours: f64,
     /// The peer's.
     pub peer: f64,
-    /// Who that is.
+    /// The peer's name.
     pub peer_name: &'static str,
 }
 
@@ -60,12 +60,12 @@ impl RatioSample {
     }
 }
 
-/// Runs a scenario until each of its claims was seen to hold, and says for each whether it
-/// was. The result tells whether all were.
+/// Runs a scenario until each of its claims held once, and prints the result of each. True if
+/// all held.
 ///
 /// # Errors
 ///
-/// When a run fails; that is no matter of speed, so it is not repeated.
+/// When a run fails; that does not depend on speed, so it is not repeated.
 pub fn check_claims(
     claims: &[RatioClaim],
     mut run: impl FnMut() -> io::Result<Vec<RatioSample>>,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_holds_fails_after_the_last_run() {
+    fn a_claim_that_never_holds_fails_after_the_last_run() {
         let (kept, lines) = checked(&[[0.9, 0.4], [0.7, 0.4], [0.8, 0.4]]);
         assert!(!kept);
         assert!(lines[0].starts_with("FAIL rate: 0.900"), "{lines:?}");

@@ -1,8 +1,8 @@
 //! The measurements behind `benches/deploy.rs`, at any scale.
 //!
-//! The appliance is the real program with a settings file. The rack is the program's own
-//! demo in another process, against that appliance: machines with BMCs, firmware and agents,
-//! and an operator at the REST API who enrols, inspects, cleans and deploys them.
+//! The appliance is the real program with a settings file. The rack is the program's own demo
+//! in another process, against that appliance: machines with BMCs, firmware and agents, and an
+//! operator that enrols, inspects, cleans and deploys them through the REST API.
 
 use std::fs;
 use std::io;
@@ -17,31 +17,31 @@ use crate::http_load::now;
 use crate::process::{self, BenchProcess, CoreSet};
 use crate::server::BenchServer;
 
-/// How much of everything.
+/// Sizes of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct DeployBenchScale {
     /// Machines in the rack.
     pub nodes: u16,
-    /// Size of the image that each gets.
+    /// Size of the image.
     pub image_bytes: usize,
-    /// How long the rack may take before it counts as one that never comes to its end.
+    /// Timeout of the whole rack.
     pub timeout: Duration,
 }
 
-/// How a rack went whose nodes are all active, each disk with the image's digest.
+/// The result of a rack whose nodes are all active, each disk with the image's digest.
 #[derive(Clone, Copy, Debug)]
 pub struct DeployBenchResult {
     /// From the first enrolment until the last machine runs its image.
     pub took: Duration,
-    /// Memory that the appliance held at most, in MiB.
+    /// Peak memory of the appliance, in MiB.
     pub peak_mib: f64,
-    /// Seconds that the appliance was on the processor.
+    /// CPU time of the appliance in seconds.
     pub box_seconds: f64,
-    /// Seconds that the simulated rack and its operator were on the processor.
+    /// CPU time of the simulated rack and its operator in seconds.
     pub rack_seconds: f64,
 }
 
-/// The network of the simulated machines, all of it this machine.
+/// The network of the simulated machines, all on loopback.
 const NET: &str = "127.94.0.0/16";
 const FIRST: &str = "127.94.1.1";
 const LAST: &str = "127.94.8.254";
@@ -51,16 +51,16 @@ const RELAY: &str = "127.94.0.2";
 /// The image.
 const IMAGE: &str = "tiny.raw";
 
-/// What a machine loads before its agent runs. Ours: as in the demo, small beside real ones,
-/// because the wire is not what is measured.
+/// Sizes of the boot files. Ours: as in the demo, small compared with real ones, because the
+/// network is not measured.
 const LOADER_BYTES: usize = 256 << 10;
 const KERNEL_BYTES: usize = 1 << 20;
 const RAMDISK_BYTES: usize = 2 << 20;
 
-/// Between two looks at a rack that is at work.
+/// Polling interval of a running rack.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How many lines of a log are shown where the rack failed.
+/// How many lines of a log are shown if the rack failed.
 const LINES_SHOWN: usize = 20;
 
 /// Deploys a rack of so many nodes, with all its files in this directory.
@@ -87,7 +87,7 @@ pub async fn deploy_rack(
             break status;
         }
         if start.elapsed() > scale.timeout {
-            return Err(failed("the rack does not come to its end", &log));
+            return Err(failed("the rack did not finish in time", &log));
         }
         server.check()?;
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -106,7 +106,7 @@ pub async fn deploy_rack(
     })
 }
 
-/// An error with the end of what the rack said.
+/// An error with the end of the rack's output.
 fn failed(why: &str, log: &Path) -> io::Error {
     let said = fs::read_to_string(log).unwrap_or_default();
     let mut lines: Vec<&str> = said.lines().rev().take(LINES_SHOWN).collect();
@@ -114,7 +114,7 @@ fn failed(why: &str, log: &Path) -> io::Error {
     io::Error::other(format!("{why}:\n{}", lines.join("\n")))
 }
 
-/// Files that only have to arrive whole, and the image.
+/// Boot files of any content, and the image.
 fn write_boot_files(data: &Path, directory: &Path, scale: DeployBenchScale) -> io::Result<()> {
     let (images, boot) = (data.join("images"), directory.join("boot"));
     fs::create_dir_all(&images)?;
@@ -134,7 +134,7 @@ fn write_boot_files(data: &Path, directory: &Path, scale: DeployBenchScale) -> i
     Ok(())
 }
 
-/// Where the box's other services are.
+/// The ports of the box's other services.
 struct DeployBenchPorts {
     http: u16,
     tftp: u16,
@@ -153,8 +153,8 @@ impl DeployBenchPorts {
         })
     }
 
-    /// What the box's settings say beside its API: what has no default, and that agents
-    /// speak plain HTTP, as ours do.
+    /// The settings of the box in addition to its API: those without a default, and plain HTTP
+    /// for agents, which ours use.
     fn sections(&self, directory: &Path) -> String {
         let Self { http, tftp, dhcp } = self;
         let boot = directory.join("boot");
@@ -169,7 +169,7 @@ impl DeployBenchPorts {
         )
     }
 
-    /// The demo's arguments against this box.
+    /// The demo's arguments for this box.
     fn arguments(&self, api: SocketAddr, machines: &Path, scale: DeployBenchScale) -> Vec<String> {
         let Self { tftp, dhcp, .. } = self;
         let mut arguments = vec!["demo".to_owned(), "--once".to_owned()];

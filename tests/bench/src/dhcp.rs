@@ -1,6 +1,6 @@
 //! The measurements behind `benches/dhcp.rs`: our box, kea and dnsmasq, each with the same
 //! clients, core and disk. All of them keep leases on that disk: ours are flushed before the
-//! ACK leaves, dnsmasq's too, kea's are written and not flushed.
+//! ACK is sent, dnsmasq's too, kea's are written and not flushed.
 
 use std::fs;
 use std::io;
@@ -14,19 +14,19 @@ use crate::peers::{self, BenchDirectory};
 use crate::process::BenchProcess;
 use crate::server::BenchServer;
 
-/// How much of everything.
+/// Sizes of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct DhcpBenchScale {
     /// Exchanges of one run.
     pub exchanges: u32,
-    /// The same of dnsmasq, which writes its whole file for each lease and would take
-    /// minutes: the fewer, the better for it.
+    /// The same for dnsmasq, which writes its whole file for each lease and would take minutes:
+    /// fewer exchanges are an advantage for it.
     pub exchanges_dnsmasq: u32,
-    /// Exchanges at once: two racks.
+    /// Concurrent exchanges: two racks.
     pub at_once: u32,
 }
 
-/// Addresses on a loopback interface of its own.
+/// Addresses on the loopback interface of the namespace.
 const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 1), 67);
 const RELAY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 2), 67);
 const FIRST: &str = "10.100.0.1";
@@ -34,20 +34,20 @@ const LAST: &str = "10.100.255.254";
 
 const CLAIMS: [RatioClaim; 3] = [
     RatioClaim {
-        name: "exchanges/s beside kea",
+        name: "exchanges/s compared with kea",
         limit: RatioLimit::AtLeast(1.0),
     },
     RatioClaim {
-        name: "processor ms per exchange beside kea",
+        name: "processor ms per exchange compared with kea",
         limit: RatioLimit::AtMost(0.5),
     },
     RatioClaim {
-        name: "exchanges/s beside dnsmasq",
+        name: "exchanges/s compared with dnsmasq",
         limit: RatioLimit::AtLeast(10.0),
     },
 ];
 
-/// Gives this network namespace, which must be new, the addresses of both sides.
+/// Adds the addresses of both sides to this network namespace, which must be new.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ pub fn add_addresses() -> io::Result<()> {
     Ok(())
 }
 
-/// Measures a program beside its peers; the result tells whether every claim holds.
+/// Measures a program and its peers; true if every claim holds.
 ///
 /// # Errors
 ///
@@ -82,7 +82,7 @@ pub fn measure(
     say(&format!("leases on {}", disk.file_system()?));
     let mut number = 0;
     let run = || {
-        // Every server begins without leases.
+        // Every server starts without leases.
         number += 1;
         let directory = disk.path().join(format!("run{number}"));
         fs::create_dir(&directory)?;
@@ -162,7 +162,7 @@ fn kea(directory: &Path, scale: DhcpBenchScale) -> io::Result<DhcpBenchRate> {
             "subnet": "10.0.0.0/8",
             "pools": [{"pool": format!("{FIRST} - {LAST}")}],
         }],
-        // As quiet as ours is.
+        // The same log level as ours.
         "loggers": [{
             "name": "kea-dhcp4",
             "severity": "WARN",
@@ -192,10 +192,10 @@ fn dnsmasq(directory: &Path, scale: DhcpBenchScale) -> io::Result<DhcpBenchRate>
         "--port=0".to_owned(),
         "--user=root".to_owned(),
         "--interface=lo".to_owned(),
-        // Without it nobody else may have the port at another address.
+        // Otherwise no other process can use the port at another address.
         "--bind-interfaces".to_owned(),
         "--quiet-dhcp".to_owned(),
-        // It would wait for an echo before each offer.
+        // It would wait for an ICMP echo before each offer.
         "--no-ping".to_owned(),
         "--dhcp-authoritative".to_owned(),
         "--dhcp-lease-max=100000".to_owned(),

@@ -1,8 +1,8 @@
-//! DHCP clients, as many at once as there are places, behind one relay.
+//! DHCP clients behind one relay, a fixed number at the same time.
 //!
-//! Every server gets the same load: machines it has never heard of, each from DISCOVER to
-//! ACK, and when one is done the next begins. So a server is asked as much as it answers,
-//! and none is drowned. A datagram that goes unanswered is said again and counted.
+//! Every server gets the same load: unknown machines, each from DISCOVER to ACK, and when one
+//! is done the next starts. So the load follows the rate of the server, and no server is
+//! overloaded. A datagram without a reply is retransmitted and counted.
 
 use std::collections::HashSet;
 use std::io;
@@ -11,24 +11,24 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-/// How long a client waits before it says the same again. Ours: clients begin with four
-/// seconds (RFC 2131, section 4.1), but a run must not wait for one.
+/// Retransmission delay of a client. Ours: clients start with four seconds (RFC 2131, section
+/// 4.1), but a run must not wait that long.
 const RETRANSMIT_AFTER: Duration = Duration::from_secs(1);
 
-/// Longest answer that is read.
+/// Longest reply that is read.
 const DATAGRAM_BYTES_MAX: usize = 1500;
 
 /// The port of servers and relays (RFC 2131, section 4.1).
 const SERVER_PORT: u16 = 67;
 
-/// Messages by their number in option 53 (RFC 2132, section 9.6).
+/// Message types in option 53 (RFC 2132, section 9.6).
 const DISCOVER: u8 = 1;
 const OFFER: u8 = 2;
 const REQUEST: u8 = 3;
 const ACK: u8 = 5;
 const NAK: u8 = 6;
 
-/// Where fields stand (RFC 2131, section 2).
+/// Offsets of fields (RFC 2131, section 2).
 const XID_AT: usize = 4;
 const YIADDR_AT: usize = 16;
 const GIADDR_AT: usize = 24;
@@ -37,27 +37,27 @@ const OPTIONS_AT: usize = 240;
 
 const MESSAGE_BYTES_MIN: usize = 300;
 
-/// Who asks whom, and how much.
+/// The parameters of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct DhcpLoad {
-    /// Where the server is.
+    /// The address of the server.
     pub server: SocketAddrV4,
-    /// Where the relay is.
+    /// The address of the relay.
     pub relay: SocketAddrV4,
-    /// Exchanges in all.
+    /// Total exchanges.
     pub exchanges: u32,
-    /// Exchanges at once.
+    /// Concurrent exchanges.
     pub at_once: u32,
 }
 
-/// What came of it.
+/// The result of a load.
 #[derive(Clone, Copy, Debug)]
 pub struct DhcpLoadResult {
-    /// How long all of it took.
+    /// Total duration.
     pub took: Duration,
-    /// Messages that had to be said again.
+    /// Retransmitted messages.
     pub retransmitted: u64,
-    /// Machines that were refused what they were offered, and asked anew.
+    /// Machines that got a NAK for their offer, and started again.
     pub refused: u64,
 }
 
@@ -65,7 +65,7 @@ struct DhcpLoadExchange {
     number: u32,
     sent: Vec<u8>,
     sent_at: Instant,
-    /// The address of the offer, when it was asked for.
+    /// The address of the offer, once it was requested.
     requested: Option<Ipv4Addr>,
 }
 
@@ -73,7 +73,7 @@ struct DhcpLoadExchange {
 ///
 /// # Errors
 ///
-/// When the server gives an address twice, or says nothing for so long that it must be dead.
+/// When the server gives an address twice, or does not reply for a long time.
 pub fn run_exchanges(load: DhcpLoad) -> io::Result<DhcpLoadResult> {
     let socket = relay_socket(load.relay)?;
     socket.connect(load.server)?;
@@ -101,7 +101,7 @@ pub fn run_exchanges(load: DhcpLoad) -> io::Result<DhcpLoadResult> {
     })
 }
 
-/// A socket beside those of servers that take the port at every address, as dnsmasq does.
+/// A socket that coexists with servers that bind the port at every address, as dnsmasq does.
 fn relay_socket(relay: SocketAddrV4) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     socket.set_reuse_address(true)?;
@@ -121,7 +121,7 @@ struct DhcpLoadClients {
 }
 
 impl DhcpLoadClients {
-    /// The next machine, in the place that its number leads to.
+    /// Starts the next machine, in the slot of its number.
     fn begin(&mut self, number: u32) -> io::Result<Option<DhcpLoadExchange>> {
         if number >= self.load.exchanges {
             return Ok(None);
@@ -151,7 +151,7 @@ impl DhcpLoadClients {
                 Err(error) => return Err(error),
             }
             if silent > 40 {
-                return Err(io::Error::other("the server says nothing"));
+                return Err(io::Error::other("the server does not reply"));
             }
             if looked.elapsed() >= RETRANSMIT_AFTER / 4 {
                 looked = now();
@@ -163,7 +163,7 @@ impl DhcpLoadClients {
 
     fn handle_reply(&mut self, answer: &[u8]) -> io::Result<()> {
         let Some(heard) = DhcpLoadReply::read(answer) else {
-            return Err(io::Error::other("an answer that is no DHCP"));
+            return Err(io::Error::other("a reply that is not DHCP"));
         };
         let place = (heard.number % self.load.at_once) as usize;
         let Some(Some(exchange)) = self.slots.get_mut(place) else {
@@ -184,9 +184,9 @@ impl DhcpLoadClients {
                 exchange.sent_at = now();
                 exchange.requested = Some(heard.address);
             }
-            // The answer to something that was said twice.
+            // The reply to a retransmission.
             (OFFER, Some(_)) | (NAK, None) => {}
-            // dnsmasq offers the same address to several who ask at once.
+            // dnsmasq offers the same address to several concurrent clients.
             (NAK, Some(_)) => {
                 self.refused += 1;
                 exchange.requested = None;
@@ -218,7 +218,7 @@ impl DhcpLoadClients {
     }
 }
 
-/// What matters of an answer.
+/// The relevant fields of a reply.
 struct DhcpLoadReply {
     number: u32,
     message_type: u8,
@@ -256,14 +256,14 @@ impl DhcpLoadReply {
     }
 }
 
-/// A message of the machine with this number, as the relay passes it on.
+/// A message of the machine with this number, as the relay forwards it.
 fn message(number: u32, relay: SocketAddrV4, kind: u8, options: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; OPTIONS_AT];
     bytes[..4].copy_from_slice(&[1, 1, 6, 1]);
     bytes[XID_AT..XID_AT + 4].copy_from_slice(&number.to_be_bytes());
     bytes[GIADDR_AT..GIADDR_AT + 4].copy_from_slice(&relay.ip().octets());
-    // Locally administered, one machine. Scattered, because dnsmasq looks for an address
-    // from where the hardware address leads it, and neighbours lead to the same.
+    // Locally administered unicast. Scattered, because dnsmasq starts its search for an address
+    // from a hash of the hardware address, and neighbours have the same hash.
     let scattered = number.wrapping_mul(0x9e37_79b1);
     bytes[CHADDR_AT] = 2;
     bytes[CHADDR_AT + 2..CHADDR_AT + 6].copy_from_slice(&scattered.to_be_bytes());
@@ -271,7 +271,7 @@ fn message(number: u32, relay: SocketAddrV4, kind: u8, options: &[u8]) -> Vec<u8
     bytes.extend([53, 1, kind, 55, 3, 1, 3, 51]);
     bytes.extend(options);
     if relay.port() != SERVER_PORT {
-        // It wants its answers at the port it sends from (RFC 8357, section 5.2).
+        // The relay requests replies at its source port (RFC 8357, section 5.2).
         bytes.extend([82, 2, 19, 0]);
     }
     bytes.push(255);

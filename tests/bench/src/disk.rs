@@ -1,10 +1,10 @@
-//! A disk of one's own to count on: ext4 on a loop device.
+//! A private disk for counting: ext4 on a loop device.
 //!
-//! The kernel counts sectors written and flushes of every block device. On a loop
-//! device that nobody else uses these are exactly the writes of the program under
-//! test and of the file system beneath it. Making one needs root; without it the
-//! bytes each process gave to `write` have to do. (The kernel's `write_bytes` will
-//! not: it counts whole folios, 64 KiB and more, for each page written to.)
+//! The kernel counts sectors written and flushes of every block device. On a private loop
+//! device these are exactly the writes of the program under test and of its file system. It
+//! needs root; without it the bytes that each process passed to `write` are used. (The kernel's
+//! `write_bytes` is not suitable: it counts whole folios, 64 KiB and more, for each page
+//! written to.)
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,17 +12,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What reached the device.
+/// Writes to the device.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskTraffic {
     /// Bytes.
     pub bytes: u64,
-    /// Flushes; none where only bytes are known.
+    /// Flushes; `None` if only bytes are known.
     pub flushes: Option<u64>,
 }
 
 impl DiskTraffic {
-    /// What came after `earlier`.
+    /// The difference from `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl DiskTraffic {
     }
 }
 
-/// A directory to measure in. Everything goes away with the value.
+/// A directory to measure in. It is removed when the value is dropped.
 #[derive(Debug)]
 pub struct BenchDisk {
     directory: PathBuf,
@@ -44,7 +44,7 @@ pub struct BenchDisk {
 }
 
 impl BenchDisk {
-    /// A fresh disk of this size, on a loop device where that is possible.
+    /// A new disk of this size, on a loop device if possible.
     pub fn new(bytes: u64) -> io::Result<Self> {
         let name = format!("trivet-bench-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
@@ -95,13 +95,13 @@ impl BenchDisk {
         }
     }
 
-    /// Where to put files.
+    /// The directory for files.
     pub fn path(&self) -> &Path {
         &self.mount
     }
 
-    /// What reached the device so far; without a device of our own, what the
-    /// process gave to `write`.
+    /// Writes to the device so far; without a loop device, the bytes that the process passed to
+    /// `write`.
     pub fn traffic(&self, process: u32) -> io::Result<DiskTraffic> {
         let Some(device) = &self.device else {
             return written_by(process);

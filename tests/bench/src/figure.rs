@@ -1,4 +1,4 @@
-//! One line per figure.
+//! Figures, printed as one line each.
 
 /// Values of one figure from repeated runs, ours and the peer's.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ impl Figure {
         median(&self.ours)
     }
 
-    /// Ours by the peer's, both medians.
+    /// The ratio of ours to the peer's, both medians.
     pub fn ratio(&self) -> f64 {
         median(&self.ours) / median(&self.peer)
     }

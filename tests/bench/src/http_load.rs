@@ -1,8 +1,8 @@
-//! Clients: many connections that are kept, one request at a time on each.
+//! HTTP clients: many persistent connections, one request at a time on each.
 //!
-//! HTTP is spoken by hand here, because the load has to cost far less than the
-//! server: a request is bytes that were made before, of an answer only the status
-//! and the length are read.
+//! HTTP is implemented by hand here, because the load must cost far less than the server:
+//! requests are prepared in advance, and of a response only the status and the length are
+//! parsed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,16 +14,16 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// The newest version of the API, so that answers are as large as they get.
+/// The newest version of the API, so that responses have their largest size.
 const VERSION: &str = "latest";
 
-/// Bytes read at once; an answer to a list of 500 nodes has some 150 KiB.
+/// Bytes per read; the response to a list of 500 nodes has some 150 KiB.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Longest answer, so that a broken one ends the run.
+/// Longest response; a longer one ends the run.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// A request as it goes over the wire.
+/// The bytes of a request.
 #[must_use]
 pub fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
@@ -35,7 +35,7 @@ pub fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug)]
 pub struct BenchHttpResponse {
     /// The status.
@@ -60,8 +60,8 @@ impl BenchHttpClient {
         Ok(Self { stream, buffer })
     }
 
-    /// Sends a request and takes the whole answer; the second value is where the body
-    /// begins in the buffer.
+    /// Sends a request and receives the whole response; the second value is the offset of the
+    /// body in the buffer.
     async fn exchange(&mut self, request: &[u8]) -> io::Result<(u16, usize)> {
         self.stream.write_all(request).await?;
         self.buffer.clear();
@@ -82,14 +82,14 @@ impl BenchHttpClient {
         }
     }
 
-    /// Sends a request and takes the answer.
+    /// Sends a request and receives the response.
     pub async fn send(&mut self, request: &[u8]) -> io::Result<BenchHttpResponse> {
         let (status, at) = self.exchange(request).await?;
         let body = self.buffer[at..].to_vec();
         Ok(BenchHttpResponse { status, body })
     }
 
-    /// Sends a request that must be answered with this status.
+    /// Sends a request that must get this status.
     pub async fn expect(&mut self, request: &[u8], status: u16) -> io::Result<()> {
         match self.exchange(request).await? {
             (got, _) if got == status => Ok(()),
@@ -105,7 +105,7 @@ struct BenchHttpHead {
 }
 
 impl BenchHttpHead {
-    /// None while it has not come whole.
+    /// `None` while it is incomplete.
     fn read(bytes: &[u8]) -> io::Result<Option<Self>> {
         let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
             return Ok(None);
@@ -131,19 +131,19 @@ fn broken(what: &str, answer: &[u8]) -> io::Error {
     io::Error::other(format!("{what}: {start}"))
 }
 
-/// How a run went.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct HttpLoadResult {
-    /// Requests that were answered.
+    /// Requests with a response.
     pub requests: usize,
-    /// How long it took.
+    /// Duration.
     pub seconds: f64,
-    /// How long each answer took, shortest first.
+    /// The latency of each response, shortest first.
     waits: Vec<Duration>,
 }
 
 impl HttpLoadResult {
-    /// The wait that this share of the answers did not exceed, in milliseconds.
+    /// The latency at this percentile, in milliseconds.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -157,8 +157,8 @@ impl HttpLoadResult {
     }
 }
 
-/// Sends `count` requests over so many connections, as fast as they are answered,
-/// going round these. Each must be answered with this status.
+/// Sends `count` requests over so many connections at full rate, cycling through the given
+/// ones. Each must get this status.
 pub async fn run_at_full_rate(
     address: SocketAddr,
     connections: usize,
@@ -199,8 +199,8 @@ pub async fn run_at_full_rate(
     })
 }
 
-/// Sends so many requests with such a gap between them over one connection, going
-/// round these, as somebody does who watches.
+/// Sends so many requests at an interval over one connection, cycling through the given ones,
+/// as a monitoring client does.
 pub async fn run_at_interval(
     address: SocketAddr,
     requests: Arc<Vec<Vec<u8>>>,
@@ -226,8 +226,8 @@ pub async fn run_at_interval(
     })
 }
 
-/// Sends each request once, evenly over the time, each over a connection of its
-/// own, as agents do that call once a minute.
+/// Sends each request once, evenly over the time, each on a new connection, as agents do with
+/// their heartbeats.
 pub async fn run_spread_over(
     address: SocketAddr,
     requests: Arc<Vec<Vec<u8>>>,
@@ -260,7 +260,7 @@ pub async fn run_spread_over(
     })
 }
 
-/// The moment.
+/// The present time.
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 pub fn now() -> Instant {
     Instant::now()

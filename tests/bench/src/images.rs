@@ -1,9 +1,9 @@
-//! Images beside nginx: a cold one that 48 readers want at once, and a hot one.
+//! Images compared with nginx: a cold one that 48 readers request at once, and a hot one.
 //!
-//! The source of the cold image is slow and counts what leaves it; its peer is nginx
-//! with a proxy cache that lets one request through and holds the others. The hot
-//! image is in memory on both sides, and each server has a core of its own. Readers
-//! compare every byte of the cold image with what it should be.
+//! The source of the cold image is slow and counts its bytes; the peer is nginx with a proxy
+//! cache that sends one request to the source and holds the others. The hot image is in memory
+//! on both sides, and each server has a core of its own. Readers compare every byte of the cold
+//! image with the expected one.
 
 mod parts;
 mod peer;
@@ -29,44 +29,44 @@ use reader::{ImageReadTimes, ImageReadTransport, all_at_once};
 use source::SlowImageSource;
 use tls::BenchTlsClient;
 
-/// How much is measured.
+/// Sizes of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct ImageBenchScale {
     /// Bytes of the cold image.
     pub cold_bytes: usize,
-    /// How fast its source is.
+    /// The rate of its source.
     pub source_bytes_per_s: usize,
     /// Its readers.
     pub readers: usize,
     /// Bytes of the hot image.
     pub hot_bytes: usize,
-    /// How many clients read it at once, and how often.
+    /// How many clients read it at once, for each measurement.
     pub clients: &'static [usize],
-    /// Whole images that each measurement of the hot one moves, at least.
+    /// Whole images that each measurement of the hot one reads, at least.
     pub hot_reads: usize,
-    /// Requests for small parts of the hot one, in each measurement.
+    /// Requests for small ranges of the hot one, in each measurement.
     pub parts: usize,
-    /// How often the hot one is measured, ours and the peer by turns.
+    /// How often the hot one is measured, ours and the peer alternately.
     pub runs: usize,
 }
 
-/// What a figure must keep.
+/// The limit of a figure.
 #[derive(Clone, Copy, Debug)]
 pub enum ImageFigureLimit {
-    /// Ours by the peer's is at least this.
+    /// The ratio of ours to the peer's is at least this.
     RatioMin(f64),
-    /// Ours by the peer's is at most this.
+    /// The ratio of ours to the peer's is at most this.
     RatioMax(f64),
     /// Ours is at most this.
     AtMost(f64),
 }
 
-/// A figure and what was promised of it.
+/// A figure and its limit.
 #[derive(Debug)]
 pub struct ImageFigureTarget {
     /// The figure.
     pub figure: Figure,
-    /// What it must keep.
+    /// The limit.
     pub limit: ImageFigureLimit,
 }
 
@@ -79,7 +79,7 @@ impl ImageFigureTarget {
         Self { figure, limit }
     }
 
-    /// Whether it does.
+    /// Whether the limit is met.
     pub fn is_met(&self) -> bool {
         match self.limit {
             ImageFigureLimit::RatioMin(least) => self.figure.ratio() >= least,
@@ -94,7 +94,7 @@ fn mib(bytes: u64) -> f64 {
     f64::from(kib) / 1024.0
 }
 
-/// Bytes that no compression and no luck makes equal.
+/// Bytes that do not compress and do not repeat.
 fn content(bytes: usize) -> Arc<Vec<u8>> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut all = Vec::with_capacity(bytes + 8);
@@ -108,7 +108,7 @@ fn content(bytes: usize) -> Arc<Vec<u8>> {
     Arc::new(all)
 }
 
-/// Measures all and reports each figure.
+/// Measures everything and reports each figure.
 pub async fn measure(
     program: &Path,
     directory: &Path,
@@ -148,7 +148,7 @@ impl ImageBenchServer {
         self.server.process()
     }
 
-    /// Puts an image into its catalogue.
+    /// Adds an image to its catalogue.
     fn add_image(&self, name: &str, source: &str, content: &[u8]) -> io::Result<()> {
         let sum = ring::digest::digest(&ring::digest::SHA256, content);
         let sum = sum.as_ref().try_into().map_err(io::Error::other)?;
@@ -177,7 +177,7 @@ fn free_port() -> io::Result<u16> {
     Ok(held.local_addr()?.port())
 }
 
-/// What the digest of a fill, chunk list included, costs beside ring's plain one.
+/// The cost of the digest of a fill, with chunk list, compared with ring's plain one.
 fn digest(scale: ImageBenchScale, report: &mut dyn FnMut(ImageFigureTarget)) {
     let image = content(scale.cold_bytes);
     let mut rates = Vec::new();
@@ -201,7 +201,7 @@ fn digest(scale: ImageBenchScale, report: &mut dyn FnMut(ImageFigureTarget)) {
     report(ImageFigureTarget::new("digest_mib_per_s", &rates, limit));
 }
 
-/// What one side did with a cold image.
+/// The result of one server for a cold image.
 struct ColdReadResult {
     /// When the last reader had its first byte, after the source's first.
     first_s: f64,
@@ -209,7 +209,7 @@ struct ColdReadResult {
     done_s: f64,
     /// How long the source itself took.
     source_s: f64,
-    /// What left the source, by the size of the image.
+    /// Bytes sent by the source, relative to the size of the image.
     bytes: f64,
 }
 
@@ -284,7 +284,7 @@ async fn one_cold(
     .await?;
     let began = source
         .first()
-        .ok_or_else(|| io::Error::other("the source was not asked"))?;
+        .ok_or_else(|| io::Error::other("the source got no request"))?;
     let seconds = |at: Instant| at.saturating_duration_since(began).as_secs_f64();
     let latest = |pick: fn(&ImageReadTimes) -> Instant| {
         let each = reads.iter().map(|read| seconds(pick(read)));
@@ -332,7 +332,7 @@ async fn hot(
     };
     let sides = [ours(server.images()), plain.hot_image("/hot.raw")];
     let secure = [ours(server.secure), over_tls.hot_image("/hot.raw")];
-    // Both have it in memory from now on, and what is served is right.
+    // Both have it in memory from now on, and the served bytes are right.
     for (places, way) in [
         (&sides, ImageReadTransport::Plain),
         (&secure, ImageReadTransport::Tls(trust.clone())),
@@ -381,7 +381,7 @@ async fn measure_clients(
             ImageFigureLimit::RatioMax(1.1),
         );
         let way = ImageReadTransport::TlsUndecrypted(trust.clone());
-        // So much takes so long that one run is enough to be sure.
+        // This takes so long that one run is enough.
         let runs = if clients > scale.hot_reads {
             1
         } else {
@@ -406,7 +406,7 @@ async fn measure_clients(
     Ok(())
 }
 
-/// MiB/s and processor seconds per GiB, ours and the peer's, of some runs.
+/// MiB/s and CPU seconds per GiB of some runs, ours and the peer's.
 async fn one_hot(
     places: &[HotImage<'_>; 2],
     way: &ImageReadTransport,
@@ -435,7 +435,7 @@ async fn one_hot(
     Ok((rates, costs))
 }
 
-/// Processor seconds per GiB of a client that decrypts, from ours and from the peer.
+/// CPU seconds per GiB of a client that decrypts, from ours and from the peer.
 async fn client_costs(
     places: &[HotImage<'_>; 2],
     trust: BenchTlsClient,

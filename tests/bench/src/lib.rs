@@ -1,9 +1,9 @@
-//! Benchmarks beside their peers.
+//! Benchmarks compared with peers.
 //!
-//! Each benchmark measures ours and a peer in the same run and prints one line per
-//! figure: name, ours, peer, ratio, spread. What they share is here. Where the peer
-//! is too large to run beside us, its figures are constants with their source; where there is
-//! none, a goal of ours stands in its place.
+//! Each benchmark measures our program and a peer in the same run and prints one line per
+//! figure: name, ours, peer, ratio, spread. The shared code is here. If the peer is too large
+//! to run here, its figures are constants with their source; if there is none, the comparison
+//! is with a goal of ours.
 
 pub mod api;
 pub mod bmcs;

@@ -5,33 +5,33 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A directory on the disk of the build, which goes away with the value.
+/// A directory on the disk of the build, removed when the value is dropped.
 #[derive(Debug)]
 pub struct BenchDirectory(PathBuf);
 
 impl BenchDirectory {
-    /// Makes one. Not below the system's own directory for such, which may be memory.
+    /// Creates one. Not in the system's temporary directory, which may be in memory.
     ///
     /// # Errors
     ///
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn new(name: &str) -> io::Result<Self> {
         let path = target()?.join(format!("bench-{name}-{}", std::process::id()));
         fs::create_dir(&path)?;
         Ok(Self(path))
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The file system and the device beneath it.
+    /// The file system and its device.
     ///
     /// # Errors
     ///
-    /// When `df` does not tell.
+    /// When `df` fails.
     pub fn file_system(&self) -> io::Result<String> {
         let output = Command::new("df")
             .args(["--output=fstype,source"])
@@ -49,18 +49,18 @@ impl Drop for BenchDirectory {
     }
 }
 
-/// Cargo's directory of builds: this program lies two directories below one of its profiles.
+/// Cargo's target directory: this program is two directories below one of its profiles.
 fn target() -> io::Result<PathBuf> {
     let program = std::env::current_exe()?;
     let above = program.ancestors().nth(3).map(Path::to_owned);
-    above.ok_or_else(|| io::Error::other("this program lies nowhere"))
+    above.ok_or_else(|| io::Error::other("this program has no directory"))
 }
 
-/// Where an installed program is.
+/// The path of an installed program.
 ///
 /// # Errors
 ///
-/// When it is nowhere.
+/// When it is not found.
 pub fn installed(program: &str) -> io::Result<PathBuf> {
     ["/usr/sbin", "/usr/bin"]
         .iter()
@@ -74,11 +74,11 @@ pub fn installed(program: &str) -> io::Result<PathBuf> {
 }
 
 /// A program of a Debian package that is unpacked and not installed: Debian's TFTP servers
-/// exclude each other, and would be started.
+/// conflict with each other, and would be started.
 ///
 /// # Errors
 ///
-/// When it cannot be had.
+/// When it cannot be downloaded.
 pub fn unpacked(package: &str, program: &str) -> io::Result<PathBuf> {
     let directory = target()?.join("bench-peers").join(package);
     let found = directory.join(program);

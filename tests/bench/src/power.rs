@@ -21,19 +21,19 @@ use crate::rack::{self, uuid};
 use crate::server::BenchServer;
 use crate::{peers, process};
 
-/// How much of everything.
+/// Sizes of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct PowerBenchScale {
-    /// Times that all are asked by ours; one takes too little time to be measured alone.
+    /// Rounds in which our client queries all; one is too short to be measured alone.
     pub rounds: u32,
-    /// How often each is to be read, in seconds.
+    /// The interval of the power sync, in seconds.
     pub sync_interval_s: u32,
 }
 
-/// What is claimed of all BMCs asked at once.
+/// The claims for all BMCs queried at once.
 const AT_ONCE: [RatioClaim; 2] = [
     RatioClaim {
-        name: "BMCs/s, all asked at once",
+        name: "BMCs/s, all queried at once",
         limit: RatioLimit::AtLeast(10.0),
     },
     RatioClaim {
@@ -42,31 +42,31 @@ const AT_ONCE: [RatioClaim; 2] = [
     },
 ];
 
-/// What is claimed of BMCs kept fresh. There is no peer that does it.
+/// The claim for the power sync. There is no peer that does it.
 const POWER_SYNC: [RatioClaim; 1] = [RatioClaim {
-    name: "% of a core to keep all BMCs fresh",
+    name: "% of a core for the power sync of all BMCs",
     limit: RatioLimit::AtMost(1.0),
 }];
 const POWER_SYNC_PERCENT_MAX: f64 = 2.0;
 
-/// The suite of both clients.
+/// The cipher suite of both clients.
 const SUITE: IpmiCipherSuite = IpmiCipherSuite::Sha256;
 const SUITE_NUMBER: &str = "17";
 
-/// How long nodes have to become manageable, and how many rounds a BMC may be left out
-/// before that is a fault.
+/// Timeout for nodes to become manageable, and how many rounds a BMC may be left out before
+/// that is a failure.
 const MANAGEABLE_TIMEOUT: Duration = Duration::from_mins(5);
 const ROUNDS_MAX: u32 = 3;
 
-/// Between two looks at what comes by itself.
+/// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Asks all BMCs at once, ours beside processes of `ipmitool`; the result tells whether
-/// every claim holds.
+/// Queries all BMCs at once, with our client and with processes of `ipmitool`; true if every
+/// claim holds.
 ///
 /// # Errors
 ///
-/// When a BMC is not heard.
+/// When a BMC does not reply.
 pub fn at_once(
     bmcs: &BenchBmcs,
     scale: PowerBenchScale,
@@ -87,20 +87,20 @@ pub fn at_once(
     claim::check_claims(&AT_ONCE, run, say)
 }
 
-/// How asking all at once went.
+/// The result of querying all at once.
 #[derive(Clone, Copy, Debug)]
 pub struct PowerQueryRate {
-    /// BMCs by the seconds until the last one had told.
+    /// BMCs per second until the last reply.
     pub per_second: f64,
-    /// BMCs by the seconds on the processor, the client's side only.
+    /// BMCs per second of CPU time, only of the client.
     pub per_processor_second: f64,
 }
 
-/// Asks all with our client, each time with new sessions; the median of the rounds.
+/// Queries all with our client, each time with new sessions; the median of the rounds.
 ///
 /// # Errors
 ///
-/// When a BMC is not heard.
+/// When a BMC does not reply.
 pub fn ours(ports: &[u16], rounds: u32) -> io::Result<PowerQueryRate> {
     let mut took = Vec::new();
     let before = thread_seconds()?;
@@ -174,7 +174,7 @@ fn round(ports: &[u16]) -> io::Result<Duration> {
         }
     }
     let took = start.elapsed();
-    // So do processes that end; it counts as work of ours.
+    // Processes that end do the same; it counts as our cost.
     for (port, session) in &mut sessions {
         session.close(&mut entropy);
         send_all(session, &socket, *port)?;
@@ -182,7 +182,7 @@ fn round(ports: &[u16]) -> io::Result<Duration> {
     Ok(took)
 }
 
-/// Whether it has told that the machine is on; anything else it tells is an error.
+/// Whether the reply is that the machine is on; any other reply is an error.
 fn is_on(session: &mut IpmiSession) -> io::Result<bool> {
     match session.answer() {
         None => Ok(false),
@@ -202,7 +202,7 @@ fn tick(start: Instant) -> Tick {
     Tick(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Seconds this thread was on the processor. In nanoseconds, unlike `stat`.
+/// CPU time of this thread in seconds. Has nanoseconds, unlike `stat`.
 fn thread_seconds() -> io::Result<f64> {
     let text = fs::read_to_string("/proc/thread-self/schedstat")?;
     let first = text.split_whitespace().next();
@@ -212,7 +212,7 @@ fn thread_seconds() -> io::Result<f64> {
         .ok_or_else(|| io::Error::other(format!("no time in {text:?}")))
 }
 
-/// Asks all with a process each, all started before one is waited for.
+/// Queries all with a process each, all started before the first is waited for.
 fn ipmitool(ports: &[u16]) -> io::Result<PowerQueryRate> {
     let program = peers::installed("ipmitool")?;
     let before = process::children_seconds()?;
@@ -241,11 +241,11 @@ fn ipmitool(ports: &[u16]) -> io::Result<PowerQueryRate> {
     Ok(query_rate("ipmitool", ports.len(), took, spent))
 }
 
-/// Lets the program keep all these BMCs fresh; the result tells whether the claim holds.
+/// Runs the program's power sync of all these BMCs; true if the claim holds.
 ///
 /// # Errors
 ///
-/// When a node does not become manageable, or a BMC is not asked in its round.
+/// When a node does not become manageable, or a BMC is not queried in its round.
 pub async fn power_sync(
     program: &Path,
     bmcs: &BenchBmcs,
@@ -258,7 +258,7 @@ pub async fn power_sync(
     let sections = format!("[limits]\npower_fresh_s = {}\n", scale.sync_interval_s);
     let server = BenchServer::with(program, &data, &sections)?;
     enrol(server.address(), bmcs.ports()).await?;
-    // The judge does not wait, so all runs are done before.
+    // The callback cannot wait, so all runs are done before.
     let mut runs = Vec::new();
     while runs.len() < claim::RUNS_MAX {
         let share = measure_power_sync(&server, bmcs, scale).await?;
@@ -279,7 +279,7 @@ pub async fn power_sync(
     claim::check_claims(&POWER_SYNC, run, say)
 }
 
-/// The share of a core, in percent, over a round and until each BMC was asked in it.
+/// The share of a core, in percent, over a round and until each BMC was queried in it.
 async fn measure_power_sync(
     server: &BenchServer,
     bmcs: &BenchBmcs,
@@ -308,7 +308,7 @@ async fn measure_power_sync(
         if left_out == 0 {
             let share = spent * 100.0 / elapsed.as_secs_f64();
             eprintln!(
-                "  trivet   {} BMCs asked {} times in {:.1} s, {spent:.2} s of the processor",
+                "  trivet   {} BMCs queried {} times in {:.1} s, {spent:.2} s of the processor",
                 more.len(),
                 more.iter().sum::<u64>(),
                 elapsed.as_secs_f64()
@@ -316,12 +316,14 @@ async fn measure_power_sync(
             return Ok(share);
         }
         if elapsed > round * ROUNDS_MAX {
-            return Err(io::Error::other(format!("{left_out} BMCs were not asked")));
+            return Err(io::Error::other(format!(
+                "{left_out} BMCs were not queried"
+            )));
         }
     }
 }
 
-/// A node for each BMC, brought to where its power is kept fresh.
+/// Creates a node for each BMC and makes it manageable, so that its power is synced.
 async fn enrol(server: SocketAddr, ports: &[u16]) -> io::Result<()> {
     let bodies: Vec<String> = ports.iter().enumerate().map(node).collect();
     rack::each(server, 16, 0..ports.len(), move |client, number| {

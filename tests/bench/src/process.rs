@@ -1,6 +1,6 @@
 //! Programs under test, each in its own process on its own core.
 //!
-//! Time on the processor and memory come from the kernel's account of the process.
+//! CPU time and memory come from the kernel's statistics of the process.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -8,20 +8,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// The core of the server; whoever measures takes the next one.
+/// The core of the server; the measuring process uses the next one.
 const SERVER_CORE: usize = 0;
 
-/// Where a program may run.
+/// The cores of a program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CoreSet {
-    /// On the servers' core.
+    /// The servers' core.
     Servers,
-    /// On that and the next one.
+    /// That and the next one.
     Both,
 }
 
 impl CoreSet {
-    /// As `taskset` takes them.
+    /// In the format of `taskset`.
     fn list(self) -> String {
         match self {
             Self::Servers => SERVER_CORE.to_string(),
@@ -30,13 +30,14 @@ impl CoreSet {
     }
 }
 
-/// Ticks of `/proc` in a second: `USER_HZ`, the same on every Linux.
+/// Ticks of `/proc` per second: `USER_HZ`, the same on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Whoever measures, and all servers, go before other work: the least of sched(7) that does.
+/// The measuring process and all servers have priority over other work: the lowest real-time
+/// priority of sched(7).
 const PRIORITY: &str = "1";
 
-/// A program at work. It ends with the value.
+/// A running program. It is ended when the value is dropped.
 #[derive(Debug)]
 pub struct BenchProcess {
     child: Child,
@@ -44,7 +45,7 @@ pub struct BenchProcess {
 }
 
 impl BenchProcess {
-    /// Starts a program on the servers' core; what it says goes to `log`.
+    /// Starts a program on the servers' core; its output goes to `log`.
     pub fn start(
         program: &Path,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
@@ -72,7 +73,7 @@ impl BenchProcess {
         Ok(Self { child, log })
     }
 
-    /// An error with all it said, if it has ended.
+    /// An error with all its output, if it has ended.
     pub fn check(&mut self) -> io::Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -83,27 +84,27 @@ impl BenchProcess {
         }
     }
 
-    /// How it ended, once it has.
+    /// Its exit status, once it has ended.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Its number.
+    /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Seconds it was on the processor so far, in user space and in the kernel.
+    /// CPU time so far in seconds, in user space and in the kernel.
     pub fn processor_seconds(&self) -> io::Result<f64> {
         stat_seconds(&format!("/proc/{}/stat", self.child.id()), [14, 15])
     }
 
-    /// Memory it holds, in MiB.
+    /// Resident memory, in MiB.
     pub fn resident_mib(&self) -> io::Result<f64> {
         self.status_mib("VmRSS")
     }
 
-    /// Memory it held at most, in MiB.
+    /// Peak resident memory, in MiB.
     pub fn peak_mib(&self) -> io::Result<f64> {
         self.status_mib("VmHWM")
     }
@@ -127,20 +128,20 @@ impl Drop for BenchProcess {
     }
 }
 
-/// Seconds that this process was on the processor so far.
+/// CPU time of this process so far in seconds.
 ///
 /// # Errors
 ///
-/// When the kernel does not tell.
+/// When `/proc` cannot be read.
 pub fn own_seconds() -> io::Result<f64> {
     stat_seconds("/proc/self/stat", [14, 15])
 }
 
-/// Seconds that processes were on the processor which this one started and which ended.
+/// CPU time in seconds of the ended child processes of this one.
 ///
 /// # Errors
 ///
-/// When the kernel does not tell.
+/// When `/proc` cannot be read.
 pub fn children_seconds() -> io::Result<f64> {
     stat_seconds("/proc/self/stat", [16, 17])
 }
@@ -158,12 +159,12 @@ fn stat_seconds(path: &str, fields: [usize; 2]) -> io::Result<f64> {
         .ok_or_else(|| io::Error::other(format!("no times in {text:?}")))
 }
 
-/// Puts this process on the core beside the server's, so that neither takes time
-/// from the other. Without `taskset` or a second core it stays where it is.
+/// Moves this process to the core next to the server's, so that they do not compete. Without
+/// `taskset` or a second core it stays where it is.
 pub fn leave_server_core() {
     let (core, process) = (SERVER_CORE + 1, std::process::id());
-    // Servers inherit it: other work on this machine comes after all of them alike. Only
-    // root may; without it figures are of a machine that does other things as well.
+    // Servers inherit it: all of them have the same priority over other work on this machine.
+    // Needs root; without it, other work affects the figures.
     let _ = Command::new("chrt")
         .args(["--rr", "--pid", PRIORITY, &process.to_string()])
         .stdout(Stdio::null())
@@ -176,7 +177,7 @@ pub fn leave_server_core() {
         .stderr(Stdio::null())
         .status();
     if !moved.is_ok_and(|status| status.success()) {
-        eprintln!("no core of its own for each: rates by the clock mean little");
+        eprintln!("no separate cores: rates by the clock mean little");
     }
 }
 
@@ -188,7 +189,7 @@ fn pinned(program: &Path, cores: CoreSet) -> Command {
     if !there.is_ok_and(|status| status.success()) {
         return Command::new(program);
     }
-    // It becomes the program, so its process is the program's.
+    // taskset executes the program, so its process is the program's.
     let mut command = Command::new("taskset");
     command.args(["--cpu-list", &cores.list()]).arg(program);
     command

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::http_load::{BenchHttpClient, now, request};
 
-/// The node of this number: its UUID.
+/// The UUID of the node of this number.
 #[must_use]
 pub fn uuid(number: usize) -> String {
     format!("00000000-0000-4000-8000-{number:012x}")
@@ -48,8 +48,8 @@ pub fn enrolment(number: usize) -> [Vec<u8>; 2] {
     ]
 }
 
-/// Enrols these nodes over so many connections; each create is durable before the
-/// client goes on to its next. Gives the seconds it took.
+/// Enrols these nodes over so many connections; each create is durable before the client sends
+/// its next. Returns the seconds it took.
 pub async fn enrol(
     server: SocketAddr,
     connections: usize,
@@ -68,8 +68,8 @@ pub async fn enrol(
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Brings all these nodes to where they wait for data of their agents, and lets the
-/// agents look themselves up; gives their heartbeats.
+/// Moves all these nodes to the state in which they wait for their agents' inspection data, and
+/// does the lookups of the agents; returns their heartbeats.
 pub async fn heartbeats(
     server: SocketAddr,
     numbers: std::ops::Range<usize>,
@@ -106,7 +106,7 @@ pub async fn heartbeats(
 
 type ClientFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
 
-/// Does something for each number, over so many connections; the results in order.
+/// Calls a function for each number, over so many connections; the results in order.
 pub(crate) async fn each<T: Send + 'static>(
     server: SocketAddr,
     connections: usize,

@@ -11,7 +11,7 @@ use crate::process::{BenchProcess, CoreSet};
 /// Size of the store: enough for ten thousand nodes with agents.
 pub(crate) const STORE_MIB: u64 = 256;
 
-/// Which build of the program.
+/// The build profile of the program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum BenchBuildProfile {
     /// For figures.
@@ -20,8 +20,8 @@ pub enum BenchBuildProfile {
     Dev,
 }
 
-/// Builds the program and tells where it lies. A test run of the whole house has
-/// built the unoptimised one already: it lies beside the test.
+/// Builds the program and returns its path. A test run of the whole workspace has already built
+/// the unoptimised one: it is in the directory of the test.
 pub fn build(profile: BenchBuildProfile) -> io::Result<PathBuf> {
     let here = std::env::current_exe()?;
     let beside = here.parent().and_then(Path::parent);
@@ -55,7 +55,7 @@ pub fn build(profile: BenchBuildProfile) -> io::Result<PathBuf> {
         .ok_or_else(|| io::Error::other("cargo named no program"))
 }
 
-/// The program at work. It ends with the value.
+/// The running program. It is ended when the value is dropped.
 #[derive(Debug)]
 pub struct BenchServer {
     process: BenchProcess,
@@ -63,7 +63,7 @@ pub struct BenchServer {
 }
 
 impl BenchServer {
-    /// Starts the program with its data in this directory, and waits until it answers.
+    /// Starts the program with its data in this directory, and waits until it responds.
     pub fn start(program: &Path, data: &Path) -> io::Result<Self> {
         Self::with(program, data, NO_MACHINES)
     }
@@ -88,7 +88,7 @@ impl BenchServer {
         Ok(server)
     }
 
-    /// The port is open before the records are read, so only an answer tells.
+    /// The port is open before the records are read, so only a response shows that it is ready.
     fn wait_until_ready(&mut self) -> io::Result<()> {
         loop {
             self.process.check()?;
@@ -103,12 +103,12 @@ impl BenchServer {
         }
     }
 
-    /// Where its API is.
+    /// The address of its API.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// An error with all it said, if it has ended.
+    /// An error with all its output, if it has ended.
     pub fn check(&mut self) -> io::Result<()> {
         self.process.check()
     }
@@ -119,7 +119,7 @@ impl BenchServer {
     }
 }
 
-/// Nothing boots: records and heartbeats come from this program.
+/// No machines boot: records and heartbeats come from this benchmark.
 const NO_MACHINES: &str = "[boot]\nagent_elsewhere = true\n[agent]\naddress_check = \"off\"\n";
 
 fn settings_text(data: &Path, port: u16) -> String {

@@ -13,22 +13,22 @@ use crate::process::BenchProcess;
 use crate::server::BenchServer;
 use crate::tftp_load::{self, TftpLoad};
 
-/// How much of everything.
+/// Sizes of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct TftpBenchScale {
     /// Bytes of the file.
     pub file_bytes: usize,
-    /// Rounds of one run, in each of which every server has its turn.
+    /// Rounds of one run; every server is measured in each.
     pub rounds: usize,
     /// Transfers of a round one after the other, one block at a time.
     pub alone: usize,
-    /// Transfers at once.
+    /// Concurrent transfers.
     pub at_once: usize,
-    /// Transfers of a round one after the other in windows.
+    /// Transfers of a round one after the other with a window.
     pub windowed: usize,
 }
 
-/// Blocks that fill an Ethernet frame, as firmware asks for.
+/// Blocks that fill an Ethernet frame, as firmware requests them.
 const BLOCK_BYTES: u16 = 1468;
 
 /// dnsmasq has no setting for its port, so it gets an address of its own.
@@ -39,7 +39,7 @@ const FILE: &str = "ramdisk";
 
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 
-/// One server at work.
+/// One running server.
 struct TftpBenchServer {
     name: &'static str,
     running: TftpServerProcess,
@@ -51,7 +51,7 @@ enum TftpServerProcess {
     Theirs(BenchProcess),
 }
 
-/// What one run of transfers shows.
+/// The result of one run of transfers.
 #[derive(Clone, Copy, Debug)]
 struct TftpBenchRate {
     mib_per_second: f64,
@@ -72,7 +72,7 @@ impl TftpBenchServer {
     }
 }
 
-/// What is claimed, and how it is measured.
+/// The claims, and how they are measured.
 struct TftpBenchScenario {
     claims: &'static [RatioClaim],
     window_blocks: u16,
@@ -80,11 +80,11 @@ struct TftpBenchScenario {
 }
 
 enum TftpBenchMode {
-    /// One transfer beside the best of all peers.
+    /// One transfer compared with the best of all peers.
     Alone,
-    /// Many at once beside dnsmasq, which serves all of them in one thread too.
+    /// Many at once compared with dnsmasq, which also serves all of them in one thread.
     AtOnce,
-    /// One transfer in windows beside atftpd, the only peer that has them.
+    /// One transfer with a window compared with atftpd, the only peer that supports it.
     Windowed,
 }
 
@@ -98,9 +98,9 @@ const SCENARIOS: [TftpBenchScenario; 4] = [
         mode: TftpBenchMode::Alone,
     },
     TftpBenchScenario {
-        // More is not to be had from UDP sockets: over 90 % of the time is spent in the
-        // kernel's send and recv, and a server in C that does nothing else is no faster,
-        // be it with sendmmsg(2) on one socket for all or with io_uring.
+        // UDP sockets do not allow more: over 90 % of the time is spent in the kernel's send
+        // and recv, and a server in C that does nothing else is no faster, neither with
+        // sendmmsg(2) on one socket for all nor with io_uring.
         claims: &[
             RatioClaim {
                 name: "48 transfers at once, window 1, MiB/s",
@@ -155,7 +155,7 @@ struct TftpBench {
     _directory: peers::BenchDirectory,
 }
 
-/// Measures a program beside its peers; the result tells whether every claim holds.
+/// Measures a program and its peers; true if every claim holds.
 ///
 /// # Errors
 ///
@@ -179,7 +179,7 @@ impl TftpBench {
         let directory = scratch.path();
         let root = directory.join("root");
         fs::create_dir(&root)?;
-        // No two blocks are alike, so that one in the place of another is noticed.
+        // No two blocks are equal, so that a wrong order is detected.
         let want: Vec<u8> = (0..scale.file_bytes as u64)
             .map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8)
             .collect();
@@ -235,7 +235,7 @@ impl TftpBench {
         ])
     }
 
-    /// Takes turns in short rounds, so that what else the machine does meets all alike.
+    /// Alternates in short rounds, so that other work on the machine affects all alike.
     #[expect(clippy::cast_precision_loss, reason = "bytes of one run")]
     fn rates(
         &self,
@@ -314,7 +314,7 @@ fn dnsmasq(directory: &Path, root: &Path, at_once: usize) -> io::Result<TftpBenc
         "--bind-interfaces".to_owned(),
         "--user=root".to_owned(),
         "--enable-tftp".to_owned(),
-        // It has room for its own files beside those of transfers.
+        // It needs file descriptors of its own in addition to those of transfers.
         format!("--tftp-max={}", at_once + 16),
         format!("--listen-address={DNSMASQ}"),
         format!("--tftp-root={}", root.display()),
@@ -362,7 +362,7 @@ fn theirs(
     })
 }
 
-/// Asks for a file that is not there until that is said.
+/// Requests a missing file until the server replies with the error.
 fn wait_until_ready(process: &mut BenchProcess, address: SocketAddr) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.set_read_timeout(Some(Duration::from_millis(100)))?;

@@ -1,7 +1,8 @@
-//! TFTP clients: many transfers at once in one thread, each compared with what it should be.
+//! TFTP clients: many concurrent transfers in one thread, each compared with the expected
+//! bytes.
 //!
-//! Every server gets the same client. It does little, so that it is not what is measured:
-//! one wait for all sockets, one read a block, one word back a window.
+//! Every server gets the same client. It does little, so that it is not what is measured: one
+//! wait for all sockets, one read per block, one acknowledgement per window.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -10,26 +11,26 @@ use std::time::{Duration, Instant};
 use embedded_tftp as tftp;
 use trivet_board_linux::{Epoll, Interest};
 
-/// Between two looks at who has waited too long.
+/// Interval of the timeout checks.
 const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Longest datagram: a block beside its head, as on Ethernet.
+/// Longest datagram: a block with its header, as on Ethernet.
 const DATAGRAM_BYTES_MAX: usize = 2048;
 
-/// How the transfers are made.
+/// The parameters of the transfers.
 #[derive(Clone, Copy, Debug)]
 pub struct TftpLoad {
     /// Bytes of a block.
     pub block_bytes: u16,
     /// Blocks of a window; one is without the option.
     pub window_blocks: u16,
-    /// Transfers in all.
+    /// Total transfers.
     pub transfers: usize,
-    /// Transfers at once.
+    /// Concurrent transfers.
     pub at_once: usize,
 }
 
-/// Compares what comes with what should.
+/// Compares the received bytes with the expected ones.
 struct ComparingSink<'a>(&'a [u8]);
 
 impl tftp::FileSink for ComparingSink<'_> {
@@ -44,15 +45,15 @@ impl tftp::FileSink for ComparingSink<'_> {
 struct TftpLoadTransfer {
     socket: UdpSocket,
     receiver: tftp::Receiver,
-    /// The server answers from a port of its own; until then nobody is connected.
+    /// The server replies from a port of its own; until then the socket is not connected.
     connected: bool,
 }
 
-/// Fetches one file from a server again and again, and tells how long all of it took.
+/// Fetches one file from a server repeatedly, and returns the total duration.
 ///
 /// # Errors
 ///
-/// When a transfer fails or brings other bytes than `want`.
+/// When a transfer fails or has other bytes than `want`.
 pub fn fetch(server: SocketAddr, file: &str, want: &[u8], shape: TftpLoad) -> io::Result<Duration> {
     let clock = BenchClock::start();
     let mut fetching = TftpLoadClient {
@@ -175,7 +176,7 @@ impl TftpLoadTransfer {
         Ok(length)
     }
 
-    /// Whether there was something to say.
+    /// Sends pending packets; true if there were any.
     fn send_pending(&mut self, server: SocketAddr, out: &mut Vec<u8>) -> io::Result<bool> {
         let mut said = false;
         while self.receiver.transmit(out).is_some() {

@@ -1,5 +1,5 @@
-//! That the benchmark of the API works: few nodes, an unoptimised program, and no
-//! word about time.
+//! Tests that the benchmark of the API works: few nodes, an unoptimised program, and no
+//! assertion on time.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn every_figure_of_the_api_is_measured() {
         .collect();
     assert!(names.len() >= 9, "{names:?}");
     for promise in &promises {
-        // A short run may take no whole tick of the processor's account.
+        // A short run may take less than one tick of CPU time.
         assert!(!promise.figure.ours().is_sign_negative(), "{names:?}");
     }
 }

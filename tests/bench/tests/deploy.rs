@@ -1,5 +1,5 @@
-//! That the benchmark of a rack works: few nodes, an unoptimised program, and no word about
-//! time.
+//! Tests that the benchmark of a rack works: few nodes, an unoptimised program, and no
+//! assertion on time.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn every_node_becomes_active() {
 }
 
 #[test]
-fn a_rack_that_does_not_come_to_its_end_is_noticed() {
+fn a_rack_that_does_not_finish_is_an_error() {
     let error = rack("endless", Duration::ZERO).unwrap_err().to_string();
-    assert!(error.starts_with("the rack does not come"), "{error}");
+    assert!(error.starts_with("the rack did not finish"), "{error}");
 }

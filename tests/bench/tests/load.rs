@@ -1,5 +1,5 @@
-//! That the clients of the benchmarks of TFTP and DHCP work: few exchanges with an
-//! unoptimised program, and no word about time. The peers need root and are left out.
+//! Tests that the clients of the benchmarks of TFTP and DHCP work: few exchanges with an
+//! unoptimised program, and no assertion on time. The peers need root and are left out.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ fn free(ip: Ipv4Addr) -> io::Result<SocketAddrV4> {
 }
 
 #[test]
-fn files_come_whole_and_other_bytes_are_noticed() {
+fn files_are_complete_and_wrong_bytes_are_detected() {
     let scratch = BenchDirectory::new("load-tftp").unwrap();
     let (root, data) = (scratch.path().join("root"), scratch.path().join("box"));
     fs::create_dir(&root).unwrap();

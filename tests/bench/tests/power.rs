@@ -1,5 +1,5 @@
-//! That the benchmark of power works: few BMCs, an unoptimised program, and no word about
-//! time. The peer need not be installed here and is left out.
+//! Tests that the benchmark of power works: few BMCs, an unoptimised program, and no assertion
+//! on time. The peer need not be installed here and is left out.
 
 use trivet_tests_bench::bmcs::BenchBmcs;
 use trivet_tests_bench::peers::BenchDirectory;
@@ -14,9 +14,9 @@ fn every_bmc_is_queried_once_a_round() {
 }
 
 #[test]
-fn a_bmc_that_is_not_there_is_noticed() {
+fn a_missing_bmc_is_an_error() {
     let bmcs = BenchBmcs::in_this_process(1).unwrap();
-    // Taken, and nobody answers.
+    // A bound port without a reply.
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let ports = [bmcs.ports()[0], silent.local_addr().unwrap().port()];
     power::ours(&ports, 1).unwrap_err();

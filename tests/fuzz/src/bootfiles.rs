@@ -1,4 +1,4 @@
-//! Boot files: paths, none of which leads outside, and the heads of HTTP.
+//! Boot files: paths, none of which leads outside, and HTTP heads.
 
 use std::path::{Component, Path};
 use std::time::{Duration, SystemTime};
@@ -46,8 +46,8 @@ fn paths(bytes: &[u8]) {
     }
 }
 
-/// Joined to a directory as the rack does it, it is below that directory, and says so
-/// to the standard library too.
+/// Joined to a directory as the rack does it, the path is below that directory, also for the
+/// standard library.
 fn stays_inside(relative: &RelativePath) {
     let root = Path::new("/files");
     let path = relative
@@ -87,7 +87,7 @@ fn path_seeds() -> Vec<Vec<u8>> {
     paths.map(|path| path.as_bytes().to_vec()).to_vec()
 }
 
-/// The size of the file that is asked for.
+/// The size of the requested file.
 const FILE_BYTES: u64 = 1000;
 
 fn requests(bytes: &[u8]) {
@@ -104,7 +104,7 @@ fn requests(bytes: &[u8]) {
     assert_eq!(
         again,
         Ok(Some((request.clone(), length))),
-        "what follows changed it"
+        "the bytes after it changed it"
     );
     let thing = BootFileMetadata {
         size: FILE_BYTES,
@@ -126,8 +126,8 @@ fn requests(bytes: &[u8]) {
     }
 }
 
-/// One whole head, with nothing of the client's in it that could end a line, and the
-/// length of what follows: these bytes of the file, or the sentence behind the head.
+/// One complete head, without input of the client that could end a line, and with the length of
+/// the body: these bytes of the file, or the message after the head.
 fn is_head(head: &[u8], bytes: Option<u64>) {
     let text = core::str::from_utf8(head).expect("a head is text");
     let (lines, sentence) = text.split_once("\r\n\r\n").expect("a head has an end");

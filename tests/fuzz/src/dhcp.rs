@@ -1,5 +1,4 @@
-//! DHCP: frames, the server's whole way from a frame to its answer, and the client that
-//! simulated machines speak with.
+//! DHCP: frames, the server from a frame to its reply, and the client of simulated machines.
 
 pub(crate) mod client;
 pub(crate) mod frame;

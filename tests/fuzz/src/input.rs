@@ -1,19 +1,19 @@
-//! A fuzzer's bytes read as small choices. What is missing at the end reads as nothing,
-//! so every input means something and cutting one short keeps its beginning.
+//! Reads a fuzzer's bytes as small choices. Missing bytes at the end read as zero, so every
+//! input is valid and truncating one keeps its start.
 
 use core::net::Ipv4Addr;
 
-/// The bytes that are left.
+/// The remaining bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FuzzInput<'a>(&'a [u8]);
 
 impl<'a> FuzzInput<'a> {
-    /// All of an input.
+    /// A whole input.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// Whether anything is left.
+    /// Whether no bytes remain.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -30,31 +30,31 @@ impl<'a> FuzzInput<'a> {
         u16::from_be_bytes([self.byte(), self.byte()])
     }
 
-    /// So many bytes, or as many as are left.
+    /// The next `count` bytes, or all that remain.
     pub(crate) fn take(&mut self, count: usize) -> &'a [u8] {
         let (head, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         head
     }
 
-    /// Bytes with their count before them.
+    /// Bytes with a length byte before them.
     pub(crate) fn counted(&mut self) -> &'a [u8] {
         let count = self.byte();
         self.take(usize::from(count))
     }
 
-    /// The same for long ones.
+    /// The same with a length of two bytes.
     pub(crate) fn counted_long(&mut self) -> &'a [u8] {
         let count = self.word();
         self.take(usize::from(count))
     }
 
-    /// One of these, which are not none.
+    /// One of these; the slice must not be empty.
     pub(crate) fn choose<T: Copy>(&mut self, from: &[T]) -> T {
         from[usize::from(self.byte()) % from.len()]
     }
 
-    /// An address: one of these, or for the highest byte any at all.
+    /// An address: one of these, or any address if the byte is 255.
     pub(crate) fn address(&mut self, usual: &[Ipv4Addr]) -> Ipv4Addr {
         match self.byte() {
             u8::MAX => {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_in_order_and_ends_in_nothing() {
+    fn reads_in_order_and_then_zeros() {
         let mut input = FuzzInput::new(&[7, 1, 2, 2, 8, 9, 0, 1, 5]);
         assert_eq!(input.byte(), 7);
         assert_eq!(input.word(), 0x0102);

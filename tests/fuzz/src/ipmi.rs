@@ -1,5 +1,5 @@
-//! What BMCs answer: the dialogues of all operations, and the inventories, events
-//! and sensor records inside their answers.
+//! Replies of BMCs: the dialogues of all BMC requests, and the inventories, events and sensor
+//! records inside their replies.
 
 pub(crate) mod session;
 
@@ -41,13 +41,13 @@ pub(crate) const SEL: FuzzTarget = FuzzTarget {
     regressions: &[],
 };
 
-/// Requests that any operation makes at most, however the BMC answers: an inventory
-/// of 16 KiB written and read byte by byte.
+/// Most IPMI requests of any BMC request, for any replies: an inventory of 16 KiB written and
+/// read byte by byte.
 const REQUESTS_MAX: usize = 40_000;
 /// Longest data of a request that still fits a BMC's message.
 const REQUEST_BYTES_MAX: usize = 64;
 
-/// All operations, by a number.
+/// All BMC requests, by a number.
 fn bmc_request(number: u8) -> IpmiOperation {
     match number % 15 {
         0 => IpmiOperation::BootFlags,
@@ -76,8 +76,8 @@ fn bmc_request(number: u8) -> IpmiOperation {
     }
 }
 
-/// Plays an operation. The input gives answers, each with its length before it; when
-/// it is used up, its last answer is given again and again.
+/// Runs a BMC request. The input gives replies, each with its length before it; after the last
+/// one, it is repeated.
 fn bmc_requests(bytes: &[u8]) {
     let mut input = FuzzInput::new(bytes);
     let Ok((mut dialogue, mut request)) = IpmiOperationScript::start(bmc_request(input.byte()))
@@ -101,7 +101,7 @@ fn bmc_requests(bytes: &[u8]) {
             IpmiOperationNext::Done(Err(_)) => return,
         }
     }
-    panic!("an operation without end");
+    panic!("a BMC request without end");
 }
 
 fn check_report(report: &IpmiReply) {
@@ -157,7 +157,7 @@ fn bmc_request_seeds() -> Vec<Vec<u8>> {
     seeds.collect()
 }
 
-/// What is read can be written, and what was written is read the same.
+/// What is decoded can be encoded, and decodes to the same.
 fn fru(bytes: &[u8]) {
     let Ok(inventory) = FruInventory::parse(bytes) else {
         return;
@@ -236,7 +236,7 @@ fn sdr_seeds() -> Vec<Vec<u8>> {
         .to_vec()
 }
 
-/// A record is either read and kept byte for byte, or not one.
+/// A record is either decoded and kept byte for byte, or rejected.
 fn sel(bytes: &[u8]) {
     let record = SelRecord::parse(bytes);
     assert_eq!(record.is_some(), bytes.len() == 16);

@@ -1,10 +1,9 @@
-//! Fuzz targets for everything that reads what strangers send.
+//! Fuzz targets for every parser of untrusted input.
 //!
-//! A target is a function of bytes that panics when something is wrong, and seeds: inputs
-//! that lead the fuzzer to where it gets interesting. `tests/run fuzz` builds `src/bin`
-//! with the compiler's own coverage counters and runs every target for a while; under
-//! `cargo test` each runs over its seeds, over seeds with bytes changed, and over the
-//! inputs that broke it once, which stand here as hex.
+//! A target is a function of bytes that panics on an error, with seeds: inputs that lead the
+//! fuzzer to interesting code. `tests/run fuzz` builds `src/bin` with the compiler's own
+//! coverage counters and runs every target for a while; under `cargo test` each runs over its
+//! seeds, over mutated seeds, and over inputs that once failed, which are listed here as hex.
 
 mod bootfiles;
 mod dhcp;
@@ -18,13 +17,13 @@ mod unpack;
 /// One target.
 #[derive(Clone, Copy, Debug)]
 pub struct FuzzTarget {
-    /// As the command line names it.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// Runs one input; panics when something is wrong.
+    /// Runs one input; panics on an error.
     pub run: fn(&[u8]),
-    /// Where to begin.
+    /// The initial inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Inputs that broke it once, as hex.
+    /// Inputs that once failed, as hex.
     pub regressions: &'static [&'static str],
 }
 
@@ -55,7 +54,7 @@ pub fn find(name: &str) -> Option<FuzzTarget> {
     TARGETS.into_iter().find(|target| target.name == name)
 }
 
-/// Bytes of hex digits; none where there is anything else.
+/// Decodes hex digits; `None` for anything else.
 pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<_>> = text.chars().map(|digit| digit.to_digit(16)).collect();
     let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;

@@ -1,4 +1,4 @@
-//! Ethernet frames, as they come from the wire.
+//! Ethernet frames from the network.
 
 use core::net::Ipv4Addr;
 
@@ -39,7 +39,7 @@ fn run(bytes: &[u8]) {
     let open = parse_frame(&frame, OWN, ChecksumStatus::Unverified);
     let vouched = parse_frame(&frame, OWN, ChecksumStatus::Offloaded);
     if open.is_ok() {
-        assert_eq!(open, vouched, "who vouches for a frame changes it");
+        assert_eq!(open, vouched, "the checksum status changes the result");
     }
     match vouched {
         Ok(ReceivedPacket::Dhcp {
@@ -74,7 +74,7 @@ fn check_unicast(mac: MacAddr) {
     assert!(mac != OWN && mac.0 != [0; 6] && mac.0[0] & 1 == 0, "{mac}");
 }
 
-/// What was heard could be sent back, and is heard there as it was sent.
+/// What was received can be sent back, and is received there as it was sent.
 fn check_round_trip(mac: MacAddr, address: Ipv4Addr, payload: &[u8]) {
     let to = Peer {
         mac,
@@ -95,7 +95,7 @@ fn check_round_trip(mac: MacAddr, address: Ipv4Addr, payload: &[u8]) {
     }
 }
 
-/// Puts the right checksum into the header of IPv4 (RFC 791 section 3.1).
+/// Writes the right checksum into the IPv4 header (RFC 791 section 3.1).
 fn sum_header(frame: &mut [u8]) {
     let Some(header) = frame.get_mut(14..) else {
         return;
@@ -124,7 +124,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let written = |peer| dhcp_reply_frame(OTHER, LOCAL, peer, b"a message").unwrap_or_default();
     let mut claim = arp_probe_frame(OTHER, LOCAL);
     claim[28..32].copy_from_slice(&LOCAL.octets());
-    // A router solicitation, its checksum vouched for (RFC 4861 section 4.1).
+    // A router solicitation with offloaded checksum (RFC 4861 section 4.1).
     let mut solicitation = [0; 14 + 40 + 8];
     solicitation[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 2]);
     solicitation[6..12].copy_from_slice(&OTHER.0);

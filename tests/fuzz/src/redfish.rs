@@ -1,4 +1,4 @@
-//! What Redfish BMCs answer, and the session between a true service and a bad wire.
+//! Replies of Redfish BMCs, and the session between a genuine service and a faulty network.
 
 use serde_json::json;
 use trivet_bmc_redfish::service::{
@@ -19,7 +19,7 @@ pub(crate) const ANSWERS: FuzzTarget = FuzzTarget {
     name: "redfish_answers",
     run: answers,
     seeds: answer_seeds,
-    // The password came back in the words of a refusal.
+    // The password was repeated in an error message.
     regressions: &[concat!(
         "01000006004d7b226572726f72223a7b226d657373616765223a225468652076616c756520276361",
         "6c76696e2720666f72207468652070726f70657274792050617373776f72642069732077726f6e67",
@@ -34,7 +34,7 @@ pub(crate) const SESSION: FuzzTarget = FuzzTarget {
     regressions: &[],
 };
 
-/// Requests that any order or operation makes at most, logins among them.
+/// Most HTTP requests of any power order or BMC request, including logins.
 const REQUESTS_MAX: usize = 700;
 
 const ORDERS: [PowerOrder; 10] = [
@@ -90,7 +90,7 @@ fn target(auth: &str) -> Bmc {
     Bmc::of(&info).expect("the record is whole")
 }
 
-/// Takes the order or operation of this number.
+/// Starts the power order or BMC request of this number.
 fn start_request(session: &mut RedfishSession, now: Tick, number: u8) {
     let operations = bmc_requests();
     let number = usize::from(number) % (ORDERS.len() + operations.len());
@@ -101,7 +101,7 @@ fn start_request(session: &mut RedfishSession, now: Tick, number: u8) {
     given.expect("nothing waits before it");
 }
 
-/// Whether it has ended; what came of it must mean something.
+/// Whether it has ended; its result must be meaningful.
 fn has_ended(session: &mut RedfishSession) -> bool {
     if let Some((_, answer)) = session.answer() {
         if let Err(error) = answer {
@@ -134,7 +134,7 @@ fn check_request(request: &RedfishRequest) {
     }
 }
 
-/// Plays until the end; `answer` has the BMC's part.
+/// Runs until the end; `answer` plays the BMC.
 fn run_to_end(
     session: &mut RedfishSession,
     mut answer: impl FnMut(Tick, &RedfishRequest) -> Result<RedfishResponse, RedfishTransportError>,
@@ -168,8 +168,8 @@ fn trouble(choice: u8) -> RedfishTransportError {
     }
 }
 
-/// The input gives answers: a choice, headers where the choice says so, and a body with
-/// its length before it. When it is used up, its last answer is given again and again.
+/// The input gives replies: a choice, headers if the choice has them, and a body with its
+/// length before it. After the last one, it is repeated.
 fn answers(bytes: &[u8]) {
     let mut input = FuzzInput::new(bytes);
     let auth = input.choose(&["auto", "session", "basic"]);
@@ -231,7 +231,7 @@ fn answer_seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The input is the wire between both ends, a byte for each request.
+/// The input is the network between both ends, a byte for each request.
 fn session(bytes: &[u8]) {
     let mut input = FuzzInput::new(bytes);
     let choice = input.byte();

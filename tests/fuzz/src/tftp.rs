@@ -1,4 +1,4 @@
-//! TFTP: packets, and both sides of a transfer against a peer that says anything.
+//! TFTP: packets, and both sides of a transfer with a peer that sends anything.
 
 pub(crate) mod packet;
 pub(crate) mod receiver;
@@ -6,7 +6,7 @@ pub(crate) mod sender;
 
 use embedded_tftp::TransferOptions;
 
-/// Every packet there is, as a real client or server sends it.
+/// Every packet type, as a real client or server sends it.
 fn packets() -> Vec<Vec<u8>> {
     let samples: [&[u8]; 10] = [
         b"\0\x01snponly.efi\0octet\0",
@@ -23,7 +23,7 @@ fn packets() -> Vec<Vec<u8>> {
     samples.map(<[u8]>::to_vec).to_vec()
 }
 
-/// Options that were read stay within what the protocol allows.
+/// Decoded options are within the limits of the protocol.
 fn check_options(options: &TransferOptions) {
     if let Some(bytes) = options.block_bytes {
         let range = embedded_tftp::BLOCK_BYTES_MIN..=embedded_tftp::BLOCK_BYTES_MAX;

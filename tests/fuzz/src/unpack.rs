@@ -18,11 +18,11 @@ pub(crate) const STREAMS: FuzzTarget = FuzzTarget {
     regressions: &[],
 };
 
-/// What an input of some bytes can make at most: a block of zstd has three bytes and can
-/// stand for 128 KiB (RFC 8878), an image of qcow2 for as much per compressed byte.
+/// Most output for an input of this size: a block of zstd has three bytes and can represent 128
+/// KiB (RFC 8878), an image of qcow2 as much per compressed byte.
 const BYTES_PER_BYTE_MAX: u64 = 128 * 1024;
 
-/// Unpacks all of it, and holds it to its bounds.
+/// Unpacks all of it, and checks its bounds.
 fn unpack(packing: Packing, packed: &[u8]) {
     let Ok(mut unpacker) = Unpacker::open(packing, packed.to_vec()) else {
         return;
@@ -52,14 +52,14 @@ fn unpack(packing: Packing, packed: &[u8]) {
         assert!(pieces <= bound / 512, "{pieces} pieces");
     };
     if let (true, Some(size)) = (whole, size) {
-        assert_eq!(data + zeros, size, "another size than it said");
+        assert_eq!(data + zeros, size, "another size than declared");
     }
     assert_eq!(unpacker.next(), Ok(None), "more after the end");
 }
 
 fn qcow2(bytes: &[u8]) {
     let mut packed = bytes.to_vec();
-    // A fuzzer finds the magic, but need not look for it each time.
+    // A fuzzer finds the magic, but need not search for it each time.
     if let Some(magic) = packed.get_mut(..4) {
         magic.copy_from_slice(b"QFI\xfb");
     }
@@ -74,8 +74,8 @@ fn streams(bytes: &[u8]) {
     }
 }
 
-/// A head, a table of level 1 and one of level 2 with these entries, and clusters of 512
-/// bytes behind them. Features and compression are those of version 3.
+/// A header, a level 1 table and a level 2 table with these entries, followed by clusters of
+/// 512 bytes. Features and compression are those of version 3.
 fn image(version: u32, features: u64, compression: u8, entries: &[u64], rest: &[u8]) -> Vec<u8> {
     let mut file = vec![0; 3 * 512];
     let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
@@ -124,7 +124,7 @@ fn qcow2_seeds() -> Vec<Vec<u8>> {
 }
 
 fn stream_seeds() -> Vec<Vec<u8>> {
-    // As gzip -n, zstd and xz --check=sha256 pack a line.
+    // A line as packed by gzip -n, zstd and xz --check=sha256.
     let packed = [
         "1f8b0800000000000003cb48cdc9c9e7020020303a3606000000",
         "28b52ffd045831000068656c6c6f0a5388bd91",

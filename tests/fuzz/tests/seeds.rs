@@ -1,12 +1,12 @@
-//! Every target over its seeds, over seeds with bytes changed, and over what broke it once.
+//! Every target over its seeds, over mutated seeds, and over inputs that once failed.
 
 use trivet_model::{Entropy as _, SeededRandom};
 use trivet_tests_fuzz::{TARGETS, find, from_hex};
 
-/// Changed seeds for each target; the fuzzer does the same a thousand times as often.
+/// Mutated seeds for each target; the fuzzer runs a thousand times as many.
 const ROUNDS: u64 = 3000;
 
-/// Longest input, as the fuzzer's own bound.
+/// Longest input, the same as the fuzzer's limit.
 const INPUT_BYTES_MAX: usize = 4096;
 
 #[test]
@@ -51,7 +51,7 @@ fn regressions_pass() {
     for target in TARGETS {
         for text in target.regressions {
             let bytes = from_hex(text);
-            let bytes = bytes.unwrap_or_else(|| panic!("{}: {text} is no hex", target.name));
+            let bytes = bytes.unwrap_or_else(|| panic!("{}: {text} is not hex", target.name));
             (target.run)(&bytes);
         }
     }

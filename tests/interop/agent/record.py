@@ -1,17 +1,16 @@
-"""What the stock agent answers and asks, compared with what was recorded of it.
+"""Compares the requests and replies of the stock agent with its recording.
 
 usage: record.py compare|write RECORDING TOKEN FIRST CALLS SECOND CALLS LOG
 
-FIRST is where an agent listens that was given TOKEN, CALLS what its stub was asked. SECOND is
-where an agent would listen that inspected, was kept waiting and got a masked token; LOG is its
-own.
+FIRST is the address of an agent with TOKEN, CALLS the requests to its stub. SECOND is the
+address of an agent that inspected, had to wait and got a masked token; LOG is its log.
 
-The recording is a list in the order of what happened. `by` is who asked: "box" (the request
-goes to the agent) or "agent" (it comes from the agent, `boot` counts its processes). What
-differs from run to run is replaced by words in angle brackets, ids by their number; of an
-inventory only the types are kept. `pause_s` is how long an agent lets pass before a request,
-at least and at most; `then` is what follows where no request does. Prints `ok NAME` for each
-entry that is as it was recorded and `MISMATCH NAME: HOW` for each that is not.
+The recording is a list in the order of the events. `by` is the sender: "box" (the request goes
+to the agent) or "agent" (it comes from the agent, `boot` counts its processes). Values that
+differ between runs are replaced by words in angle brackets, ids by their number; of an
+inventory only the types are kept. `pause_s` is the least and the longest delay of an agent
+before a request; `then` is the state if no request follows. Prints `ok NAME` for each entry
+that matches the recording and `MISMATCH NAME: HOW` for each other.
 """
 
 import base64
@@ -26,7 +25,7 @@ import tarfile
 import time
 import urllib.parse
 
-# A loaded machine is slow; what is fast is not held up.
+# A loaded machine is slow; a fast one is not delayed.
 SECONDS_MAX = 120
 
 NODE = {
@@ -37,7 +36,7 @@ NODE = {
 }
 ABOUT = {"node": NODE, "ports": []}
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# Free text of libraries, which says nothing that anybody reads.
+# Free text of libraries, which no program parses.
 PROSE = [
     re.compile(r"^(404 Not Found: ).*"),
     re.compile(r"^(405 Method Not Allowed: ).*"),
@@ -57,8 +56,8 @@ def execute(kind, what, version):
 
 
 def questions():
-    """NAME METHOD PATH [BODY [WORD...]]. `ID` in a path is the id of the last answer. Words:
-    `wait` asks to wait, `open` sends no token, `wrong` a wrong one, `raw` the body as it is."""
+    """NAME METHOD PATH [BODY [WORD...]]. `ID` in a path is the id of the last reply. Words:
+    `wait` waits for the result, `open` sends no token, `wrong` a wrong one, `raw` the body as it is."""
     bare = "/v1/commands/"
     yield "root", "GET", "/", None, "open"
     yield "version", "GET", "/v1/", None, "open"
@@ -98,7 +97,7 @@ def questions():
         "standby.prepare_image", {"image_info": {}}
     )
     yield "set_node_info", "POST", bare, command("poll.set_node_info", {"node_info": {}})
-    # None of those was taken down.
+    # None of those was recorded.
     yield "list after refusals", "GET", bare
 
     yield "clean steps", "POST", bare, steps, "wait"
@@ -140,7 +139,7 @@ def forcing():
 
 
 def poison():
-    """From the first of these on the agent cannot list what it did."""
+    """After the first of these the agent cannot list its commands."""
     bare = "/v1/commands/"
     odd = {"name": "standby.get_partition_uuids", "params": {"bogus": 1}}
     yield "unknown parameter", "POST", bare, odd
@@ -151,7 +150,7 @@ def poison():
 
 
 class Plain:
-    """Replaces what differs from run to run; ids are numbered as they turn up."""
+    """Replaces values that differ between runs; ids are numbered in order."""
 
     def __init__(self, words):
         self.words = words
@@ -176,7 +175,7 @@ class Plain:
 
     def value(self, value, key=None):
         if isinstance(value, dict):
-            # An inventory: values of this machine are nobody's business.
+            # An inventory: values of this machine are not recorded.
             if "system_vendor" in value:
                 return shape(value)
             return {key: self.value(inner, key) for key, inner in value.items()}
@@ -203,7 +202,7 @@ def shape(value, key=None):
 class Agent:
     def __init__(self, address, token, certificate, plain):
         self.address, self.token, self.plain = address, token, plain
-        # This certificate and no other; it is none of an authority.
+        # Trust only this certificate, which no authority signed.
         self.trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self.trust.load_verify_locations(cadata=certificate)
         self.last = None
@@ -239,7 +238,7 @@ class Agent:
         return {"name": name, "by": "box", "request": request, "answer": answer}
 
     def headers(self, response):
-        """Those that say something; the order of methods does not."""
+        """The relevant ones; the order of methods is random."""
         told = {}
         for name, value in response.getheaders():
             if name == "Allow":
@@ -250,7 +249,7 @@ class Agent:
 
 
 def calls(path):
-    """What a stub was asked so far."""
+    """The requests to a stub so far."""
     try:
         with open(path, encoding="utf-8") as log:
             return [json.loads(line) for line in log if line.endswith("\n")]
@@ -259,7 +258,7 @@ def calls(path):
 
 
 def wait(path, what, count):
-    """Until the stub was asked for that so often; the last of them."""
+    """Waits until the stub got that many such requests; returns the last."""
     end = time.monotonic() + SECONDS_MAX
     while time.monotonic() < end:
         those = [call for call in calls(path) if call["path"].startswith(what)]
@@ -270,7 +269,7 @@ def wait(path, what, count):
 
 
 def silence(address, path, log):
-    """What the agent with a masked token does: nothing, for ever."""
+    """The agent with a masked token sends nothing any more."""
     end = time.monotonic() + SECONDS_MAX
     while time.monotonic() < end:
         with open(log, encoding="utf-8") as file:
@@ -287,7 +286,7 @@ def silence(address, path, log):
 
 
 def heard(path, boot, names, pauses, plain):
-    """Requests of one agent; `pauses` are whole seconds that it lets pass before one."""
+    """Requests of one agent; `pauses` are the delays before them in whole seconds."""
     entries, before = [], None
     for name, call in zip(names, calls(path)):
         headers = {key: plain.text(value) for key, value in call["headers"].items()}
@@ -297,7 +296,7 @@ def heard(path, boot, names, pauses, plain):
         entry = {"name": name, "by": "agent", "boot": boot}
         if name in pauses:
             low, high = pauses[name]
-            # What a busy machine adds is not the agent's.
+            # The delay of a busy machine is not the agent's.
             passed = call["at"] - before
             entry["pause_s"] = pauses[name] if low <= passed <= high + 30 else passed
         entry["request"] = {
@@ -315,9 +314,9 @@ def heard(path, boot, names, pauses, plain):
 
 FIRST = ["discovery", "lookup", "probe", "heartbeat, busy", "heartbeat", "heartbeat, forced"]
 SECOND = ["inspection", "discovery again", "lookup, unknown", "lookup, locked", "lookup, masked"]
-# Between 5 and 10 s after an error; a forced one 5 s after the last at the earliest.
+# Between 5 and 10 s after an error; a forced one at least 5 s after the last.
 FIRST_PAUSES = {"heartbeat": [5, 10], "heartbeat, forced": [5, 10]}
-# One second at least, twice as much at most; five more where the node is locked.
+# At least one second, at most twice as much; five more if the node is locked.
 SECOND_PAUSES = {"lookup, locked": [1, 2], "lookup, masked": [6, 9]}
 
 
@@ -338,7 +337,7 @@ def record(token, address, first, silent, second, log):
     plain = Plain(words)
     agent = Agent(address, token, certificate, plain)
     entries = [agent.ask(*question) for question in questions()]
-    # What was done before a heartbeat that was due anyway forces none.
+    # A command that ended before a heartbeat that was due anyway forces none.
     wait(first, "/v1/heartbeat/", 2)
     entries += [agent.ask(*question) for question in forcing()]
     wait(first, "/v1/heartbeat/", 3)
@@ -349,7 +348,7 @@ def record(token, address, first, silent, second, log):
 
 
 def text_of(entries):
-    """One entry a line and an empty line nowhere: small, and a change is a line."""
+    """One entry per line without empty lines: small, and a change is one line."""
     return "[\n" + ",\n".join(json.dumps(entry) for entry in entries) + "\n]\n"
 
 
@@ -370,7 +369,7 @@ def differences(wanted, got, where=""):
 
 
 def compare(entries, recorded):
-    """In order; of what differs, where and how."""
+    """Compares in order; reports where and how entries differ."""
     names = [[entry["name"] for entry in list] for list in (recorded, entries)]
     if names[0] != names[1]:
         print("MISMATCH the order:", *differences(*names))

@@ -1,12 +1,12 @@
-# Sourced after harness.sh and lab.sh: the stock agent's own process, where it can do no harm.
-# Each one has a network namespace with an interface that it takes for a real one (its name
-# ends in a dot and a number), a root of its own that is read-only, no disks in /dev nor in
-# /sys, no capabilities, and a PATH with programs that only read.
+# Sourced after harness.sh and lab.sh: the stock agent in its own isolated process. Each one has
+# a network namespace with an interface that looks real to it (its name ends in a dot and a
+# number), a read-only root of its own, no disks in /dev nor in /sys, no capabilities, and a
+# PATH with read-only programs.
 # shellcheck shell=bash disable=SC2034,SC2154
 
-# What it may run. It cannot do without lscpu; nothing here changes anything.
+# The programs it may run. It needs lscpu; none of them changes anything.
 AGENT_TOOLS="ethtool ip lsblk lscpu lshw udevadm"
-# A stock agent is up after 2 s; the cores may be busy with other work.
+# A stock agent is ready after 2 s; the cores may be busy with other work.
 AGENT_SECONDS_MAX=120
 
 venv=$root/target/venv-agent
@@ -21,8 +21,8 @@ agent_tools() {
     done
 }
 
-# place NAME BOX_ADDRESS AGENT_ADDRESS MAC: a namespace, known as $NAME, with a wire from
-# an interface of its own to one in $boxed.
+# place NAME BOX_ADDRESS AGENT_ADDRESS MAC: a namespace, in $NAME, with a veth pair from its own
+# interface to one in $boxed.
 place() {
     space "$1"
     ip link add eth0.5 netns "${!1}" address "$4" type veth peer name "to-$1" netns "$boxed"
@@ -32,7 +32,7 @@ place() {
     ip -n "${!1}" link set dev eth0.5 up
 }
 
-# isolated SPACE COMMAND...: in a subshell, as `start` makes one, which becomes the command.
+# isolated SPACE COMMAND...: in a subshell, as `start` makes one, which executes the command.
 isolated() {
     local where=$1 python options
     shift
@@ -54,7 +54,7 @@ isolated() {
     exec ip netns exec "$where" bwrap "${options[@]}" --remount-ro / -- "$@"
 }
 
-# harmless: ends the test unless an agent would find no disk, no right and no place to write.
+# harmless: ends the test if an agent would find a disk, a capability or a writable file.
 harmless() {
     local found
     # shellcheck disable=SC2016
@@ -70,11 +70,11 @@ harmless() {
         done </proc/self/status' 2>&1) || true
     found=$(sort <<<"$found" | xargs)
     [ "$found" = "CapEff: 0000000000000000 CapInh: 0000000000000000 CapPrm: 0000000000000000" ] ||
-        give_up "an agent could do harm here: $found"
+        give_up "the agent is not isolated: $found"
     pass
 }
 
-# agent NAME SPACE URL [OPTION...]: its process is $pid, its log $work/NAME.
+# agent NAME SPACE URL [OPTION...]: starts it; its process is $pid, its log $work/NAME.
 agent() {
     local name=$1 where=$2 url=$3
     shift 3

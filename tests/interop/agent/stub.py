@@ -1,11 +1,10 @@
-"""A box that follows a script, for one stock agent: it says what it is told to say and
-writes down what it was asked.
+"""A scripted box for one stock agent: it sends the given replies and logs the requests.
 
 usage: stub.py ADDRESS PORT LOG TOKEN LOOKUPS BEATS
 
-LOOKUPS and BEATS are answers in order, the last one for ever: numbers are statuses, in
+LOOKUPS and BEATS are replies in order, the last one is repeated: numbers are statuses, in
 LOOKUPS `found` is the node with TOKEN, `masked` the node with a token that was given before.
-LOG gets one JSON object a line for each request, when its answer has been decided.
+LOG gets one JSON object per line for each request, when its reply is decided.
 """
 
 import http.server
@@ -36,7 +35,7 @@ def found(token):
             "instance_info": {},
             "driver_internal_info": {},
         },
-        # No beat is due within any test: one that comes was forced.
+        # No heartbeat is due within any test: one that arrives was forced.
         "config": {"heartbeat_timeout": 3000, "agent_token": token, "agent_token_required": True},
     }
 
@@ -47,7 +46,7 @@ def fault(status):
 
 
 class Script:
-    """Answers in order; the last one stays."""
+    """Replies in order; the last one is repeated."""
 
     def __init__(self, words):
         self.words = words.split(",")
@@ -89,7 +88,7 @@ class Box(http.server.BaseHTTPRequestHandler):
             "status": status,
             "answer": body,
         }
-        # One write, so that a reader never sees half a line as the last one.
+        # One write, so that a reader never sees an incomplete last line.
         with open(self.server.log, "a", encoding="utf-8") as log:
             log.write(json.dumps(line) + "\n")
         said = b"" if body is None else json.dumps(body).encode()

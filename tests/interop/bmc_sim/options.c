@@ -1,8 +1,8 @@
-/* Boot options for OpenIPMI's ipmi_sim, which has only the device of parameter 5 itself:
- * all of parameter 5 (boot flags) and parameter 7 (boot initiator mailbox), as section
- * 28.12 and 28.13 of the IPMI 2.0 specification have them. Loaded by
+/* Boot options for OpenIPMI's ipmi_sim, which supports only the device of parameter 5:
+ * all of parameter 5 (boot flags) and parameter 7 (boot initiator mailbox), after
+ * sections 28.12 and 28.13 of the IPMI 2.0 specification. Loaded by
  * `loadlib "options.so" "DIRECTORY"`; the flags are five bytes in DIRECTORY/flags, so
- * that the machine can read them at power-on and clear what was good for one boot. */
+ * that the machine can read them at power-on and clear flags for one boot. */
 #include <stdio.h>
 #include <string.h>
 #include <OpenIPMI/mcserv.h>

@@ -1,13 +1,13 @@
 # Sourced after lab.sh by tests whose machines are QEMU processes behind OpenIPMI's ipmi_sim:
-# one switch in the namespace $wire with the machines and their BMCs, a box in $boxed. What is
-# asked of a machine is asked of the one that was named last: its directory is $node, its
-# address $mac, its BMC $bmc.
+# one switch in the namespace $wire with the machines and their BMCs, a box in $boxed. Functions
+# act on the machine that was selected last: its directory is $node, its address $mac, its BMC
+# $bmc.
 # shellcheck shell=bash disable=SC2154
 need gcc ipmi_sim qemu-system-x86_64
 
 scenario_here=$root/tests/interop/bmc_sim
 machines=()
-# Software emulation on a busy machine: wait for events, and long.
+# Software emulation on a busy machine: wait for events, with long timeouts.
 POWER_SECONDS_MAX=120
 
 scenario_cleanup() {
@@ -20,7 +20,7 @@ scenario_cleanup() {
 }
 trap scenario_cleanup EXIT
 
-# stage NET: lays the network NET.0/24, the box is to be NET.1.
+# stage NET: creates the network NET.0/24; the box is NET.1.
 stage() {
     net=$1
     gcc -shared -fPIC -O2 -o "$work/options.so" "$scenario_here/options.c" ||
@@ -31,9 +31,9 @@ stage() {
     leg "$boxed" eth0 "$wire" lan "$net.1/24"
 }
 
-# machine NAME NUMBER FIRMWARE MEMORY_MIB DRIVE...: puts a machine there, with what `qemu
-# -drive` takes as its disks. FIRMWARE is bios or uefi (OVMF's own PXE). It is off; its BMC
-# answers at NET.(200 + NUMBER).
+# machine NAME NUMBER FIRMWARE MEMORY_MIB DRIVE...: adds a machine with these disks (arguments
+# of `qemu -drive`). FIRMWARE is bios or uefi (OVMF's own PXE). It is off; its BMC has the
+# address NET.(200 + NUMBER).
 machine() {
     local name=$1 number=$2 firmware=$3 memory=$4 octet=${net#*.} tap=tap$2 file drive id=0
     shift 4
@@ -68,7 +68,7 @@ machine() {
             echo "-device virtio-net-pci,netdev=n0,mac=$mac,bootindex=@NET@,romfile="
             for drive; do
                 echo "-drive $drive,if=none,id=d$id"
-                # Only the first disk is booted from where a test does not say otherwise.
+                # By default only the first disk is a boot device.
                 echo "-device virtio-blk-pci,drive=d$id$([ $id -ne 0 ] || echo ,bootindex=@DISK@)"
                 id=$((id + 1))
             done
@@ -81,14 +81,14 @@ machine() {
         ipmi_sim -c "$node/lan.conf" -f "$node/sim.emu" -s "$node/state" -n
 }
 
-# at NAME: from now on that machine is meant.
+# at NAME: selects that machine.
 at() {
     node=$work/$1
     mac=$(cat "$node/mac") bmc=$(cat "$node/bmc")
     uuid=$(cat "$node/uuid" 2>/dev/null || true)
 }
 
-# scenario_dhcp: the section of a box that gives addresses there.
+# scenario_dhcp: the section of a box that gives addresses on this network.
 scenario_dhcp() {
     cat <<TOML
 [[dhcp]]
@@ -101,14 +101,14 @@ server = "$net.1"
 TOML
 }
 
-# The machine's process and what it says.
+# The machine's process and its console output.
 process() { cat "$node/pid" 2>/dev/null || true; }
 runs() { [ -n "$(process)" ] && kill -0 "$(process)" 2>/dev/null; }
 stands() { ! runs; }
 count() { grep -Eac -- "$1" "$node/serial" 2>/dev/null || true; }
 reached() { [ "$(count "$1")" -ge "$2" ]; }
 
-# said_times NAME TIMES PATTERN SECONDS: so many lines of its console match.
+# said_times NAME TIMES PATTERN SECONDS: this many lines of its console match.
 said_times() {
     if await "$4" reached "$3" "$2"; then
         pass

@@ -3,8 +3,8 @@
 
 usage: clients.py DHCP_IP:PORT RELAY_IP MAC HTTP_IP:PORT FILE BIG_BYTES
 
-FILE is what /files/large has to be, /files/big has BIG_BYTES. Prints the address
-that was leased; ends with an error at the first thing that is wrong.
+FILE is the expected content of /files/large, /files/big has BIG_BYTES. Prints the
+leased address; ends with an error at the first failure.
 """
 
 import hashlib
@@ -84,7 +84,7 @@ def request(path, *lines):
 
 
 def keep_alive(node, want):
-    """HEAD, the whole, a part, what has not changed: all on one connection."""
+    """HEAD, the whole file, a range, an unchanged file: all on one connection."""
     status, head, body = node.ask("HEAD", "/files/large")
     assert (status, body) == (200, b""), status
     assert int(head["Content-Length"]) == len(want), head
@@ -116,7 +116,7 @@ def keep_alive(node, want):
 
 
 def pipeline(node, want):
-    """Requests that do not wait for answers get them in their order."""
+    """Pipelined requests get their replies in order."""
     one = node.raw()
     one.sendall(
         request("/files/large", "Range: bytes=0-9")
@@ -131,7 +131,7 @@ def pipeline(node, want):
 
 
 def slowly(node, want):
-    """A client with little room that reads a little at a time gets all the same."""
+    """A client with a small buffer that reads slowly gets the same bytes."""
     one = node.raw(receive_bytes=8192)
     one.sendall(request("/files/large", "Connection: close"))
     everything = bytearray()
@@ -142,13 +142,13 @@ def slowly(node, want):
 
 
 def cut(node, size):
-    """A client that goes away in the middle."""
+    """A client that disconnects in the middle."""
     one = node.raw()
     one.sendall(request("/files/big"))
     taken = 0
     while taken < size // 4:
         taken += len(one.recv(65536))
-    # Close with a reset: what was on its way is lost.
+    # Close with a reset: data in flight is lost.
     one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     one.close()
 

@@ -1,8 +1,8 @@
-"""Floods a wire with DISCOVERs, each of another invented machine.
+"""Floods a link with DISCOVERs, each from another hardware address.
 
 usage: dhcp_flood.py INTERFACE RATE PROGRESS
-Sends RATE frames a second until it is told to end (SIGTERM), and writes to the file
-PROGRESS how many have left so far.
+Sends RATE frames a second until it gets SIGTERM, and writes to the file PROGRESS how many
+were sent so far.
 """
 
 import os
@@ -13,7 +13,7 @@ import sys
 import time
 
 BROADCAST = b"\xff" * 6
-# Frames between two looks at the clock.
+# Frames between two checks of the clock.
 BURST = 100
 
 
@@ -25,7 +25,7 @@ def checksum(header):
 
 
 def discover():
-    """One frame, and where in it the hardware address stands and where the number."""
+    """One frame, and the offsets of the hardware address and the transaction id in it."""
     options = bytes([53, 1, 1, 57, 2, 5, 0xC0, 55, 4, 1, 3, 6, 67])
     options += bytes([60, 32]) + b"PXEClient:Arch:00007:UNDI:003000"
     options += bytes([93, 2, 0, 7, 255])
@@ -51,7 +51,7 @@ def main():
     while not told:
         random = os.urandom(5 * BURST)
         for at in range(0, 5 * BURST, 5):
-            # Locally administered, one machine.
+            # Locally administered unicast address.
             mac = b"\x02" + random[at : at + 5]
             frame[6:12] = mac
             frame[start + 28 : start + 34] = mac
@@ -60,7 +60,7 @@ def main():
                 wire.send(frame)
                 sent += 1
             except OSError:
-                # The wire is full: nothing is lost by waiting for it.
+                # The send buffer is full: waiting loses nothing.
                 break
         with open(progress + ".new", "w") as file:
             print(sent, file=file)

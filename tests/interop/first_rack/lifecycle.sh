@@ -1,7 +1,7 @@
 # Sourced after harness.sh by tests that drive the stock Ironic Python Agent end to end: the
-# ramdisk that `trivet-image` builds, machines of QEMU behind ipmi_sim, a box that everything
-# is asked of by the `baremetal` command, and a system to be written that says on the serial
-# line what it was told. Needs root.
+# ramdisk that `trivet-image` builds, QEMU machines behind ipmi_sim, a box that is driven by the
+# `baremetal` command, and a system image that prints its config drive on the serial line. Needs
+# root.
 # shellcheck shell=bash disable=SC2154
 
 # shellcheck source=../lab.sh
@@ -18,18 +18,18 @@ marker=trivet-marker-$$
 # A machine's own steps take some hundred seconds of a core; a busy machine has less.
 JOB_SECONDS_MAX=1500
 SYSTEM_SECONDS_MAX=400
-# What the agent needs for itself and the ramdisk.
+# Memory that the agent and the ramdisk need.
 MEMORY_MIB=3072
 KERNEL_ARGS="console=ttyS0 quiet mitigations=off"
 
-# What the system loads.
+# The modules that the system loads.
 SYSTEM_MODULES="virtio virtio_ring virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci
     virtio_blk cdrom isofs crc16 crc32c_generic mbcache jbd2 ext4 md-mod raid1"
 
-# took SINCE: how long a stage took, for people.
+# took SINCE: the duration of a stage, for display.
 took() { echo "$((SECONDS - $1)) s"; }
 
-# agent_ramdisk: kernel and ramdisk with the agent, in $work/agent. Kept in target.
+# agent_ramdisk: kernel and ramdisk with the agent, in $work/agent. Cached in target.
 agent_ramdisk() {
     local since=$SECONDS
     trivet_image=${CARGO_TARGET_DIR:-$root/target}/release/trivet-image
@@ -37,12 +37,12 @@ agent_ramdisk() {
         (cd "$root" && cargo build --locked -q --release -p trivet-image-ramdisk)
     "$trivet_image" ramdisk --agent ipa --output "$work/agent" --cache "$lab_cache/ipa" ||
         give_up "the ramdisk cannot be built"
-    echo "  the ramdisk: there after $(took "$since")"
+    echo "  the ramdisk: ready after $(took "$since")"
 }
 
 # system_initrd FILE [PROGRAM...]: a system in a ramdisk, with these programs of this machine.
-# It puts RAID volumes together where it has mdadm, goes over to a root file system where the
-# kernel line names one, and says what stands in its config drive.
+# It assembles RAID volumes if it has mdadm, switches to a root file system if the kernel line
+# names one, and prints the content of its config drive.
 system_initrd() {
     local file=$1 tree=$work/system module program
     shift
@@ -62,7 +62,8 @@ mount -t devtmpfs dev /dev
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 exec </dev/console >/dev/ttyS0 2>&1
-# Who needs whom differs between kernels: what cannot come yet comes in the next round.
+# Module dependencies differ between kernels: a module that cannot load yet loads in the next
+# round.
 for round in 1 2 3 4; do
     for module in $(cat /modules/order); do insmod "/modules/$module.ko" 2>/dev/null; done
 done
@@ -102,9 +103,9 @@ SAY
     (cd "$tree" && find . | cpio --quiet -o -H newc | gzip -1) >"$file"
 }
 
-# system_image FILE LOADER [PROGRAM...]: a disk of 256 MiB with that system, which BIOS and
-# UEFI boot. UEFI finds its loader by itself (LOADER is fallback), or only where somebody has
-# told the firmware its name (named).
+# system_image FILE LOADER [PROGRAM...]: a disk of 256 MiB with that system, which BIOS and UEFI
+# boot. UEFI finds its loader by the default path (LOADER is fallback), or only by a boot entry
+# in the firmware (named).
 system_image() {
     local file=$1 loader=$2 part=$work/part.img
     shift 2
@@ -150,7 +151,7 @@ offer() {
     cp "$@" "$work/data/images/"
 }
 
-# life_box [TOML]: a box for the machines of the stage, with more settings.
+# life_box [TOML]: a box for the machines of the scenario, with more settings.
 life_box() {
     box_settings "$net.1"
     cat >>"$work/trivet.toml" <<TOML
@@ -169,7 +170,7 @@ TOML
 
 cli() { ip netns exec "$boxed" "$baremetal" --os-auth-type none --os-endpoint "$api" "$@"; }
 
-# enlist NAME WORD...: the node of a machine, with more words of `node create`.
+# enlist NAME WORD...: creates the node of a machine, with more arguments of `node create`.
 enlist() {
     local name=$1
     shift
@@ -181,7 +182,7 @@ enlist() {
     cli port create "$mac" --node "$uuid" >"$work/said" || give_up "no port of $name" "$work/said"
 }
 
-# ask NAME VERB WORD...: a verb of the command for a node, not waited for.
+# ask NAME VERB WORD...: runs a verb of the command for a node, without waiting.
 ask() {
     local name=$1 verb=$2
     shift 2
@@ -199,8 +200,8 @@ settled() {
     [ "$state" = "$1" ] && is target_provision_state None || [[ "$state" =~ failed|error ]]
 }
 
-# comes NAME STATE [SINCE]: the node is there; how long it took is said. Without that nothing
-# goes on.
+# comes NAME STATE [SINCE]: waits for the state and prints how long it took. Otherwise the test
+# ends.
 comes() {
     local name=$1 state=$2 since=${3:-$asked}
     at "$name"
@@ -216,7 +217,7 @@ comes() {
     fi
 }
 
-# does NAME STATE VERB WORD...: asked and waited for.
+# does NAME STATE VERB WORD...: runs a verb and waits for the state.
 does() {
     local name=$1 state=$2
     shift 2
@@ -225,12 +226,13 @@ does() {
     comes "$name" "$state"
 }
 
-# The config drive of a machine, and that the system has read it.
+# The config drive of a machine, and a check that the system has read it.
 config_drive() { # NAME
     echo "{\"meta_data\": {\"marker\": \"$marker-$1\"}, \"user_data\": \"user-$marker-$1\"}"
 }
 
-# system_boots NAME FIRMWARE: the system that was written has booted so and has printed all.
+# system_boots NAME FIRMWARE: the deployed system has booted with this firmware and has printed
+# all.
 system_boots() {
     local since=$SECONDS
     at "$1"
@@ -252,15 +254,15 @@ system_runs() {
     said_times "$1: and its user data" 1 "TRIVET-USER-DATA user-$marker-$1" 1
 }
 
-# is_off NAME: switched off, and no process any more.
+# is_off NAME: switched off, and its process has ended.
 is_off() {
     at "$1"
     cli node power off "$1" --power-timeout 60
     await "$POWER_SECONDS_MAX" stands || fail "$1: power off" "no process" "$(process)"
 }
 
-# disk_is DISK IMAGE: its bytes are the image's, but for the partition table at the beginning
-# and its copy at the end, which grow with the disk.
+# disk_is DISK IMAGE: its bytes are the image's, except for the partition table at the start and
+# its copy at the end, which grow with the disk.
 disk_is() {
     local size
     size=$(stat -c %s "$2")
@@ -285,13 +287,13 @@ inspection_is_complete() {
     same "and found its BMC" 1 "$(grep -c "\"bmc_address\": *\"$bmc\"" "$work/inventory")"
 }
 
-# whole_life NAME FIRMWARE WORD...: enrol (with more words of `node create`), manage, inspect,
-# provide (which forgets how disks are divided), deploy with a config drive: the system runs.
+# whole_life NAME FIRMWARE WORD...: enrol (with more arguments of `node create`), manage,
+# inspect, provide (which erases partition tables), deploy with a config drive: the system runs.
 # Its image is $work/system.raw.
 whole_life() {
     local name=$1 firmware=$2
     shift 2
-    echo "== a machine's life"
+    echo "== the lifecycle of a machine"
     enlist "$name" "$@"
     does "$name" manageable manage
     does "$name" manageable inspect
@@ -302,13 +304,13 @@ whole_life() {
     system_runs "$name" "$firmware"
 }
 
-# life_ends NAME DISK: its disk is the image's until it is undeployed, and then empty.
+# life_ends NAME DISK: its disk has the image until it is undeployed, and is then empty.
 life_ends() {
-    echo "== its end"
+    echo "== undeploy"
     is_off "$1"
     disk_is "$2" "$work/system.raw"
     does "$1" available undeploy
-    # An agent may have stayed.
+    # An agent may still run.
     is_off "$1"
     disk_is_empty "$2"
 }

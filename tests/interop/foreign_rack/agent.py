@@ -1,9 +1,9 @@
 """A machine from power on to power off, and the agent that it boots.
 
-It speaks as the Ironic Python Agent does: inspection data, lookup, heartbeats, and commands
-that are answered at once or run on. What stock agents do and this one does not: TLS, a server
+It implements the protocol of the Ironic Python Agent: inspection data, lookup, heartbeats, and
+commands that are synchronous or asynchronous. Unlike stock agents it has no TLS, no server
 of its own (rack.py calls `command` and `command_list` for a request below the agent's path),
-and anything that would take long.
+and no work that takes long.
 """
 
 import base64
@@ -20,12 +20,12 @@ import urllib.parse
 import urllib.request
 import uuid
 
-# Stock agents wait 30 s for an answer.
+# Stock agents wait 30 s for a reply.
 TIMEOUT_S = 30
 STEP_S = 1.0
-# How often a wait for the next heartbeat looks whether to end.
+# How often a wait for the next heartbeat checks whether to end.
 WAIT_S = 0.1
-# A heartbeat that a finished command causes comes so long after the last one, at the earliest.
+# A heartbeat that a finished command causes is sent at least this long after the last one.
 HEARTBEAT_GAP_S = 1.0
 VERSION = "13.0.0"
 MANAGER = {"generic_hardware_manager": "1.2"}
@@ -42,7 +42,7 @@ DEPLOY_STEPS = [
     ("inject_files", 0, "deploy"),
     ("apply_configuration", 0, "raid"),
 ]
-# Commands that are answered when they are done; all others run on.
+# Commands that reply when they are done; all others continue in the background.
 SYNCHRONOUS = {
     "clean.get_clean_steps",
     "deploy.get_deploy_steps",
@@ -54,7 +54,7 @@ SYNCHRONOUS = {
 
 
 def request(method, url, body=None, version=None):
-    """Status and body. A status of 400 and above is an answer like any other; 0 is none."""
+    """Status and body. A status of 400 and above is a valid reply; 0 is none."""
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     if version:
         headers["X-OpenStack-Ironic-API-Version"] = version
@@ -70,7 +70,7 @@ def request(method, url, body=None, version=None):
 
 
 class Refused(Exception):
-    """An answer of the agent's API that is an error."""
+    """An error reply of the agent's API."""
 
     def __init__(self, status, text):
         super().__init__(text)
@@ -88,7 +88,7 @@ class Session:
         self.machine, self.boot_device = machine, boot_device
         self.ended = threading.Event()
         # Set when a command has ended, which causes a heartbeat.
-        self.hurry = threading.Event()
+        self.heartbeat_due = threading.Event()
         self.random = random.Random(f"{machine.rack.seed}/{machine.name}/{number}")
         self.lock = threading.Lock()
         self.token = None
@@ -153,7 +153,7 @@ class Session:
             if 0 < status < 400:
                 machine.count("inspections")
                 return
-            # Stock agents try again after these two kinds of answers only.
+            # Stock agents retry only after these two kinds of replies.
             if 0 < status < 500 and status != 409:
                 break
             if not self.sleep(5 + 5 * attempt):
@@ -191,7 +191,7 @@ class Session:
             "agent_version": VERSION,
         }
         while not self.ended.is_set():
-            self.hurry.clear()
+            self.heartbeat_due.clear()
             machine.tick()
             if self.ended.is_set():
                 return
@@ -199,12 +199,12 @@ class Session:
             machine.count("heartbeats")
             wait = self.random.uniform(0.3, 0.6) * timeout
             if status != 202:
-                # The last one may be on its way when the job that it belongs to ends.
+                # The last one may be in flight when its job ends.
                 machine.log(f"heartbeat {status} {answer[:300]}")
                 wait = self.random.uniform(5, 10)
             self.sleep(HEARTBEAT_GAP_S)
             end = time.time() + wait - HEARTBEAT_GAP_S
-            while time.time() < end and not self.hurry.is_set() and self.sleep(WAIT_S):
+            while time.time() < end and not self.heartbeat_due.is_set() and self.sleep(WAIT_S):
                 pass
 
     # The agent's own API.
@@ -248,7 +248,7 @@ class Session:
             result["command_result"] = handler(**params)
             result["command_status"] = "SUCCEEDED"
         except Refused:
-            # What the stock agent cannot put into words is never listed as done.
+            # An exception that the stock agent cannot serialize is never listed as done.
             self.results.remove(result)
             raise
         except Exception as error:
@@ -264,7 +264,7 @@ class Session:
             }
         finally:
             result["done"].set()
-            self.hurry.set()
+            self.heartbeat_due.set()
 
     def do_clean_get_clean_steps(self, node, ports):
         return {"clean_steps": steps(CLEAN_STEPS), "hardware_manager_version": MANAGER}

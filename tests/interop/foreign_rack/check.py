@@ -1,8 +1,8 @@
-"""Says what the BMCs of the rack were asked for, in a table, and whether that was right.
+"""Prints a table of the requests to the BMCs of the rack, and checks them.
 
 usage: check.py PLAN TIMELINE REPORT EMULATOR_REQUESTS EMULATOR_LOG BOX_LOG WORK
 
-TIMELINE is drive.py's, REPORT what rack.py told, EMULATOR_REQUESTS the file of slow_power.py,
+TIMELINE is drive.py's, REPORT that of rack.py, EMULATOR_REQUESTS the file of slow_power.py,
 EMULATOR_LOG the emulator's own access log, BOX_LOG that of the box, WORK the directory with one
 directory for each IPMI node, in which `sim` is what ipmi_sim prints of each message.
 
@@ -15,7 +15,7 @@ import re
 import sys
 
 REQUESTS_PER_SWITCH_MAX = 2
-# What a stage does to power, beside an `off` at its beginning for a machine that is off.
+# The power changes of a stage, in addition to an `off` at its start for a machine that is off.
 SWITCHES = {
     "manage": [],
     "inspect": ["on", "off"],
@@ -132,7 +132,7 @@ def check_node(checks, node, life, requests, machine, log):
         return
     checks.same(f"{name}: properties of the inspection", "4", str(life["cpus"]))
     checks.same(f"{name}: power at its end", "power off", life["power_state"])
-    # Inspection, cleaning, deployment and the cleaning after it; the instance; no boot more.
+    # Inspection, cleaning, deployment and the cleaning after it; the instance; no further boot.
     boots = [machine.get(kind, 0) for kind in ("power_ons", "agent_boots", "disk_boots")]
     checks.same(f"{name}: power-ons, boots of the agent and of the disk", [5, 4, 1], boots)
     checks.same(f"{name}: images written", 1, machine.get("images_written", 0))
@@ -185,7 +185,7 @@ def main():
             logged = posts.count(path)
             checks.same(f"{name}: requests in the emulator's log", logged, len(power[name]))
             # A system's manager has its identifier. It offers no reset: a box that wants to
-            # reset it reads it and goes no further, and nothing else here is the manager's.
+            # reset it only reads it, and no other request here is for the manager.
             manager = f"/redfish/v1/Managers/{node['uuid']}"
             resets[name] = sum(path.startswith(manager) for _, path in access)
         else:

@@ -1,11 +1,11 @@
-"""Takes all nodes of the plan through a life at the same time, over the box's API.
+"""Runs the lifecycle of all nodes of the plan at the same time, over the box's API.
 
 usage: drive.py ENDPOINT PLAN DRIVER_INFO RACK LIMIT_S TIMELINE
 
 DRIVER_INFO is a JSON object: for each node's name its driver and driver_info. RACK is the address
 of rack.py. Each node is enrolled with a port, managed, inspected, provided (which cleans it),
-deployed and, when its machine has booted from its disk, undeployed; a node that fails goes no
-further. TIMELINE gets, for each node, when each verb was asked for and how it ended.
+deployed and, when its machine has booted from its disk, undeployed; a node that fails stops
+there. TIMELINE gets, for each node, the time and the result of each verb.
 """
 
 import json
@@ -25,7 +25,7 @@ STAGES = {
     "undeploy": ("deleted", "available"),
 }
 IMAGE = {"image_source": "system.raw"}
-# A node is active when its machine is on; then that needs to boot.
+# A node is active when its machine is on; then the machine needs to boot.
 INSTANCE_SECONDS_MAX = 30
 
 
@@ -55,7 +55,7 @@ def machines_of(rack):
 
 
 class Life:
-    """Where a node is in its life."""
+    """The progress of a node in its lifecycle."""
 
     def __init__(self, name):
         self.name = name

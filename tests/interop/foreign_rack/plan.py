@@ -12,16 +12,16 @@ import random
 import sys
 import uuid
 
-# A life has ten power changes: inspect 2, clean 2, deploy 3, undeploy (with cleaning) 3.
+# A lifecycle has ten power changes: inspect 2, clean 2, deploy 3, undeploy (with cleaning) 3.
 CHANGES = 10
 SHORT, MEDIUM, LONG = (0.0, 5.0), (10.0, 25.0), (35.0, 60.0)
-# The first node of each kind has one change at the very end of the range.
+# The first node of each kind has one change of the longest time.
 LONGEST = 60.0
 # From power on to the first request of the firmware.
 BOOT = (3.0, 8.0)
-# How `standby.sync` ends on some nodes: each of these must be a warning only. The first is
-# what agents without that command answer, the second a command that ran and failed, the third
-# the answer of a stock agent that met an exception of its own.
+# How `standby.sync` ends on some nodes: each of these must be only a warning. The first is the
+# reply of agents without that command, the second a command that ran and failed, the third the
+# reply of a stock agent with an internal exception.
 SYNC_FAILURES = ("unknown command", "command failed", "server error")
 
 

@@ -3,15 +3,15 @@
 usage: rack.py PLAN PORT HTTP WORK SEED
 
 PLAN is what plan.py printed, PORT where this listens on 127.0.0.1, HTTP the address of the box's
-boot files, WORK the directory with one directory for each IPMI node (see `chassis`).
+boot files, WORK the directory with one directory for each IPMI node (see `chassis_control`).
 
-A machine's power is that of its BMC: sushy-tools' emulator tells of each change of a Redfish
+A machine's power is that of its BMC: sushy-tools' emulator reports each change of a Redfish
 node (EXTERNAL_NOTIFICATION_URL, here PUT /power), and the files of an IPMI node are read. A
 machine that is switched on and boots from the network fetches its script, kernel and ramdisk
 from the box as iPXE does, and then behaves as the Ironic Python Agent does: inspection data,
-lookup, heartbeats, commands. Nothing of it goes on when the machine is off. The agent of node N
-listens at http://127.0.0.1:PORT/agents/N: its callback URL has a path. GET /report tells what
-each machine did.
+lookup, heartbeats, commands. All of it stops when the machine is off. The agent of node N
+listens at http://127.0.0.1:PORT/agents/N: its callback URL has a path. GET /report returns
+what each machine did.
 """
 
 import http.server
@@ -25,7 +25,7 @@ import urllib.parse
 
 from agent import VERSION, Refused, Session
 
-# How often power is looked at, in seconds.
+# How often power is checked, in seconds.
 TICK_S = 0.1
 
 
@@ -109,7 +109,7 @@ class Rack:
         self.port, self.http, self.work, self.seed = port, address, work, seed
         self.lock = threading.RLock()
         self.machines = {node["name"]: Machine(node, self) for node in plan}
-        # Requests that no agent's path explains.
+        # Requests that belong to no agent's path.
         self.strays = []
 
     def tick(self):
@@ -125,7 +125,7 @@ class Rack:
 
 
 class Silent(Exception):
-    """No agent runs on this machine: nothing answers."""
+    """No agent runs on this machine: there is no reply."""
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -168,7 +168,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             with rack.lock:
                 rack.strays.append(f"{self.command} {path}")
             raise Refused(404, "404 Not Found: no agent listens here")
-        # As of now, not as of the last tick: the box may ask as soon as the BMC reports off.
+        # As of now, not as of the last tick: the box may send a request as soon as the BMC
+        # reports off.
         machine.tick()
         session = machine.session
         if session is None or session.token is None:

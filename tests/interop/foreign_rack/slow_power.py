@@ -1,8 +1,8 @@
 """Longer power changes for the fake driver of sushy-tools' Redfish emulator.
 
 Stock: everything that is served and all that the fake driver does. A power request is
-answered at once with 204; the new state is there when it is read after its time has come; a
-request that is repeated meanwhile starts that time again. The stock time is 1 to 11 s, drawn
+answered at once with 204; the new state is reported when it is read after its time; a
+repeated request meanwhile starts that time again. The stock time is 1 to 11 s, drawn
 at random, and no setting changes it.
 
 Ours, put in by the emulator's own configuration file, which is Python:
@@ -62,7 +62,7 @@ def install(nodes, requests):
             "uuid": node["uuid"],
             "name": node["name"],
             "power_state": "Off",
-            # The fake agents are told of each change.
+            # The fake agents are notified of each change.
             "external_notifier": True,
             "nics": [{"mac": node["mac"], "ip": "127.0.0.1"}],
         }

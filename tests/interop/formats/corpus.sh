@@ -1,10 +1,9 @@
 # shellcheck shell=bash
-# The corpus: images as qemu-img, zstd, gzip and xz make them. `corpus DIRECTORY` makes
-# all of them there and writes a line for each into DIRECTORY/list: name, format, and a
-# part of the sentence it must be refused with, or `-` if it must come out as
-# `NAME.expected` is.
+# The corpus: images as qemu-img, zstd, gzip and xz make them. `corpus DIRECTORY` makes all of
+# them there and writes a line for each into DIRECTORY/list: name, format, and a part of the
+# error message it must give, or `-` if its content must be `NAME.expected`.
 
-# kept NAME FORMAT: what qemu-img makes of it is expected.
+# kept NAME FORMAT: the conversion by qemu-img is the expected content.
 kept() {
     qemu-img convert -O raw "$1" "$1.expected" || return 1
     echo "$1 $2 -" >>list
@@ -19,7 +18,7 @@ io() { # FILE COMMAND...: changes an image as a running machine would.
     qemu-io -f qcow2 "${commands[@]}" "$file" >/dev/null
 }
 
-# A disk with bytes that pack and bytes that do not, runs of zeros, and an odd end.
+# A disk with bytes that compress and bytes that do not, runs of zeros, and an unaligned end.
 seed() {
     qemu-img create -q -f raw disk.raw $((24 * 1048576 + 512))
     dd if=/dev/urandom of=disk.raw bs=1M count=3 seek=1 conv=notrunc status=none
@@ -83,8 +82,8 @@ refusals() {
         refused data-raw.qcow2 qcow2 'external data file (bytes2.raw)'
     make --object secret,id=key,data=secret -o encrypt.format=aes,encrypt.key-secret=key aes.qcow2 4M &&
         refused aes.qcow2 qcow2 'is encrypted (AES)'
-    # qemu-img measures how long a LUKS key takes, which some kernels do not let it do: there the
-    # head of another one is made to say LUKS.
+    # qemu-img measures how long a LUKS key takes, which some kernels do not allow: there the
+    # header of another image is changed to LUKS.
     { make --object secret,id=key,data=secret -o encrypt.format=luks,encrypt.key-secret=key,encrypt.iter-time=10 \
         luks.qcow2 4M 2>/dev/null || { cp aes.qcow2 luks.qcow2 && poke luks.qcow2 35 2; }; } &&
         refused luks.qcow2 qcow2 'is encrypted (LUKS)'

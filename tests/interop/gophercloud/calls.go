@@ -15,19 +15,19 @@ import (
 	"github.com/gophercloud/gophercloud/pagination"
 )
 
-// How long a host may take for one step of its life.
+// Timeout of one step of a host's lifecycle.
 const patience = 4 * time.Minute
 
-// Between two looks at a host; the operator's are 3 s and 10 s.
+// Polling interval of a host; the operator's are 3 s and 10 s.
 const pause = 200 * time.Millisecond
 
-// ironic is a client that counts, and ends the program when anything is unexpected.
+// ironic is a client that counts its calls, and ends the program on any unexpected result.
 type ironic struct {
 	*gophercloud.ServiceClient
 	calls int
 }
 
-// connect finds out the versions as gophercloud v2 does: a GET of exactly `/v1/`.
+// connect requests the versions as gophercloud v2 does: a GET of exactly `/v1/`.
 func connect(endpoint string) *ironic {
 	client, err := noauth.NewBareMetalNoAuth(noauth.EndpointOpts{
 		IronicEndpoint: endpoint + "/v1/",
@@ -41,7 +41,7 @@ func connect(endpoint string) *ironic {
 		} `json:"version"`
 	}
 	box.get("", 200, &root)
-	// The operator wants the best it knows; the box offers more.
+	// The operator uses the newest version it knows; the box has newer ones.
 	if root.Version.Min != "1.1" || !atLeast(root.Version.Max, 110) {
 		broken("versions", fmt.Errorf("%+v", root))
 	}
@@ -66,7 +66,7 @@ func must(what string, err error) {
 	}
 }
 
-// went counts a call that must have gone well.
+// went counts a call that must have succeeded.
 func (box *ironic) went(what string, err error) {
 	must(what, err)
 	box.calls++
@@ -89,7 +89,7 @@ func (box *ironic) want(what string, status int, err error) {
 	}
 }
 
-// same also reads the refusal: its message is JSON inside a string.
+// same also parses the error: its message is JSON inside a string.
 func (box *ironic) same(what string, want, got int, body []byte) {
 	var outer struct {
 		Message string `json:"error_message"`
@@ -128,7 +128,7 @@ func (box *ironic) refused(path string, status int) {
 	box.want("GET "+path, status, err)
 }
 
-// node reads a host whole; the operator learns everything this way.
+// node reads the whole record of a host; the operator gets all its data this way.
 func (box *ironic) node(id string) *nodes.Node {
 	node, err := nodes.Get(box.ServiceClient, id).Extract()
 	box.went("get "+id, err)
@@ -151,7 +151,7 @@ func (box *ironic) update(id string, operations ...nodes.UpdateOperation) *nodes
 	return node
 }
 
-// provision asks for a verb and looks until the host is in the wanted state.
+// provision requests a verb and polls until the host is in the expected state.
 func (box *ironic) provision(id string, options nodes.ProvisionStateOptsBuilder, state string) {
 	what := fmt.Sprintf("to %s", state)
 	err := nodes.ChangeProvisionState(box.ServiceClient, id, options).ExtractErr()

@@ -1,6 +1,6 @@
-// The life of one host as Metal3's baremetal-operator leads it: register, inspect,
-// prepare, provision, deprovision, delete. Any status or document that is not as the
-// operator expects it ends the program.
+// The lifecycle of one host as Metal3's baremetal-operator runs it: register, inspect,
+// prepare, provision, deprovision, delete. Any status or document that the
+// operator does not expect ends the program.
 package main
 
 import (
@@ -14,13 +14,13 @@ import (
 	"github.com/gophercloud/gophercloud/pagination"
 )
 
-// What the demo's service processors let in.
+// Credentials of the demo's BMCs.
 const (
 	bmcUser     = "admin"
 	bmcPassword = "rehearsal"
 )
 
-// host is what a BareMetalHost says of itself.
+// host has the fields of a BareMetalHost.
 type host struct {
 	name, mac string
 	bmc       map[string]interface{}
@@ -44,8 +44,8 @@ func main() {
 	fmt.Printf("%d calls went well\n", box.calls)
 }
 
-// freed takes a machine of the demo out of its hands: afterwards the box knows nothing
-// of it, and what is needed to register it is the result.
+// freed deletes the node of a demo machine: afterwards the box has no record of it; the
+// result has the data to register it again.
 func freed(box *ironic, name string) host {
 	node := box.node(name)
 	mac := box.ports(ports.ListOpts{NodeUUID: node.UUID})[0].Address
@@ -63,7 +63,7 @@ func freed(box *ironic, name string) host {
 	return host{name: name, mac: mac, bmc: bmc}
 }
 
-// newNode is a creation with what came after Debian's gophercloud.
+// newNode is a create request with fields that are newer than Debian's gophercloud.
 type newNode struct {
 	nodes.CreateOpts
 	DisablePowerOff bool
@@ -124,7 +124,7 @@ func register(box *ironic, one host) string {
 	return node.UUID
 }
 
-// found is what the operator reads of an inventory; a type that differs fails it all.
+// found has the fields of an inventory that the operator reads; a wrong type fails the whole.
 type found struct {
 	Inventory struct {
 		CPU struct {
@@ -253,8 +253,8 @@ func provision(box *ironic, id string) {
 	box.provision(id, nodes.ProvisionStateOpts{Target: nodes.TargetActive}, "active")
 }
 
-// rehearse deploys with a config drive, which simulated machines cannot take yet; where
-// hardware is fake the document goes all the way.
+// rehearse deploys with a config drive, which simulated machines do not support yet; with
+// fake hardware the deployment runs to its end.
 func rehearse(box *ironic) {
 	node, err := nodes.Create(box.ServiceClient, newNode{CreateOpts: nodes.CreateOpts{
 		Driver: "fake-hardware", Name: "metal3~rehearsal",
@@ -308,7 +308,7 @@ func deprovision(box *ironic, id string) {
 }
 
 func remove(box *ironic, id string) {
-	// With an instance it stays, unless somebody says that all is lost.
+	// A node with an instance is kept, unless the deletion is forced.
 	box.update(id, nodes.UpdateOperation{
 		Op: nodes.AddOp, Path: "/instance_uuid", Value: "11111111-2222-4333-8444-666666666666",
 	})

@@ -1,15 +1,15 @@
-"""A source of images with bad manners, chosen by the first part of the path.
+"""A faulty source of images; the first part of the path selects the fault.
 
     /plain/NAME   the file, with ranges and a tag
-    /flip/NAME    one byte of it is another
-    /short/NAME   one byte less than it has, and it says so
+    /flip/NAME    one byte is wrong
+    /short/NAME   one byte less, with that length
     /long/NAME    one byte more
-    /cut/NAME     the first answer breaks off at 40 %
-    /other/NAME   the first answer is another file and breaks off at 40 %
+    /cut/NAME     the first reply is interrupted at 40 %
+    /other/NAME   the first reply is another file, interrupted at 40 %
     /slow/NAME    RATE bytes a second
     /gone/NAME    404
 
-GET /count/MANNER/NAME tells how many requests came and how many bytes of bodies left.
+GET /count/MANNER/NAME returns the number of requests and of body bytes sent.
 """
 
 import http.server

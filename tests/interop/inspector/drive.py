@@ -1,6 +1,6 @@
 """Inspects two machines with python-ironic-inspector-client.
 
-drive.py URL NODE NODE: prints a line per check, ends with 1 where one failed.
+drive.py URL NODE NODE: prints a line per check, ends with 1 if one failed.
 """
 
 import sys
@@ -44,7 +44,7 @@ refused(
     lambda: client.introspect(first, manage_boot=False),
 )
 
-# One is inspected to its end.
+# One inspection runs to its end.
 client.introspect(first)
 status = client.get_status(first)
 uuid = status["uuid"]
@@ -57,7 +57,7 @@ check("it has ended", done["finished"] and done["error"] is None, done)
 check("its state", done["state"] == "finished", done)
 check("its times", done["started_at"] <= done["finished_at"], done)
 
-# What it found.
+# Its inventory.
 data = client.get_data(first)
 check("the inventory", data["inventory"]["memory"]["physical_mb"] > 0, list(data))
 check("processed", data["memory_mb"] > 0 and data["cpu_arch"] == "x86_64", list(data))
@@ -84,7 +84,7 @@ for _ in range(2400):
             break
     time.sleep(0.02)
 status = client.get_status(second)
-# A simulated machine may be faster than we are.
+# A simulated machine may be faster than this script.
 check("aborted, or done before", status["finished"], status)
 if status["state"] == "error":
     check("the reason", "aborted" in status["error"], status)

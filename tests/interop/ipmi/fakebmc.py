@@ -1,6 +1,6 @@
-"""pyghmi's fakebmc on a free port of the loopback, telling what is done to it.
+"""pyghmi's fakebmc on a free port of loopback; prints its requests.
 
-Its own command listens on every address of the machine and has no reset to show.
+Its own command listens on every address of the machine and does not support reset.
 """
 
 import socket

@@ -2,7 +2,7 @@
 
 The client's own commands run in this interpreter, each with a parser, a session and
 output of its own, because starting a process for each would take minutes. A part that
-fails is told and the next one goes on. The exit status says whether all went well.
+fails is reported and the next one runs. The exit status is 0 if all succeeded.
 """
 
 import base64
@@ -20,9 +20,9 @@ import traceback
 
 from ironicclient import shell
 
-# What one step of a machine's life may take, in seconds.
+# Timeout of one step of a machine's lifecycle, in seconds.
 PATIENCE = 240
-# How many different commands this must have been.
+# Least number of different commands.
 COMMANDS_MIN = 110
 
 known = set()
@@ -33,7 +33,7 @@ work = sys.argv[2]
 
 
 def run(*words):
-    """Exit code and what was said, on both streams."""
+    """Exit code and the output of both streams."""
     global calls
     calls += 1
     name = " ".join(words)
@@ -55,7 +55,7 @@ def run(*words):
 
 
 def does(*words, says=""):
-    """Runs it; it must end well and say this."""
+    """Runs it; it must succeed and print this."""
     code, said, warned = run(*words)
     line = " ".join(words)
     assert code == 0, f"{line}: exit {code}: {said}{warned}"
@@ -64,12 +64,12 @@ def does(*words, says=""):
 
 
 def shows(*words):
-    """What it says, as JSON."""
+    """Its output as JSON."""
     return json.loads(does(*words, "-f", "json"))
 
 
 def refuses(*words, says):
-    """It must end badly and say this."""
+    """It must fail and print this."""
     code, said, warned = run(*words)
     line = " ".join(words)
     assert code != 0, f"{line}: was not refused: {said}"
@@ -185,7 +185,7 @@ def changes():
     assert names("node", "list", "--maintenance") == ["fake-1"]
     does("node", "maintenance", "unset", "fake-1")
     assert field("fake-1", "maintenance") is False
-    # What was masked and is written back is not the mask.
+    # A mask that is written back does not replace the value.
     does("node", "set", "fake-1", "--driver-info", "fake_password=******",
          "--driver-info", "fake_user=me")
     assert field("fake-1", "driver_info")["fake_password"] == "******"
@@ -486,7 +486,7 @@ def creates_from_a_file():
     assert shows("port", "list", "--address", "52:54:00:99:00:07") == []
 
 
-# With hardware that is simulated.
+# With simulated hardware.
 
 
 def reads_the_rack():

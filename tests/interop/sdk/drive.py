@@ -1,7 +1,7 @@
 """openstacksdk's baremetal proxy against a box with three machines, all active.
 
-Every step is a function; one that fails is told and the next one goes on, since they
-share only what `main` gives them. The exit status says whether all went well.
+Every step is a function; one that fails is reported and the next one runs, since they
+share only the arguments of `main`. The exit status is 0 if all succeeded.
 """
 
 import concurrent.futures
@@ -11,12 +11,12 @@ import traceback
 import openstack
 from openstack import exceptions
 
-# What one step of a machine's life may take, in seconds.
+# Timeout of one step of a machine's lifecycle, in seconds.
 PATIENCE = 240
 
 
 def connect(endpoint):
-    """A connection that knows one service and nobody's name."""
+    """A connection to one service without authentication."""
     return openstack.connection.Connection(
         auth_type="none",
         auth={"endpoint": endpoint},
@@ -25,7 +25,7 @@ def connect(endpoint):
 
 
 def refuses(kind, call, *arguments, **named):
-    """The sentence of the refusal that must come."""
+    """The message of the expected error."""
     try:
         got = call(*arguments, **named)
     except kind as refusal:
@@ -143,7 +143,7 @@ def enrols_and_deletes(box):
     assert [one.id for one in box.volume_targets(node=node.id)] == [target.id]
     box.delete_volume_connector(connector, ignore_missing=False)
     box.delete_node("spare", ignore_missing=False)
-    # What was the node's own has gone with it.
+    # Records that belong to the node are deleted with it.
     refuses(exceptions.NotFoundException, box.get_volume_target, target.id)
     assert box.delete_node("spare") is None
 
@@ -178,7 +178,7 @@ def templates_runbooks_rules(box):
     box.add_runbook_trait(one, "CUSTOM_B")
     box.remove_runbook_trait(one, "CUSTOM_A")
     assert box.get_runbook(one.id).traits == ["CUSTOM_B"]
-    # By its UUID: the object at hand would send its traits too.
+    # By its UUID: the present object would send its traits too.
     change = [{"op": "replace", "path": "/public", "value": True}]
     assert box.patch_runbook(one.id, change).public
     assert len(list(box.runbooks())) == 1
@@ -197,7 +197,7 @@ def templates_runbooks_rules(box):
 
 
 def allocates_and_deploys(box):
-    """Two machines are freed, two of three claims win, one is deployed and freed."""
+    """Two machines are freed, two of three allocations succeed, one is deployed and freed."""
     names = ["node-02", "node-03"]
     for name in names:
         box.set_node_provision_state(name, "deleted")
@@ -209,7 +209,7 @@ def allocates_and_deploys(box):
     assert "no available nodes match the resource class none" in said, said
     box.delete_allocation(none, ignore_missing=False)
 
-    # At once, over connections of their own.
+    # At the same time, over separate connections.
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         claim = lambda at: box.create_allocation(resource_class="big", name=f"claim-{at}")
         claims = list(pool.map(claim, range(3)))
@@ -253,7 +253,7 @@ def goes_round(box):
 
 
 def lives_without_hardware(box):
-    """The whole life of a node whose hardware is fake, with a config drive."""
+    """The whole lifecycle of a node with fake hardware, with a config drive."""
     box.create_node(name="fake", driver="fake-hardware", provision_state="available")
     node = box.get_node("fake")
     assert (node.power_interface, node.provision_state) == ("fake", "available")

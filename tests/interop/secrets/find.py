@@ -1,8 +1,8 @@
-"""Looks for secrets in files and directories: find.py SECRETS PATH...
+"""Searches for secrets in files and directories: find.py SECRETS PATH...
 
-SECRETS has one secret a line. Each is looked for as it is, in hexadecimal and in base64,
-which has three forms: one for each place at which it may begin within a group of three
-bytes. Prints what was found in which form and where, and ends with 1; or with 0.
+SECRETS has one secret per line. Each is searched in clear text, in hexadecimal and in base64,
+which has three forms: one for each offset within a group of three bytes. Prints each secret
+found with its form and file, and ends with 1; otherwise with 0.
 """
 
 import base64
@@ -14,7 +14,7 @@ def forms(secret):
     yield "clear", secret
     yield "hex", secret.hex().encode()
     yield "HEX", secret.hex().upper().encode()
-    # Only the characters that no neighbour has a part in.
+    # Only the characters that do not depend on neighbouring bytes.
     for before in range(3):
         whole = base64.b64encode(bytes(before) + secret)
         first = -(-before * 8 // 6)

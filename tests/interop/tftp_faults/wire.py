@@ -1,4 +1,4 @@
-"""A bad wire: passes Ethernet frames between two interfaces, and harms datagrams.
+"""A faulty link: forwards Ethernet frames between two interfaces, with faults on datagrams.
 
 usage: wire.py LEFT RIGHT LOSS DOUBLED LATE COUNTS [SEED]
 LOSS, DOUBLED and LATE are shares of all datagrams in each direction, from 0 to 1: they
@@ -17,22 +17,22 @@ import struct
 import sys
 import time
 
-# Numbers of Linux that Python has no names for.
+# Constants of Linux that Python has no names for.
 SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 FRAME_BYTES_MAX = 65536
 UNREAD_BYTES = 32 << 20
-# Frames of one side before the other has its turn.
+# Frames of one side before the other is served.
 BURST = 64
-# A late frame comes after so many seconds: several round trips on this wire, and less
-# than any client's patience.
+# A delayed frame is sent after so many seconds: several round trips on this link, and less than
+# any client's timeout.
 LATE_SECONDS = (0.0005, 0.004)
 ETHERTYPE_IPV4, PROTOCOL_UDP, TFTP_PORT = 0x0800, 17, 69
 
 
 def side(interface):
     end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-    # What it sends itself must not come back to it.
+    # Its own frames must not be received again.
     end.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
     end.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, UNREAD_BYTES)
     end.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, UNREAD_BYTES)
@@ -82,7 +82,7 @@ class Wire:
             out.send(frame)
             self.counts["passed"] += 1
         except OSError as error:
-            # The test is about what is lost on purpose, and only that.
+            # The test is only about frames that are dropped on purpose.
             sys.exit(f"the wire is full: {error}")
 
     def run(self, told):

@@ -1,9 +1,9 @@
 """Opens a page in Chromium and waits until its text matches every pattern.
 
 usage: browse.py PROFILE ADDRESS SECONDS [--screenshot FILE] PATTERN...
-Prints the text and every complaint of the browser; exit code 0 when all matched and
-nothing was complained of. Speaks the DevTools protocol over a pipe, because a dump at
-load time comes before the page has heard from the box.
+Prints the text and every error of the browser; exit code 0 if all matched without
+errors. Uses the DevTools protocol over a pipe, because a dump at load time is made
+before the page has data from the box.
 """
 import base64
 import json
@@ -21,12 +21,12 @@ COMPLAINTS = ("Runtime.exceptionThrown", "Log.entryAdded", "Network.loadingFaile
 
 
 class Browser:
-    """Chromium on a pipe: it reads orders on descriptor 3 and answers on 4."""
+    """Chromium on a pipe: it reads commands on descriptor 3 and replies on 4."""
 
     def __init__(self, profile):
         orders, self.out = os.pipe()
         self.answers, back = os.pipe()
-        # A shell puts the ends where Chromium wants them; exec keeps the pid.
+        # A shell assigns the descriptors that Chromium expects; exec keeps the pid.
         command = f'exec chromium "$@" 3<&{orders} 4>&{back}'
         self.process = subprocess.Popen(
             ["bash", "-c", command, "bash", *FLAGS, f"--user-data-dir={profile}", "about:blank"],

@@ -1,4 +1,4 @@
-//! A hot image in small parts, as a BMC reads an ISO image that it shows to its machine.
+//! A hot image in small ranges, as a BMC reads an ISO image as virtual media.
 
 use std::io;
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use super::{HotImage, ImageBenchScale, ImageFigureLimit, ImageFigureTarget};
 use crate::http_load;
 
-/// The sizes of parts, and what they are called.
+/// The sizes of ranges, and their names.
 const PARTS: [(usize, &str); 2] = [(4 << 10, "4k"), (64 << 10, "64k")];
 
-/// Clients at once.
+/// Concurrent clients.
 const CLIENTS: usize = 8;
 
-/// Offsets that the clients go round: no two of them in the same part of the file.
+/// Offsets that the clients cycle through: no two of them in the same range of the file.
 const OFFSETS: usize = 1021;
 
-/// The share of the answers that the longest wait is told of.
+/// The percentile of the reported latency.
 const SHARE: f64 = 0.99;
 
-/// What one server did.
+/// The result of one server.
 #[derive(Clone, Copy, Default)]
 struct PartReadResult {
     per_second: f64,
@@ -26,7 +26,7 @@ struct PartReadResult {
     wait_ms: f64,
 }
 
-/// Measures both servers by turns and reports each figure.
+/// Measures both servers alternately and reports each figure.
 pub(super) async fn measure(
     places: &[HotImage<'_>; 2],
     scale: ImageBenchScale,

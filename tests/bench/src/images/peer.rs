@@ -14,7 +14,7 @@ pub(super) struct Nginx {
 }
 
 impl Nginx {
-    /// A proxy with a cache: one request goes to the source, the others wait for it.
+    /// A caching proxy: one request goes to the source, the others wait for it.
     pub(super) fn caching(directory: &Path, source: SocketAddr) -> io::Result<Self> {
         let cache = directory.join("cache");
         let before = format!(
@@ -36,8 +36,8 @@ impl Nginx {
         Self::start(directory, "", &within, "")
     }
 
-    /// The same for small parts. With `tcp_nopush` an answer that is a little longer than a
-    /// segment of loopback waits 40 ms for an acknowledgement.
+    /// The same for small ranges. With `tcp_nopush` a response that is a little longer than a
+    /// loopback segment waits 40 ms for an acknowledgement.
     pub(super) fn serving_parts(directory: &Path, root: &Path) -> io::Result<Self> {
         let root = root.canonicalize()?;
         let within = format!("root {}; tcp_nopush off;", root.display());

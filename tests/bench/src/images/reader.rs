@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use super::tls::{self, BenchTlsClient};
 
-/// Room for what comes.
+/// Size of the receive buffer.
 pub(super) const BUFFER_BYTES: usize = 512 * 1024;
 
-/// Longest head of an answer.
+/// Longest head of a response.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// When a reader had its first byte, and all of them.
@@ -27,14 +27,14 @@ pub(super) struct ImageReadTimes {
 #[derive(Clone)]
 pub(super) enum ImageReadTransport {
     Plain,
-    /// Decrypted, and so believed.
+    /// Decrypted, and so authenticated.
     Tls(BenchTlsClient),
-    /// Over TLS, with only the head decrypted: that of the body would keep a core as
-    /// busy as the server's, and be what is measured.
+    /// Over TLS, with only the head decrypted: decrypting the body would load a core as much as
+    /// the server, and would be what is measured.
     TlsUndecrypted(BenchTlsClient),
 }
 
-/// So many readers at once; an error where one did not get exactly the image.
+/// So many readers at once; an error if one did not get exactly the image.
 pub(super) async fn all_at_once(
     server: SocketAddr,
     path: &str,
@@ -74,7 +74,7 @@ async fn read(
 ) -> io::Result<ImageReadTimes> {
     stream.write_all(request.as_bytes()).await?;
     let (mut body, length) = head(&mut stream).await?;
-    let wrong = |at: usize| io::Error::other(format!("another byte than it should be near {at}"));
+    let wrong = |at: usize| io::Error::other(format!("wrong byte near {at}"));
     let check = |at: usize, part: &[u8]| -> io::Result<()> {
         match want.map(|want| want.get(at..at + part.len())) {
             None => Ok(()),
@@ -103,7 +103,7 @@ async fn read(
     Ok(ImageReadTimes { first, done })
 }
 
-/// What came after the head with it, and how long the body is.
+/// The bytes after the head that came with it, and the length of the body.
 async fn head(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(Vec<u8>, usize)> {
     let mut all = Vec::new();
     loop {
@@ -116,7 +116,7 @@ async fn head(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(Vec<u8>, usi
     }
 }
 
-/// Where the body of an answer begins and how long it is, once its head is whole.
+/// The offset and length of the body of a response, once its head is complete.
 pub(super) fn body(all: &[u8]) -> io::Result<Option<(usize, usize)>> {
     let Some(end) = all.windows(4).position(|four| four == b"\r\n\r\n") else {
         return if all.len() > HEAD_BYTES_MAX {

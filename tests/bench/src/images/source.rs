@@ -1,4 +1,4 @@
-//! The source of a cold image: slow, and it counts.
+//! The slow source of a cold image, which counts its bytes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// Bytes that leave at a time.
+/// Bytes sent at a time.
 const PIECE_BYTES: usize = 64 * 1024;
 
 pub(super) struct SlowImageSource {
@@ -24,7 +24,7 @@ struct SourceCounters {
     content: Arc<Vec<u8>>,
     bytes_per_s: usize,
     sent: AtomicU64,
-    /// When the first and the last byte left.
+    /// When the first and the last byte were sent.
     times: Mutex<Option<(Instant, Instant)>>,
 }
 
@@ -45,7 +45,8 @@ impl SlowImageSource {
             while let Ok((stream, _)) = listener.accept().await {
                 let account = Arc::clone(&shared);
                 clients.spawn(async move {
-                    // Who goes away early has a short file, which the reader tells.
+                    // A client that disconnects early has a short file, which the reader
+                    // reports.
                     let _ = account.answer(stream).await;
                 });
             }

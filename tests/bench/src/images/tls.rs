@@ -1,4 +1,4 @@
-//! Readers over TLS 1.3: whom they trust, and one that counts records.
+//! Readers over TLS 1.3: their trusted authorities, and one that counts records.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -18,13 +18,13 @@ use super::reader::{BUFFER_BYTES, ImageReadTimes, body};
 /// The head of a record (RFC 8446, section 5.1).
 const HEAD_BYTES: usize = 5;
 
-/// What TLS 1.3 adds within a record: the kind and a tag (RFC 8446, section 5.2).
+/// What TLS 1.3 adds within a record: the content type and a tag (RFC 8446, section 5.2).
 const ADDED_BYTES: usize = 17;
 
 /// An alert (RFC 8446, section 6).
 const ALERT_BYTES: usize = 2;
 
-/// Trusts some authorities, and speaks one suite with all servers.
+/// Trusts some authorities, and uses one cipher suite with all servers.
 #[derive(Clone)]
 pub(super) struct BenchTlsClient(TlsConnector);
 
@@ -55,7 +55,7 @@ impl BenchTlsClient {
     }
 }
 
-/// A certificate for a peer: the authority, the chain and the key, each a text.
+/// A certificate for a peer: the authority's PEM, and the files of the chain and the key.
 pub(super) fn peer_certificate(directory: &Path) -> io::Result<(String, [std::path::PathBuf; 2])> {
     let now_s = std::fs::metadata(directory)?
         .modified()?
@@ -73,7 +73,7 @@ pub(super) fn peer_certificate(directory: &Path) -> io::Result<(String, [std::pa
     Ok((authority.certificate_pem().to_owned(), files))
 }
 
-/// Reads an image without decrypting it: records say how long they are.
+/// Reads an image without decrypting it: records contain their length.
 pub(super) async fn read_undecrypted(
     stream: TcpStream,
     request: &str,
@@ -112,7 +112,7 @@ pub(super) async fn read_undecrypted(
         records.add(&buffer[..got]);
     }
     have += records.bytes;
-    // The word of the end may have come with the last of it, as a record of its own.
+    // The close alert may have come with the last bytes, as a record of its own.
     if have != length && have != length + ALERT_BYTES {
         return Err(io::Error::other(format!("{have} bytes and not {length}")));
     }
@@ -137,11 +137,11 @@ fn decrypt(tls: &mut ClientConnection, mut record: &[u8], into: &mut Vec<u8>) ->
     }
 }
 
-/// Bytes of application data in the records that went by.
+/// Bytes of application data in the received records.
 #[derive(Default)]
 struct TlsRecordCounter {
     head: Vec<u8>,
-    /// What is left of the record that is going by.
+    /// Remaining bytes of the present record.
     remaining: usize,
     bytes: usize,
 }
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_counted_however_they_are_cut() {
+    fn records_are_counted_however_they_are_split() {
         let mut line = Vec::new();
         for bytes in [1_usize, 100, 16_384, 3] {
             let length = u16::try_from(bytes + ADDED_BYTES).unwrap();

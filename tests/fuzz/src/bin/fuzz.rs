@@ -1,7 +1,7 @@
-//! The fuzzer. Which target it runs says `TRIVET_FUZZ`; without it, this prints the
-//! names of all. The seeds are written to the directory `TRIVET_FUZZ_SEEDS` first.
+//! The fuzzer. `TRIVET_FUZZ` selects the target; without it, this prints the names of all. The
+//! seeds are first written to the directory `TRIVET_FUZZ_SEEDS`.
 #![no_main]
-#![expect(clippy::print_stdout, reason = "a list of names is what was asked for")]
+#![expect(clippy::print_stdout, reason = "the list of names is the output")]
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -19,7 +19,7 @@ libfuzzer_sys::fuzz_target!(
     }
 );
 
-/// Runs once, before the fuzzer looks at its arguments.
+/// Runs once, before the fuzzer parses its arguments.
 fn choose() {
     let name = std::env::var("TRIVET_FUZZ").unwrap_or_default();
     let Some(target) = find(&name) else {

@@ -1,4 +1,4 @@
-//! The client that simulated machines speak with, against a server that says anything.
+//! The client of simulated machines, with a server that sends anything.
 
 use core::net::Ipv4Addr;
 
@@ -60,7 +60,7 @@ fn run(bytes: &[u8]) {
 
 fn step(client: &mut DhcpClient, now: &mut Tick, xid: [u8; 4], input: &mut FuzzInput<'_>) {
     match input.byte() % 8 {
-        // A reply that is for it, most likely.
+        // Most likely a reply for this client.
         0..=2 => {
             let mut frame = FuzzDhcpFrame::request(MAC, input.choose(&[OFFER, ACK, NAK, ACK, 1]));
             (frame.operation, frame.xid) = (2, xid);

@@ -1,5 +1,5 @@
-//! One frame at a server that serves nobody: it only takes it apart, and what it has seen
-//! is compared with a second reading.
+//! One frame to a server without subnets: it only decodes it, and the result is compared with a
+//! second decoder.
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 
@@ -21,14 +21,14 @@ fn run(bytes: &[u8]) {
     let source = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68);
     let arrived = DhcpArrival::datagram(Ipv4Addr::new(10, 0, 0, 1), source);
     let outcome = server.handle(Tick(0), bytes, arrived, |_| true);
-    assert!(outcome.reply.is_none(), "answered without a subnet");
+    assert!(outcome.reply.is_none(), "replied without a subnet");
     assert!(outcome.changes.is_empty(), "leased without a subnet");
     assert!(outcome.dropped.is_some(), "no reason told");
     let Some(seen) = outcome.seen else { return };
     let frame = FuzzDhcpFrame::read(bytes).expect("seen, so it is DHCP");
     assert!(bytes.len() <= MESSAGE_BYTES_MAX && frame.message_type().is_some());
     assert_eq!(seen.mac.0, frame.mac);
-    assert!(seen.mac.0[0] & 1 == 0, "a group is no machine");
+    assert!(seen.mac.0[0] & 1 == 0, "a group address is not a machine");
     assert_eq!(seen.uuid, uuid(&frame));
     if let Some([high, low]) = frame.options.get(&93).map(|value| &value[..]) {
         assert_eq!(seen.arch, Some(u16::from_be_bytes([*high, *low])));
@@ -45,7 +45,7 @@ fn run(bytes: &[u8]) {
     }
 }
 
-/// Option 97: type 0, then three fields the other way round.
+/// Option 97: type 0, then three fields in the other byte order.
 fn uuid(frame: &FuzzDhcpFrame) -> Option<[u8; 16]> {
     let value = frame.options.get(&97)?;
     let (kind, value) = value.split_first()?;

@@ -1,9 +1,9 @@
-//! The whole way from a frame to its answer.
+//! The server from a frame to its reply.
 //!
-//! An input is a list of steps: frames made of choices, frames as they are, time that
-//! passes, restarts. Beside the server goes a record of what it said must be durable.
-//! After every step: no address is two machines', nothing was promised that is not
-//! durable, and each reply is well formed and goes where RFC 2131 sends it.
+//! An input is a list of steps: composed frames, raw frames, time that passes, restarts. The
+//! target keeps a record of what the server said must be durable. After every step: no address
+//! has two machines, nothing was granted that is not durable, and each reply is well formed and
+//! goes to the destination of RFC 2131.
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 use std::collections::BTreeMap;
@@ -26,13 +26,13 @@ pub(crate) const TARGET: FuzzTarget = FuzzTarget {
     regressions: &[],
 };
 
-/// Steps of one input: far more than it takes to fill the ranges.
+/// Steps of one input: far more than needed to fill the ranges.
 const STEPS_MAX: usize = 32;
 
 /// Machines below this number are known.
 const KNOWN: u8 = 4;
 
-/// Our links by what we do there.
+/// Our links by mode.
 const LINKS: [LinkMode; 4] = [
     LinkMode::Server,
     LinkMode::Reservations,
@@ -40,10 +40,10 @@ const LINKS: [LinkMode; 4] = [
     LinkMode::Proxy,
 ];
 
-/// A subnet only relays send from.
+/// A subnet of relays only.
 const RELAYED: u8 = 9;
 
-/// What frames speak of: nothing, ranges and their ends, ourselves, relays, strangers.
+/// Addresses in frames: none, ranges and their ends, our own, relays, unknown ones.
 const USUAL: [Ipv4Addr; 18] = [
     Ipv4Addr::UNSPECIFIED,
     Ipv4Addr::new(10, 0, 0, 10),
@@ -83,7 +83,7 @@ fn subnet(third: u8, mode: LinkMode) -> Subnet {
     }
 }
 
-/// The settings, made once.
+/// The settings, created once.
 fn shared_settings() -> &'static DhcpServerSettings {
     static SHARED_SETTINGS: OnceLock<DhcpServerSettings> = OnceLock::new();
     SHARED_SETTINGS.get_or_init(settings)
@@ -212,7 +212,7 @@ impl FuzzedDhcpServer {
         self.check_outcome(bytes, arrived, &outcome, &before);
     }
 
-    /// What the server says must be durable, as the store would keep it.
+    /// Applies the changes that must be durable, as the store would.
     fn apply_changes(&mut self, changes: &[LeaseChange]) {
         for change in changes {
             match *change {
@@ -241,14 +241,17 @@ impl FuzzedDhcpServer {
         if matches!(mode, LinkMode::Listen | LinkMode::Proxy) {
             assert_eq!(
                 &self.durable, before,
-                "leases change where others give them"
+                "leases change where another server gives them"
             );
         }
         let Some(reply) = &outcome.reply else {
             assert!(outcome.dropped.is_some(), "neither a reply nor a reason");
             return;
         };
-        assert!(outcome.dropped.is_none(), "a reply and a reason against it");
+        assert!(
+            outcome.dropped.is_none(),
+            "both a reply and a reason for none"
+        );
         assert!(
             reply.bytes.len() <= MESSAGE_BYTES_MAX,
             "a reply of {}",
@@ -256,12 +259,12 @@ impl FuzzedDhcpServer {
         );
         let asked = FuzzDhcpFrame::read(bytes).expect("answered, so it was DHCP");
         let said = FuzzDhcpFrame::read_strictly(&reply.bytes);
-        assert_ne!(mode, LinkMode::Listen, "a word where we only listen");
+        assert_ne!(mode, LinkMode::Listen, "a reply in listen mode");
         assert_eq!(
             (said.operation, said.xid, said.mac),
             (2, asked.xid, asked.mac)
         );
-        assert_eq!(said.giaddr, asked.giaddr, "the relay would not know it");
+        assert_eq!(said.giaddr, asked.giaddr, "the reply has another relay");
         let kind = said.message_type().expect("a reply has a type");
         let fits = match asked.message_type() {
             Some(DISCOVER) => kind == OFFER || kind == ACK,
@@ -269,7 +272,7 @@ impl FuzzedDhcpServer {
             Some(INFORM) => kind == ACK,
             _ => false,
         };
-        assert!(fits, "{:?} is answered by {kind}", asked.message_type());
+        assert!(fits, "{:?} gets the reply {kind}", asked.message_type());
         assert!(said.address(54).is_some(), "a reply names its server");
         self.check_address(mode, kind, &asked, &said);
         check_destination(kind, arrived, &asked, &said, reply.to);
@@ -286,7 +289,7 @@ impl FuzzedDhcpServer {
             return;
         }
         assert!(kind == OFFER || kind == ACK && asked.message_type() == Some(REQUEST));
-        assert_ne!(mode, LinkMode::Proxy, "addresses are others' to give");
+        assert_ne!(mode, LinkMode::Proxy, "another server gives the addresses");
         let subnets = &shared_settings().subnets;
         let of = subnets.iter().find(|subnet| subnet.contains(given));
         let of = of.expect("an address of a subnet of ours");
@@ -294,11 +297,14 @@ impl FuzzedDhcpServer {
             (of.first..=of.last).contains(&given),
             "{given} is not in the range"
         );
-        assert!(!of.known_only || is_known(mac), "a stranger gets {given}");
+        assert!(
+            !of.known_only || is_known(mac),
+            "an unknown machine gets {given}"
+        );
         let holder = self.durable.iter().find(|(_, held)| **held == given);
         let holder = holder.map(|(holder, _)| *holder);
         if kind == ACK {
-            assert_eq!(holder, Some(mac), "{given} is promised and not durable");
+            assert_eq!(holder, Some(mac), "{given} is granted and not durable");
             assert!(said.options.contains_key(&51), "a lease has its time");
         } else {
             assert!(
@@ -346,7 +352,7 @@ fn check_destination(
             assert_eq!(mac.0, asked.mac);
             assert!(asked.giaddr.is_unspecified(), "past the relay");
             if kind == NAK {
-                assert!(broadcast, "who is refused has no address to hear at");
+                assert!(broadcast, "a NAK must be broadcast");
             } else if !said.yiaddr.is_unspecified() {
                 assert!(asked.ciaddr.is_unspecified(), "it has an address");
                 assert_eq!((address, broadcast), (said.yiaddr, asked.broadcast));
@@ -355,7 +361,7 @@ fn check_destination(
     }
 }
 
-/// A frame made of choices, so that most of them mean something.
+/// A composed frame, so that most frames are meaningful.
 fn composed(input: &mut FuzzInput<'_>) -> Vec<u8> {
     let who = input.byte();
     let kind = input.choose(&[DISCOVER, REQUEST, REQUEST, INFORM, 4, 7, 2, 13]);
@@ -385,13 +391,13 @@ fn composed(input: &mut FuzzInput<'_>) -> Vec<u8> {
     frame.write(input.counted())
 }
 
-/// Which fields stand in a composed frame beside its type.
+/// Bits for the fields of a composed frame in addition to its type.
 const REQUESTED_ADDRESS: u8 = 32;
 const SERVER_IDENTIFIER: u8 = 64;
 const RELAY: u8 = 16;
 
 fn seeds() -> Vec<Vec<u8>> {
-    // Places in `USUAL`: 0 nothing, 1 the first address, 4 our own, 10 a relay.
+    // Indexes into `USUAL`: 0 none, 1 the first address, 4 our own, 10 a relay.
     let offer_and_ack = |who: u8, link: u8| {
         let discover = [0, who, 0, 0, 0, link];
         let request = [

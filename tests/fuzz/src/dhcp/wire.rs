@@ -1,10 +1,10 @@
-//! Frames written and read a second time, by nothing of what is under test
-//! (RFC 2131 section 2, RFC 2132, RFC 3396).
+//! A second encoder and decoder of frames, independent of the code under test (RFC 2131 section
+//! 2, RFC 2132, RFC 3396).
 
 use core::net::Ipv4Addr;
 use std::collections::BTreeMap;
 
-/// From the start to the options.
+/// Bytes before the options.
 pub(crate) const HEADER_BYTES: usize = 236;
 
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
@@ -19,7 +19,7 @@ pub(crate) const ACK: u8 = 5;
 pub(crate) const NAK: u8 = 6;
 pub(crate) const INFORM: u8 = 8;
 
-/// A frame in its parts.
+/// The fields of a frame.
 #[derive(Clone, Debug)]
 pub(crate) struct FuzzDhcpFrame {
     pub(crate) operation: u8,
@@ -29,12 +29,12 @@ pub(crate) struct FuzzDhcpFrame {
     pub(crate) yiaddr: Ipv4Addr,
     pub(crate) giaddr: Ipv4Addr,
     pub(crate) mac: [u8; 6],
-    /// All values of one number joined.
+    /// All values of one code, joined.
     pub(crate) options: BTreeMap<u8, Vec<u8>>,
 }
 
 impl FuzzDhcpFrame {
-    /// A request without options but its type.
+    /// A request with its type as the only option.
     pub(crate) fn request(mac: [u8; 6], kind: u8) -> Self {
         Self {
             operation: 1,
@@ -48,7 +48,7 @@ impl FuzzDhcpFrame {
         }
     }
 
-    /// The frame's bytes, with `more` behind its options as they are.
+    /// The frame's bytes, with `more` after its options.
     pub(crate) fn write(&self, more: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&[self.operation, 1, 6, 0]);
@@ -70,8 +70,8 @@ impl FuzzDhcpFrame {
         bytes
     }
 
-    /// The frame as a receiver has to take it: options from all areas, up to the first
-    /// that is cut short. None for what is no DHCP over Ethernet.
+    /// Decodes a frame leniently: options from all areas, up to the first that is truncated.
+    /// `None` if it is not DHCP over Ethernet.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let (header, tail) = bytes.split_at_checked(HEADER_BYTES)?;
         let area = tail.strip_prefix(&COOKIE)?;
@@ -102,8 +102,8 @@ impl FuzzDhcpFrame {
         })
     }
 
-    /// The frame of a sender that may make no mistake: every option whole, an end, and
-    /// only padding behind it.
+    /// Decodes a frame strictly: every option complete, an end option, and only padding after
+    /// it.
     pub(crate) fn read_strictly(bytes: &[u8]) -> Self {
         let frame = Self::read(bytes).expect("a reply is DHCP over Ethernet");
         let mut area = &bytes[HEADER_BYTES + COOKIE.len()..];
@@ -119,7 +119,7 @@ impl FuzzDhcpFrame {
                 }
                 [code, len, rest @ ..] => {
                     let len = usize::from(*len);
-                    assert!(rest.len() >= len, "option {code} is cut short");
+                    assert!(rest.len() >= len, "option {code} is truncated");
                     area = &rest[len..];
                 }
                 _ => panic!("the options have no end"),
@@ -134,7 +134,7 @@ impl FuzzDhcpFrame {
         }
     }
 
-    /// An option that is one address.
+    /// An option that contains one address.
     pub(crate) fn address(&self, code: u8) -> Option<Ipv4Addr> {
         let value = self.options.get(&code)?;
         let bytes: [u8; 4] = value[..].try_into().ok()?;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn what_is_encoded_is_decoded() {
         let bytes = sample().write(&[12, 1, b'a']);
         let read = FuzzDhcpFrame::read_strictly(&bytes);
         assert_eq!(read.options[&60], vec![b'x'; 300]);
@@ -197,8 +197,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "option 12 is cut short")]
-    fn a_sender_that_cuts_an_option_short_is_caught() {
+    #[should_panic(expected = "option 12 is truncated")]
+    fn a_truncated_option_is_detected() {
         FuzzDhcpFrame::read_strictly(
             &FuzzDhcpFrame::request([2; 6], DISCOVER).write(&[12, 9, b'a']),
         );

@@ -1,7 +1,7 @@
-//! The session machine between a true BMC and somebody who stands on the wire.
+//! The session state machine between a genuine BMC and an attacker on the network.
 //!
-//! The machine is off and stays off, and only its state is asked for: whoever makes the
-//! session say anything else has made it believe a wrong, replayed or cut answer.
+//! The machine is off and stays off, and only its power state is requested: if the session
+//! reports anything else, it has accepted a wrong, replayed or truncated reply.
 
 use trivet_bmc_ipmi::bmc::{IpmiChassis, IpmiSimulator, IpmiSimulatorSetup, IpmiSimulatorUser};
 use trivet_bmc_ipmi::{
@@ -19,11 +19,11 @@ pub(crate) const TARGET: FuzzTarget = FuzzTarget {
     regressions: &[],
 };
 
-/// Orders of one input, and steps to the end of all of them.
+/// Requests of one input, and steps until all of them end.
 const ORDERS_MAX: u64 = 8;
 const STEPS_MAX: usize = 10_000;
 
-/// Off, and it stays so.
+/// Off, and stays off.
 struct AlwaysOffChassis;
 
 impl IpmiChassis for AlwaysOffChassis {
@@ -51,7 +51,7 @@ struct FuzzedIpmiSession {
     entropy: SeededRandom,
     ordered: u64,
     answered: u64,
-    /// What the BMC has said so far.
+    /// Replies of the BMC so far.
     replies: Vec<Vec<u8>>,
 }
 
@@ -104,7 +104,7 @@ impl FuzzedIpmiSession {
         }
     }
 
-    /// The BMC's answer to the next datagram of the session, if it gives one.
+    /// The BMC's reply to the next datagram of the session, if there is one.
     fn exchange(&mut self) -> Option<Vec<u8>> {
         let bytes = self.session.transmit()?;
         let answer = self
@@ -130,7 +130,7 @@ impl FuzzedIpmiSession {
         self.deliver(&[]);
     }
 
-    /// Whatever came before, every order ends.
+    /// For any input, every request ends.
     fn finish(&mut self) {
         for _ in 0..STEPS_MAX {
             if let Some(answer) = self.exchange() {
@@ -141,7 +141,7 @@ impl FuzzedIpmiSession {
                 break;
             }
         }
-        assert_eq!(self.answered, self.ordered, "an order without end");
+        assert_eq!(self.answered, self.ordered, "a request without end");
     }
 }
 
@@ -157,7 +157,7 @@ fn run(bytes: &[u8]) {
                     wire.deliver(&answer);
                 }
             }
-            // Lost on the way.
+            // Lost in transit.
             2 => drop(wire.exchange()),
             3 => {
                 let (at, bits) = (usize::from(input.byte()), input.byte().max(1));
@@ -173,7 +173,7 @@ fn run(bytes: &[u8]) {
                     wire.deliver(answer.get(..end).unwrap_or_default());
                 }
             }
-            // Said before, perhaps in another session.
+            // Replayed, possibly from another session.
             5 => {
                 let at = usize::from(input.byte());
                 let old = wire.replies.get(at % wire.replies.len().max(1)).cloned();
@@ -196,7 +196,7 @@ fn run(bytes: &[u8]) {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    // A login and an order in peace, one with every fault, one with forged packets.
+    // A login and a request without faults, one with every fault, one with forged packets.
     let peace = [1; 12];
     let faults = [
         1, 1, 2, 7, 1, 0, 3, 20, 1, 1, 4, 9, 5, 1, 1, 1, 0, 7, 0, 15, 1, 1,

@@ -30,7 +30,7 @@ fn run(bytes: &[u8]) {
     }
 }
 
-/// What is wrong can be told to who sent it.
+/// The error can be sent to the peer.
 fn check_refusal(sentence: &str) {
     let mut out = vec![1, 2, 3];
     embedded_tftp::write_error(ErrorCode::IllegalOperation, sentence, &mut out);

@@ -1,4 +1,4 @@
-//! The client's side: a server that says anything.
+//! The client's side, with a server that sends anything.
 
 use embedded_tftp::{
     FileSink, Packet, Receiver, TransferLimits, TransferMode, TransferOptions, TransferState,
@@ -17,10 +17,10 @@ pub(crate) const TARGET: FuzzTarget = FuzzTarget {
 
 const STEPS_MAX: usize = 64;
 
-/// The largest file it takes.
+/// The largest file it accepts.
 const FILE_BYTES_MAX: u64 = 3000;
 
-/// Where the bytes go: in order, without a gap.
+/// Receives the bytes: in order, without a gap.
 struct FuzzSink {
     bytes: u64,
 }
@@ -68,14 +68,14 @@ fn run(bytes: &[u8]) {
     end(receiver, &shelf, now);
 }
 
-/// What it says, at most one thing at a time; the block it has confirmed.
+/// Sends at most one packet; returns the block it has acknowledged.
 fn drain(receiver: &mut Receiver) -> Option<u16> {
     let mut out = Vec::new();
     let mut confirmed = None;
     let mut count = 0;
     while receiver.transmit(&mut out).is_some() {
         count += 1;
-        assert!(count <= 1, "it says two things at once");
+        assert!(count <= 1, "it sends two packets at once");
         match parse(&out) {
             Ok(Packet::Ack { block }) => confirmed = Some(block),
             Ok(Packet::Read(request)) => assert_eq!(request.file, "file"),
@@ -115,7 +115,7 @@ fn step(
     }
 }
 
-/// A server that is silent from now on is not waited for for ever.
+/// A server that is silent from now on causes a timeout.
 fn end(mut receiver: Receiver, shelf: &FuzzSink, mut now: u64) {
     for _ in 0..1000 {
         let Some(deadline) = receiver.deadline() else {

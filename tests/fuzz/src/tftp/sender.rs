@@ -1,7 +1,7 @@
-//! The server's side: a request, then anything at all from the client.
+//! The server's side: a request, then anything from the client.
 //!
-//! The source panics when it is asked past the file's end, and every block that leaves
-//! must hold the file's bytes of its place: at most a window of them at once.
+//! The source panics on a read past the file's end, and every sent block must contain the
+//! file's bytes at its position: at most a window of them at once.
 
 use embedded_tftp::{
     BLOCK_BYTES_DEFAULT, FileSource, Packet, ReadError, ReadRequest, Sender, TransferLimits,
@@ -20,16 +20,16 @@ pub(crate) const TARGET: FuzzTarget = FuzzTarget {
 
 const STEPS_MAX: usize = 64;
 
-/// Less than all block numbers of the smallest blocks, so that none comes round.
+/// Fewer bytes than all block numbers of the smallest blocks, so that the numbers do not wrap.
 const FILE_BYTES_MAX: u64 = 60_000;
 
-/// What the kernel takes at once.
+/// Most bytes that the kernel accepts at once.
 const BURST_BYTES_MAX: usize = 65_000;
 
-/// A file whose every byte tells its place.
+/// A file whose bytes depend on their position.
 struct FuzzPatternSource {
     bytes: u64,
-    /// Why there are no bytes now.
+    /// Why a read fails now.
     fails: Option<ReadError>,
 }
 
@@ -111,7 +111,7 @@ impl FuzzedTftpSender {
 
     fn step(&mut self, input: &mut FuzzInput<'_>) {
         match input.byte() % 8 {
-            // What was sent last is confirmed, or something near it.
+            // The last block is acknowledged, or one near it.
             0..=3 => {
                 let block = self
                     .sent
@@ -142,7 +142,7 @@ impl FuzzedTftpSender {
         self.sender.datagram(self.now, &[0, 4, high, low]);
     }
 
-    /// All that leaves now.
+    /// Sends everything that is ready.
     fn drain(&mut self) {
         let window = self.agreed.window_blocks.unwrap_or(1);
         let mut out = Vec::new();
@@ -175,7 +175,7 @@ impl FuzzedTftpSender {
     fn agree(&mut self, agreed: TransferOptions) {
         super::check_options(&agreed);
         let asked = self.request.options;
-        // Never more than was asked, never what was not asked.
+        // Never more than requested, never an option that was not requested.
         let within = |got: Option<u16>, asked: Option<u16>, most: u16| {
             got.is_none_or(|got| asked.is_some_and(|asked| got <= asked && got <= most))
         };
@@ -216,7 +216,7 @@ impl FuzzedTftpSender {
         }
     }
 
-    /// A client that is silent from now on is not waited for for ever.
+    /// A client that is silent from now on causes a timeout.
     fn end(&mut self) {
         self.source.fails = None;
         for _ in 0..1000 {

@@ -266,8 +266,8 @@ fn a_step_of_other_managers_is_refused_as_a_mismatch() {
     );
 }
 
-/// Runs a write; each answer is the response to a fetch. Returns the result and the number of
-/// fetches.
+/// Runs a write; each answer is the response to a fetch. Returns the result and the time in
+/// milliseconds.
 fn write(answers: &[Option<u16>]) -> (Value, u64) {
     let mut ipa = heartbeating_agent(&"A".repeat(40));
     ipa.next(Tick(0));

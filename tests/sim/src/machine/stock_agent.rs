@@ -48,7 +48,7 @@ impl InjectedAgentFault {
             Self::NewManagers => "managers changed",
             Self::Busy => "agent kept busy",
             Self::LeaksToken => "agent will leak its token",
-            Self::LosesAnswer => "reply will be lost",
+            Self::LosesAnswer => "answer will be lost",
         }
     }
 }
