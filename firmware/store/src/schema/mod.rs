@@ -7,8 +7,8 @@
 //! text, so neither the order of variants nor a foreign type can change the bytes.
 
 mod lease;
-mod node;
 mod node_v1;
+mod node_v2;
 mod port;
 mod resource;
 mod unit;
@@ -76,7 +76,7 @@ impl RecordKind {
 
     const fn newest_version(self) -> u16 {
         match self {
-            Self::Node => node::VERSION,
+            Self::Node => node_v2::VERSION,
             Self::Port => port::VERSION,
             Self::Lease => lease::VERSION,
             Self::Box => unit::VERSION,
@@ -115,8 +115,8 @@ pub(crate) enum StoredRecord {
 pub(crate) fn encode_node(sealer: &Sealer, node: &Node) -> Result<Vec<u8>, RecordError> {
     seal(
         RecordKind::Node,
-        node::VERSION,
-        &node::NodeV2::from_model(sealer, node)?,
+        node_v2::VERSION,
+        &node_v2::NodeV2::from_model(sealer, node)?,
     )
 }
 
@@ -226,7 +226,7 @@ pub(crate) fn decode(
             let node = if version == 1 {
                 open::<node_v1::NodeV1>(kind, payload)?.into_model()?
             } else {
-                open::<node::NodeV2>(kind, payload)?.into_model(sealer)?
+                open::<node_v2::NodeV2>(kind, payload)?.into_model(sealer)?
             };
             let own_key = node_key(node.id);
             (StoredRecord::Node(Box::new(node)), own_key)
