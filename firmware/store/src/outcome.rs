@@ -345,7 +345,7 @@ impl SalvageReview {
         self.is_uncounted |= serial == 0 && is_counted(key);
         // Some programs left credentials in URLs unsealed in records of today's versions.
         let value = match sealer {
-            Some(sealer) => encode(sealer, record)?,
+            Some(sealer) => schema::carry_over(key, Some(value), encode(sealer, record)?)?,
             None => value.to_vec(),
         };
         self.add(key, value, label(key, Some(record)), older);
@@ -405,6 +405,8 @@ impl SalvageReview {
             return Ok(());
         }
         let value = schema::encode_serial(sealer, self.serial_max)?;
+        let earlier = self.outcome.records.get(&own);
+        let value = schema::carry_over(&own, earlier.map(Vec::as_slice), value)?;
         if self.outcome.records.insert(own, value).is_none() {
             *self
                 .outcome

@@ -20,7 +20,7 @@ use crate::entry::LogEntry;
 use crate::error::OpenError;
 use crate::layout::{PAGE_BYTES, PAGE_HEADER_BYTES, PAGE_PAYLOAD_BYTES, StoreLayout};
 use crate::page::{self, CommitHeader};
-use crate::page_list::{self, FoundPage, PageList};
+use crate::page_list::{self, FoundPage};
 use crate::recover;
 use crate::superblock;
 

@@ -91,7 +91,7 @@ struct SealedPosition<'a> {
 pub(crate) struct RecordSeal<'a> {
     /// None where the key is not at hand: then whatever is sealed stays so.
     sealer: Option<&'a Sealer>,
-    at: RecordKey,
+    pub(crate) at: RecordKey,
 }
 
 impl<'a> RecordSeal<'a> {
@@ -104,6 +104,7 @@ impl<'a> RecordSeal<'a> {
     pub(crate) fn object(
         &self,
         field: &'static str,
+        item: u32,
         object: &JsonObject,
     ) -> Result<SealedJson, RecordError> {
         let inner = JSON_DEPTH_MAX - 1;
@@ -119,7 +120,7 @@ impl<'a> RecordSeal<'a> {
             return self.without_secrets(serde_json::to_string(object));
         }
         let rest = Value::Object(object.clone());
-        self.with_secrets(field, 0, rest, &found)
+        self.with_secrets(field, item, rest, &found)
     }
 
     /// Any JSON value of a list, its secrets sealed.

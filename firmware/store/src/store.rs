@@ -145,7 +145,7 @@ impl<F: Flash> Store<F> {
                 }
             };
             // Equal records have equal bytes: others have something to be sealed.
-            let sealed = encode(&self.sealer, &change);
+            let sealed = self.encoded_change(&BTreeMap::new(), &change);
             if sealed.is_ok_and(|(_, bytes)| bytes.as_deref() != Some(value)) {
                 old.push(change);
             }
@@ -194,10 +194,26 @@ impl<F: Flash> Store<F> {
     ) -> Result<BTreeMap<RecordKey, Option<Vec<u8>>>, CommitError> {
         let mut batch = BTreeMap::new();
         for change in changes {
-            let (key, value) = encode(&self.sealer, change)?;
+            let (key, value) = self.encoded_change(&batch, change)?;
             batch.insert(key, value);
         }
         Ok(batch)
+    }
+
+    /// The new value of a record, with the fields of the value before it that this program
+    /// does not know.
+    fn encoded_change(
+        &self,
+        batch: &BTreeMap<RecordKey, Option<Vec<u8>>>,
+        change: &StoreChange,
+    ) -> Result<(RecordKey, Option<Vec<u8>>), RecordError> {
+        let (key, value) = encode(&self.sealer, change)?;
+        let earlier = match batch.get(&key) {
+            Some(earlier) => earlier.as_deref(),
+            None => self.log.value(&key),
+        };
+        let value = value.map(|value| schema::carry_over(&key, earlier, value));
+        Ok((key, value.transpose()?))
     }
 
     /// Reads all records.

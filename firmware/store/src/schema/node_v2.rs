@@ -1,22 +1,20 @@
-//! Nodes, with the job and the agent of the present boot. What is secret in them
-//! is sealed.
+//! Nodes of version 2: one struct whose secrets are sealed. They are read and no longer
+//! written.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use trivet_model::{AgentSession, Job, JobStep, Node, NodeId, UnixMs};
 use uuid::Uuid;
 
-use super::{RecordKind, json, node_key, object_text, optional_word, value_text, word};
+use super::{RecordKind, json, node_key, optional_word, word};
 use crate::error::RecordError;
 use crate::seal::{RecordSeal, SealedBytes, SealedJson, Sealer};
-
-pub(super) const VERSION: u16 = 2;
 
 const KIND: RecordKind = RecordKind::Node;
 
 /// Version 2, frozen.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct NodeV2 {
     id: [u8; 16],
     revision: u64,
@@ -53,7 +51,7 @@ pub(super) struct NodeV2 {
 }
 
 /// Part of version 2 of a node, frozen.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct JobV2 {
     kind: String,
     phase: String,
@@ -67,7 +65,7 @@ struct JobV2 {
 }
 
 /// Part of version 2 of a node, frozen.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct StepV2 {
     step: String,
     interface: String,
@@ -78,7 +76,7 @@ struct StepV2 {
 }
 
 /// Part of version 2 of a node, frozen.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct AgentV2 {
     token: SealedBytes,
     former_token: Option<SealedBytes>,
@@ -88,66 +86,14 @@ struct AgentV2 {
 }
 
 impl NodeV2 {
-    pub(super) fn from_model(sealer: &Sealer, node: &Node) -> Result<Self, RecordError> {
-        let seal = sealer.of(node_key(node.id));
-        let text = |word: &'static str| word.to_owned();
-        let inventory = node
-            .inventory
-            .as_ref()
-            .map(|value| value_text(KIND, "inventory", value));
-        Ok(Self {
-            id: node.id.bytes(),
-            revision: node.revision,
-            serial: node.serial,
-            name: node.name.clone(),
-            driver: node.driver.clone(),
-            driver_info: seal.object("driver_info", &node.driver_info)?,
-            properties: object_text(KIND, "properties", &node.properties)?,
-            instance_info: seal.object("instance_info", &node.instance_info)?,
-            extra: seal.object("extra", &node.extra)?,
-            driver_internal_info: seal
-                .object("driver_internal_info", &node.driver_internal_info)?,
-            provision_state: text(node.provision_state.as_str()),
-            target_provision_state: node.target_provision_state.map(|at| text(at.as_str())),
-            provision_updated_at_ms: node.provision_updated_at.map(|at| at.0),
-            power_state: node.power_state.map(|state| text(state.as_str())),
-            target_power_state: node.target_power_state.map(|state| text(state.as_str())),
-            last_error: node.last_error.clone(),
-            maintenance: node.maintenance,
-            maintenance_reason: node.maintenance_reason.clone(),
-            fault: node.fault.clone(),
-            instance_uuid: node.instance_uuid.clone(),
-            resource_class: node.resource_class.clone(),
-            automated_clean: node.automated_clean,
-            created_at_ms: node.created_at.0,
-            updated_at_ms: node.updated_at.map(|at| at.0),
-            inspection_started_at_ms: node.inspection_started_at.map(|at| at.0),
-            inspection_finished_at_ms: node.inspection_finished_at.map(|at| at.0),
-            inventory: inventory.transpose()?,
-            kept: seal.object("kept", &node.kept)?,
-            job: node
-                .job
-                .as_ref()
-                .map(|job| JobV2::from_model(seal, job))
-                .transpose()?,
-            agent: node
-                .agent
-                .as_ref()
-                .map(|agent| AgentV2::from_model(seal, agent))
-                .transpose()?,
-        })
-    }
-
-    /// Every field of a node is named here, so that a new one does not compile
-    /// until it has a version.
+    /// The node. Fields that version 2 does not have get their defaults.
     pub(super) fn into_model(self, sealer: Option<&Sealer>) -> Result<Node, RecordError> {
-        let seal = RecordSeal::of(sealer, node_key(NodeId(Uuid::from_bytes(self.id))));
+        let id = NodeId(Uuid::from_bytes(self.id));
+        let seal = RecordSeal::of(sealer, node_key(id));
         Ok(Node {
-            id: NodeId(Uuid::from_bytes(self.id)),
             revision: self.revision,
             serial: self.serial,
             name: self.name,
-            driver: self.driver,
             driver_info: seal.open_json("driver_info", 0, &self.driver_info)?,
             properties: json(KIND, &self.properties)?,
             instance_info: seal.open_json("instance_info", 0, &self.instance_info)?,
@@ -169,7 +115,6 @@ impl NodeV2 {
             instance_uuid: self.instance_uuid,
             resource_class: self.resource_class,
             automated_clean: self.automated_clean,
-            created_at: UnixMs(self.created_at_ms),
             updated_at: self.updated_at_ms.map(UnixMs),
             inspection_started_at: self.inspection_started_at_ms.map(UnixMs),
             inspection_finished_at: self.inspection_finished_at_ms.map(UnixMs),
@@ -180,28 +125,12 @@ impl NodeV2 {
             kept: seal.open_json("kept", 0, &self.kept)?,
             job: self.job.map(|job| job.into_model(seal)).transpose()?,
             agent: self.agent.map(|agent| agent.into_model(seal)).transpose()?,
+            ..Node::new(id, &self.driver, UnixMs(self.created_at_ms))
         })
     }
 }
 
 impl JobV2 {
-    fn from_model(seal: RecordSeal<'_>, job: &Job) -> Result<Self, RecordError> {
-        Ok(Self {
-            kind: job.kind.as_str().to_owned(),
-            phase: job.phase.as_str().to_owned(),
-            step_kind: job.step_kind.map(|kind| kind.as_str().to_owned()),
-            manual: job.manual,
-            steps: (0..)
-                .zip(&job.steps)
-                .map(|(item, step)| StepV2::from_model(seal, item, step))
-                .collect::<Result<_, _>>()?,
-            at: job.at,
-            versions: job.versions.clone(),
-            tries: job.tries,
-            boots: job.boots,
-        })
-    }
-
     fn into_model(self, seal: RecordSeal<'_>) -> Result<Job, RecordError> {
         Ok(Job {
             kind: word(KIND, &self.kind)?,
@@ -221,17 +150,6 @@ impl JobV2 {
 }
 
 impl StepV2 {
-    fn from_model(seal: RecordSeal<'_>, item: u32, step: &JobStep) -> Result<Self, RecordError> {
-        Ok(Self {
-            step: step.step.clone(),
-            interface: step.interface.clone(),
-            priority: step.priority,
-            args: seal.value("args", item, &step.args)?,
-            reboot_requested: step.reboot_requested,
-            abortable: step.abortable,
-        })
-    }
-
     fn into_model(self, seal: RecordSeal<'_>, item: u32) -> Result<JobStep, RecordError> {
         Ok(JobStep {
             step: self.step,
@@ -245,19 +163,6 @@ impl StepV2 {
 }
 
 impl AgentV2 {
-    fn from_model(seal: RecordSeal<'_>, agent: &AgentSession) -> Result<Self, RecordError> {
-        let former = agent.former_token.as_ref();
-        Ok(Self {
-            token: seal.text("token", &agent.token)?,
-            former_token: former
-                .map(|token| seal.text("former_token", token))
-                .transpose()?,
-            url: agent.url.clone(),
-            verify_ca: agent.verify_ca.clone(),
-            version: agent.version.clone(),
-        })
-    }
-
     fn into_model(self, seal: RecordSeal<'_>) -> Result<AgentSession, RecordError> {
         let former = self.former_token.as_ref();
         Ok(AgentSession {

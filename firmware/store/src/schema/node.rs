@@ -1,0 +1,93 @@
+//! Nodes, with their job and the session of their agent.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use trivet_model::node::JsonObject;
+use trivet_model::{
+    AgentSession, Job, JobKind, JobPhase, JobStep, Node, NodeId, PowerState, ProvisionState,
+    StepKind,
+};
+
+use super::codec::{
+    Flag, Id, Json, Number, Object, Optional, OptionalPart, PartList, SealedObject, SealedText,
+    SealedValue, Signed, Text, TextMap, Time, Word,
+};
+use super::tagged::tagged_fields;
+
+/// The version of node records with tagged fields. Further fields do not raise it.
+pub(super) const VERSION: u16 = 3;
+
+tagged_fields! {
+    /// Fields of a node.
+    NodeFields: Node {
+        1 "id" id: Id<NodeId>;
+        2 "revision" revision: Number<u64> = 0;
+        3 "serial" serial: Number<u64> = 0;
+        4 "name" name: Optional<Text> = None;
+        5 "driver" driver: Text;
+        6 "driver_info" driver_info: SealedObject = JsonObject::new();
+        7 "properties" properties: Object = JsonObject::new();
+        8 "instance_info" instance_info: SealedObject = JsonObject::new();
+        9 "extra" extra: SealedObject = JsonObject::new();
+        10 "driver_internal_info" driver_internal_info: SealedObject = JsonObject::new();
+        11 "provision_state" provision_state: Word<ProvisionState>;
+        12 "target_provision_state" target_provision_state: Optional<Word<ProvisionState>> = None;
+        13 "provision_updated_at" provision_updated_at: Optional<Time> = None;
+        14 "power_state" power_state: Optional<Word<PowerState>> = None;
+        15 "target_power_state" target_power_state: Optional<Word<PowerState>> = None;
+        16 "last_error" last_error: Optional<Text> = None;
+        17 "maintenance" maintenance: Flag = false;
+        18 "maintenance_reason" maintenance_reason: Optional<Text> = None;
+        19 "fault" fault: Optional<Text> = None;
+        20 "instance_uuid" instance_uuid: Optional<Text> = None;
+        21 "resource_class" resource_class: Optional<Text> = None;
+        22 "automated_clean" automated_clean: Optional<Flag> = None;
+        23 "created_at" created_at: Time;
+        24 "updated_at" updated_at: Optional<Time> = None;
+        25 "inspection_started_at" inspection_started_at: Optional<Time> = None;
+        26 "inspection_finished_at" inspection_finished_at: Optional<Time> = None;
+        27 "inventory" inventory: Optional<Json> = None;
+        28 "kept" kept: SealedObject = JsonObject::new();
+        29 "job" job: OptionalPart<JobFields> = None;
+        30 "agent" agent: OptionalPart<AgentFields> = None;
+    }
+}
+
+tagged_fields! {
+    /// Fields of a job.
+    JobFields: Job {
+        1 "kind" kind: Word<JobKind>;
+        2 "phase" phase: Word<JobPhase>;
+        3 "step_kind" step_kind: Optional<Word<StepKind>> = None;
+        4 "manual" manual: Flag = false;
+        5 "steps" steps: PartList<StepFields> = Vec::new();
+        6 "at" at: Number<u32> = 0;
+        7 "versions" versions: TextMap = BTreeMap::new();
+        8 "tries" tries: Number<u32> = 0;
+        9 "boots" boots: Number<u32> = 0;
+    }
+}
+
+tagged_fields! {
+    /// Fields of a step of a job.
+    StepFields: JobStep {
+        1 "step" step: Text;
+        2 "interface" interface: Text;
+        3 "priority" priority: Signed = 0;
+        4 "args" args: SealedValue = Value::Null;
+        5 "reboot_requested" reboot_requested: Flag = false;
+        6 "abortable" abortable: Flag = false;
+    }
+}
+
+tagged_fields! {
+    /// Fields of the session of an agent.
+    AgentFields: AgentSession {
+        1 "token" token: SealedText;
+        2 "former_token" former_token: Optional<SealedText> = None;
+        3 "url" url: Optional<Text> = None;
+        4 "verify_ca" verify_ca: Optional<Text> = None;
+        5 "version" version: Optional<Text> = None;
+    }
+}
