@@ -1,5 +1,5 @@
-//! All records of a table at once: decoding them takes most of the time that opening does,
-//! so a second thread takes its share.
+//! Decodes all records of a table. This takes most of the time of opening a store, so a second
+//! thread decodes a part of them.
 
 use std::thread::{self, Builder};
 
@@ -9,16 +9,16 @@ use crate::schema::{self, StoredRecord};
 use crate::seal::Sealer;
 use crate::store::StoreRecords;
 
-/// Fewer records than this are decoded before a second thread has started.
+/// With fewer records, starting a second thread takes longer than decoding. The limit is ours.
 const SHARED_RECORDS_MIN: usize = 500;
 
-/// What decoding a record costs beside its bytes, as a number of bytes.
+/// Time that decoding a record takes independent of its size, as a number of bytes.
 const RECORD_COST_BYTES: usize = 64;
 
 type EncodedRecord<'a> = (&'a RecordKey, &'a [u8]);
 
-/// Decodes records that come in the order of their keys. The first one that cannot be read
-/// is the error, whichever thread finds it. Without a sealer sealed ones cannot be read.
+/// Decodes records that are in the order of their keys. The error is the one of the first
+/// record that cannot be read, in both threads. Without a sealer, sealed values cannot be read.
 pub(crate) fn decode_all<'a>(
     sealer: Option<&Sealer>,
     records: impl Iterator<Item = EncodedRecord<'a>>,
@@ -40,7 +40,7 @@ pub(crate) fn decode_all<'a>(
             Some(Ok(helper)) => helper
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            // No thread is to be had: it takes longer.
+            // The system has no thread left: this thread decodes everything.
             Some(Err(_)) => decode_share(sealer, second),
             None => Ok(Vec::new()),
         };
@@ -59,7 +59,7 @@ fn decode_share(
         .collect()
 }
 
-/// Where the second share begins: both take about as long. Few records are one share.
+/// The index at which the second share begins. Both shares take about the same time.
 fn middle(encoded: &[EncodedRecord<'_>]) -> usize {
     if encoded.len() < SHARED_RECORDS_MIN {
         return encoded.len();

@@ -1,11 +1,11 @@
-//! Entries: what a commit changes, record by record.
+//! Entries of a commit.
 //!
 //! An entry puts a whole record, patches one, or deletes one.
 
 use crate::RecordKey;
 use crate::patch::{RecordPatch, sized};
 
-/// Bytes of a put beside the value.
+/// Bytes of a put without the value.
 pub(crate) const PUT_OVERHEAD_BYTES: usize = HEADER_BYTES + 4;
 
 /// Operation and key.
@@ -17,11 +17,11 @@ const DELETE: u8 = 3;
 /// One entry.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum LogEntry<'a> {
-    /// The record is now this.
+    /// The whole new value.
     Put(RecordKey, &'a [u8]),
-    /// The record has changed here and there.
+    /// The changes of a value.
     Patch(RecordKey, RecordPatch<'a>),
-    /// The record is gone.
+    /// The record is deleted.
     Delete(RecordKey),
 }
 
@@ -54,7 +54,7 @@ impl<'a> LogEntry<'a> {
         }
     }
 
-    /// Splits the first entry off a payload; none if there is no whole one.
+    /// Splits the first entry off a payload; none if it is not complete.
     pub(crate) fn decode(payload: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (&[op, kind], rest) = payload.split_first_chunk::<2>()?;
         let (&id, rest) = rest.split_first_chunk::<16>()?;

@@ -1,4 +1,4 @@
-//! Why a region was not opened, a batch not written, a record not understood.
+//! Errors of opening a region, of writing a batch, and of decoding a record.
 
 use trivet_board_hal::{FlashError, KeyError};
 use trivet_model::NodeId;
@@ -12,7 +12,7 @@ pub enum OpenError {
     /// The flash failed.
     #[error("the store's flash failed")]
     Flash(#[from] FlashError),
-    /// There is no room for a store.
+    /// The region is too small for a store.
     #[error("a region of {bytes} bytes is too small for segments of {segment_bytes} bytes")]
     TooSmall {
         /// Size of the region.
@@ -25,10 +25,10 @@ pub enum OpenError {
     Shrunk {
         /// Size of the region.
         bytes: u64,
-        /// Size the superblock asks for.
+        /// Size in the superblock.
         expected: u64,
     },
-    /// Something else stands there.
+    /// The region contains other data.
     #[error(
         "the region is neither blank nor a store: check that it is the right file or partition; \
          fill it with zeros to give it up"
@@ -57,7 +57,7 @@ pub enum OpenError {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// The board could not give the key, or not keep a new one.
+    /// The board could not read the key, or could not store a new one.
     #[error("the secrets in the store cannot be opened")]
     Key(#[from] KeyError),
     /// The board has no key, but something in the store is sealed.
@@ -72,7 +72,7 @@ pub enum OpenError {
          to this store: restore the key file that was made with it from a backup"
     )]
     WrongKey,
-    /// A record is not one this program understands.
+    /// This program cannot decode a record.
     #[error("a record in the store cannot be read")]
     Record(#[from] RecordError),
 }
@@ -80,7 +80,7 @@ pub enum OpenError {
 /// A batch was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// The flash failed: what of the batch is durable is unknown.
+    /// The flash failed: it is unknown whether the batch is durable.
     #[error("the store's flash failed while writing")]
     Flash(#[source] FlashError),
     /// The flash failed in an earlier commit.
@@ -89,49 +89,49 @@ pub enum CommitError {
     /// A record is too large.
     #[error("a {kind} record of {bytes} bytes is over the limit of {limit}")]
     RecordTooLarge {
-        /// Which kind.
+        /// Name of the kind of record.
         kind: &'static str,
-        /// Of which node, if it is a node's.
+        /// The node, if the record is a node.
         node: Option<NodeId>,
-        /// Its size.
+        /// Size in bytes.
         bytes: usize,
-        /// The limit in this region.
+        /// The limit in this region, in bytes.
         limit: usize,
     },
     /// A batch is too large.
     #[error("a batch of {bytes} bytes is over the limit of {limit}: split it")]
     BatchTooLarge {
-        /// Its size.
+        /// Size in bytes.
         bytes: usize,
-        /// The limit in this region.
+        /// The limit in this region, in bytes.
         limit: usize,
     },
     /// A batch has too many changes.
     #[error("a batch of {changes} changes is over the limit of {BATCH_CHANGES_MAX}: split it")]
     TooManyChanges {
-        /// How many.
+        /// Number of changes.
         changes: usize,
     },
-    /// The records would not fit.
+    /// The records do not fit into the region.
     #[error("the store is full: records of {bytes} bytes, limit {limit}; delete nodes or ports")]
     Full {
-        /// What all records would take.
+        /// Bytes of all records.
         bytes: u64,
-        /// The limit in this region.
+        /// The limit in this region, in bytes.
         limit: u64,
     },
-    /// A record cannot be put into bytes that could be read back.
+    /// A record has no encoding that can be read again.
     #[error("a record cannot be stored")]
     Record(#[from] RecordError),
 }
 
-/// A record is not one this program can read or write.
+/// This program cannot read or write a record.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum RecordError {
     /// No kind of record has this number.
     #[error("records of kind {kind} are unknown: run the newer program")]
     UnknownKind {
-        /// The number.
+        /// Number of the kind.
         kind: u8,
     },
     /// The record was written by a newer program.
@@ -140,38 +140,38 @@ pub enum RecordError {
          run the newer program"
     )]
     NewerVersion {
-        /// Which kind.
+        /// Name of the kind of record.
         kind: &'static str,
         /// Version of the record.
         found: u16,
-        /// Newest version known here.
+        /// Newest version that this program knows.
         known: u16,
     },
     /// The bytes do not follow the schema.
     #[error("a {kind} record is malformed: {what}")]
     Malformed {
-        /// Which kind.
+        /// Name of the kind of record.
         kind: &'static str,
         /// What is wrong.
         what: &'static str,
     },
-    /// A sealed value does not open.
+    /// A sealed value cannot be opened.
     #[error(
         "a sealed value in a {kind} record does not open: the record was damaged or moved there \
          from elsewhere, or the key is not the one of this store"
     )]
     Sealed {
-        /// Which kind.
+        /// Name of the kind of record.
         kind: &'static str,
     },
-    /// A free-form object is nested so deeply that it could not be read back.
+    /// A free-form object has too many levels to be read again.
     #[error("field {field} of a {kind} record is nested deeper than {limit}")]
     TooDeep {
-        /// Which kind.
+        /// Name of the kind of record.
         kind: &'static str,
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
-        /// The limit.
+        /// Greatest number of levels.
         limit: usize,
     },
 }

@@ -1,8 +1,8 @@
 //! Exports: all records of a store as lines of JSON.
 //!
-//! The records are written as they stand on flash, so their secrets are sealed with the
-//! key of the store and nobody reads them without it. A full backup has that key in its
-//! first line. The last line counts the records: an export that was cut short is none.
+//! The records are written as they are on flash, so their secrets are sealed with the key of
+//! the store and cannot be read without it. A full backup has that key in its first line. The
+//! last line contains the number of records, so an export that was cut short is refused.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,13 +15,13 @@ use crate::outcome::SalvageOutcome;
 use crate::schema::RecordKind;
 use crate::{RecordKey, schema};
 
-/// Version of the lines that the README describes.
+/// Version of the export format in the README.
 pub const EXPORT_VERSION: u64 = 1;
 
-/// The word that the first line begins with.
+/// The value of `format` in the first line.
 const FORMAT: &str = "trivet-store-export";
 
-/// An export, read.
+/// A parsed export.
 #[derive(Clone, Debug)]
 pub struct Export {
     /// Size of the region that the records come from.
@@ -30,40 +30,40 @@ pub struct Export {
     pub key: Option<BoxKey>,
     /// The records, by key.
     pub records: BTreeMap<RecordKey, Vec<u8>>,
-    /// How many damages its lines name: places of the store, and records.
+    /// Number of lines with `damaged`: places of the store, and records.
     pub damaged: u64,
 }
 
-/// A text is no export that this program can read.
+/// A text is not an export that this program can read.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ImportError {
-    /// The first line is none of an export.
+    /// The first line is not the one of an export.
     #[error("the file is no export of a store: its first line does not say so")]
     Foreign,
-    /// It was written by a newer program.
+    /// A newer program wrote the export.
     #[error(
         "the export has version {found}, this program knows version {EXPORT_VERSION}: run the \
          newer program"
     )]
     Version {
-        /// Its version.
+        /// Version of the export.
         found: u64,
     },
-    /// A line is wrong.
+    /// A line cannot be used.
     #[error("line {line} of the export cannot be used: {what}")]
     Line {
-        /// Which one, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The reason.
         what: &'static str,
     },
-    /// The end is missing.
+    /// The last line is missing.
     #[error("the export is cut short: its last line is missing or counts other records")]
     CutShort,
 }
 
 impl SalvageOutcome {
-    /// The lines of an export. The key is written into it only if it is given here.
+    /// The lines of an export. The key is written only if it is passed here.
     pub fn export(&self, region_bytes: u64, key: Option<&BoxKey>) -> String {
         let mut text = String::new();
         let mut line = |value: Value| {

@@ -1,37 +1,36 @@
-//! Where things stand in the region, and how much of everything fits.
+//! The layout of a region and all limits of the store.
 //!
-//! Pure arithmetic over the two numbers of the superblock: pages per segment
-//! and number of segments. Every limit of the store is decided here. The
-//! README beside this crate is the normative text.
+//! Both follow from two numbers of the superblock: pages per segment and number of segments.
+//! The README of this crate is the normative text.
 
 /// Unit of writing. Ours: the block size of ext4 and the usual program unit of eMMC.
 pub const PAGE_BYTES: usize = 4096;
 
-/// What the header takes from each page.
+/// Bytes of the header of a page.
 pub const PAGE_HEADER_BYTES: usize = 48;
 
-/// What is left of a page for entries.
+/// Bytes of a page for entries.
 pub const PAGE_PAYLOAD_BYTES: usize = PAGE_BYTES - PAGE_HEADER_BYTES;
 
-/// Two copies of the superblock stand before the log.
+/// Pages before the log: two copies of the superblock.
 pub const SUPERBLOCK_PAGES: u64 = 2;
 
 /// Segment size of a region formatted by [`crate::Store::open`].
 pub const SEGMENT_BYTES: u32 = 256 * 1024;
 
-/// Fewer segments than this leave no room between head and tail.
+/// Fewest segments: with fewer, there is no space between head and tail.
 pub const SEGMENTS_MIN: u64 = 8;
 
-/// Smaller segments than this hold no useful commit.
+/// Fewest pages of a segment: smaller ones are too small for commits.
 pub const SEGMENT_PAGES_MIN: u64 = 4;
 
-/// More pages than this (1 TiB) are taken for a damaged superblock.
+/// A superblock with more pages than this (1 TiB) counts as damaged.
 pub const REGION_PAGES_MAX: u64 = 1 << 28;
 
 /// Largest encoded record, in regions that are large enough for it.
 pub const RECORD_BYTES_MAX: usize = 128 * 1024;
 
-/// Most pages of one batch, before what is carried along with it.
+/// Most pages of one batch, without carried records.
 pub const BATCH_PAGES_MAX: u64 = 48;
 
 /// Most changes of one batch.
@@ -41,10 +40,10 @@ pub const BATCH_CHANGES_MAX: usize = 4096;
 /// less than half of the region is free.
 pub const RELOCATED_PAGES_PER_PAGE: u64 = 3;
 
-/// Most old records looked at in search of one that fits into spare bytes.
+/// Most records that are tried for the spare bytes of a page.
 pub const RELOCATION_LOOKS_MAX: usize = 32;
 
-/// The shape of one region.
+/// The layout of one region.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct StoreLayout {
     /// Pages of one segment.
@@ -54,15 +53,15 @@ pub struct StoreLayout {
 }
 
 impl StoreLayout {
-    /// The shape of a fresh region of `region_bytes`; none if it is too small
-    /// for this segment size or the segment size is no whole number of pages.
+    /// The layout of a blank region of `region_bytes`; none if it is too small for this segment
+    /// size, or if the segment size is not a multiple of the page size.
     pub fn fresh(region_bytes: u64, segment_bytes: u32) -> Option<Self> {
         let log_bytes = region_bytes.checked_sub(SUPERBLOCK_PAGES * PAGE_BYTES as u64)?;
         let segments = log_bytes.checked_div(u64::from(segment_bytes))?;
         Self::checked(segment_bytes, u32::try_from(segments).ok()?)
     }
 
-    /// The shape that a superblock names; none if no store can have it.
+    /// The layout with the numbers of a superblock; none if they are not valid.
     pub fn checked(segment_bytes: u32, segments: u32) -> Option<Self> {
         let layout = Self {
             segment_pages: u64::from(segment_bytes) / PAGE_BYTES as u64,
@@ -80,7 +79,7 @@ impl StoreLayout {
         self.segment_pages * self.segments
     }
 
-    /// Bytes of the region that superblock and log take.
+    /// Bytes of superblock and log.
     pub const fn region_bytes(&self) -> u64 {
         (SUPERBLOCK_PAGES + self.pages()) * PAGE_BYTES as u64
     }
@@ -90,7 +89,7 @@ impl StoreLayout {
         position / self.segment_pages
     }
 
-    /// Where the page of a log position stands in the region.
+    /// Offset of the page of a log position in the region.
     pub const fn offset_of(&self, position: u64) -> u64 {
         (SUPERBLOCK_PAGES + position % self.pages()) * PAGE_BYTES as u64
     }
@@ -120,8 +119,8 @@ impl StoreLayout {
         }
     }
 
-    /// Most pages of one commit: a batch, what is carried with it, and one record
-    /// of the largest size too many.
+    /// Most pages of one commit: a batch, the carried records, and one record of the largest
+    /// size too many.
     pub const fn commit_pages_max(&self) -> u64 {
         (2 + RELOCATED_PAGES_PER_PAGE) * self.batch_pages_max()
     }

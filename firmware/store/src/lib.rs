@@ -1,12 +1,11 @@
-//! Records on flash: nodes, ports, leases and the box's own counter.
+//! Records on flash: nodes, ports, leases, resources and the counter of the box.
 //!
-//! All records live in memory; the flash holds a checksummed log of changes in
-//! fixed segments of a preallocated region. A batch of changes is one commit with
-//! one flush and is durable when [`Store::commit`] returns. What is damaged, newer
-//! or foreign is refused with a reason and never reset. This room is pure: it
-//! knows no files, no clock and no randomness, only a [`trivet_board_hal::Flash`]
-//! and the key that secrets are sealed with.
-//! The README beside it is the normative description of the bytes.
+//! All records are in memory. The flash contains a log of changes with checksums, in fixed
+//! segments of a preallocated region. A batch of changes is one commit with one flush and is
+//! durable when [`Store::commit`] returns. Damaged data, data of a newer version and foreign
+//! data are refused with a reason and not changed. This crate is pure: it uses no files, no
+//! clock and no randomness, only a [`trivet_board_hal::Flash`] and the key that seals secrets.
+//! The README of this crate is the normative description of the bytes.
 
 mod decode;
 mod entry;
@@ -37,11 +36,11 @@ pub use schema::{JSON_DEPTH_MAX, RecordKind};
 pub use store::{Store, StoreChange, StoreRecords};
 pub use superblock::FORMAT_VERSION;
 
-/// The name of a record in the log.
+/// The key of a record in the log.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct RecordKey {
     /// Kind of record, see [`RecordKind`].
     pub kind: u8,
-    /// Which one of its kind.
+    /// Identifies the record among those of its kind, see the README.
     pub id: [u8; 16],
 }

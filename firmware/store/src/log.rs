@@ -1,12 +1,11 @@
-//! The log: batches of byte changes, each one commit, each durable on return.
+//! The log: each batch of changes is one commit, which is durable on return.
 //!
-//! It knows keys and bytes and nothing of what they mean. The log is a ring of
-//! segments. New commits go to the head; records that still hang on the oldest
-//! segment are carried to the head along with them, first in the spare bytes of a
-//! page that is written anyway and, once less than half of the region is free,
-//! three pages for each page of the batch. So cleaning never needs a pass of its
-//! own, its cost per commit is bounded by the batch and not by the number of
-//! records, and the head cannot run into the tail.
+//! The log contains keys and bytes and does not decode them. It is a ring of segments. New
+//! commits are written at the head. Each commit also carries records that depend on the oldest
+//! segments: those that fit into the spare bytes of its last page and, while less than half of
+//! the region is free, three pages for each page of the batch. So there is no separate cleaning
+//! pass, the cost of cleaning per commit is bounded by the batch, and the head cannot reach the
+//! tail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,30 +22,30 @@ use crate::recover::RecoveredLog;
 use crate::table::{RecordTable, cost};
 use crate::{RecordKey, recover, schema, superblock};
 
-/// What the log has done since it was opened, and what room it has.
+/// Counters since the log was opened, and its space.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct StoreStats {
-    /// Batches written.
+    /// Number of commits.
     pub commits: u64,
-    /// Bytes written for them.
+    /// Bytes written by commits.
     pub written_bytes: u64,
-    /// Flushes for them.
+    /// Flushes of commits.
     pub flushes: u64,
     /// Old records carried to the head.
     pub relocated: u64,
     /// Number of records.
     pub records: u64,
-    /// What all records take.
+    /// Bytes of all records.
     pub live_bytes: u64,
-    /// What they may take at most.
+    /// Limit of `live_bytes`.
     pub live_bytes_max: u64,
-    /// Segments in which nothing that counts stands.
+    /// Segments that recovery does not need.
     pub free_segments: u64,
-    /// All segments.
+    /// Number of segments.
     pub segments: u64,
 }
 
-/// A store of bytes by key on a flash.
+/// Values by key on a flash.
 #[derive(Clone, Debug)]
 pub struct StoreLog<F> {
     flash: F,
@@ -62,13 +61,13 @@ pub struct StoreLog<F> {
 /// How a commit writes a record that changes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum WriteForm {
-    /// As a patch of the value before, where that is shorter.
+    /// As a patch of the value before, if that is shorter.
     Shortest,
     /// With all its bytes.
     Whole,
 }
 
-/// What a commit does to a record.
+/// The change of a record by a commit.
 #[derive(Debug)]
 enum RecordEffect {
     Put(Vec<u8>),
@@ -76,7 +75,7 @@ enum RecordEffect {
     Delete,
 }
 
-/// A commit, thought out and not yet written.
+/// A commit that is not yet written.
 #[derive(Debug)]
 struct CommitPlan {
     effects: BTreeMap<RecordKey, RecordEffect>,
@@ -109,8 +108,8 @@ impl<F: Flash> StoreLog<F> {
         if !shape.is_blank {
             recover::wipe_torn(&mut flash, &layout, &found)?;
         }
-        // The newest commit may stand in a cache only, if a program died before its
-        // flush. From here on others rely on it.
+        // If a program ended before its flush, the newest commit may be in a cache only.
+        // Callers rely on it from now on.
         flash.flush()?;
         let log = Self {
             flash,
@@ -124,7 +123,7 @@ impl<F: Flash> StoreLog<F> {
         Ok((log, admitted))
     }
 
-    /// Counts anew: what was done so far belongs to the opening.
+    /// Resets the counters at the end of opening.
     pub(crate) fn count_from_here(&mut self) {
         self.stats = StoreStats::default();
     }
@@ -140,7 +139,7 @@ impl<F: Flash> StoreLog<F> {
     }
 
     /// Writes all changes or none: `None` deletes. They are durable when this
-    /// returns. Changes that change nothing are left out; where none is left,
+    /// returns. Changes that change nothing are left out; if none is left,
     /// nothing is written.
     pub fn commit(
         &mut self,
@@ -149,8 +148,8 @@ impl<F: Flash> StoreLog<F> {
         self.commit_as(WriteForm::Shortest, changes)
     }
 
-    /// The same, with every changed record written whole: no earlier value of it is needed
-    /// any more to read it.
+    /// The same, but every changed record is written as a put, so that its earlier values are
+    /// no longer needed.
     pub(crate) fn commit_whole(
         &mut self,
         changes: BTreeMap<RecordKey, Option<Vec<u8>>>,
@@ -172,8 +171,8 @@ impl<F: Flash> StoreLog<F> {
         self.relocate(&mut plan);
         let header = self.header(&plan);
         if u64::from(header.pages) > self.free_pages() {
-            // Layout::live_bytes_max keeps this from happening; better to refuse than
-            // to write over the tail if it is wrong.
+            // StoreLayout::live_bytes_max prevents this. If it is wrong, the commit is
+            // refused and the tail is not overwritten.
             return Err(self.full(self.table.live_bytes()));
         }
         if let Err(error) = self.write(&header, &plan.payload) {
@@ -184,7 +183,7 @@ impl<F: Flash> StoreLog<F> {
         Ok(())
     }
 
-    /// What was done and what room is left.
+    /// Counters and space.
     pub fn stats(&self) -> StoreStats {
         StoreStats {
             records: self.table.len() as u64,
@@ -196,22 +195,22 @@ impl<F: Flash> StoreLog<F> {
         }
     }
 
-    /// The shape and the limits of the region.
+    /// The layout and the limits of the region.
     pub fn layout(&self) -> &StoreLayout {
         &self.layout
     }
 
-    /// The flash beneath.
+    /// The flash.
     pub fn flash(&self) -> &F {
         &self.flash
     }
 
-    /// The flash beneath, to arm a simulated one. Writing to it breaks the store.
+    /// The flash, for tests that set faults in a simulated one. Writing to it damages the store.
     pub fn flash_mut(&mut self) -> &mut F {
         &mut self.flash
     }
 
-    /// Gives the flash back.
+    /// Closes the log and returns the flash.
     pub fn into_flash(self) -> F {
         self.flash
     }
@@ -300,7 +299,7 @@ impl<F: Flash> StoreLog<F> {
         })
     }
 
-    /// Adds full images of records that hang on old segments.
+    /// Adds puts of records that depend on old segments.
     fn relocate(&self, plan: &mut CommitPlan) {
         let own_pages = plan.payload.len().div_ceil(PAGE_PAYLOAD_BYTES) as u64;
         let pressed = self.free_pages().saturating_sub(own_pages) < self.layout.pressure_pages();
@@ -353,7 +352,7 @@ impl<F: Flash> StoreLog<F> {
         )
     }
 
-    /// One write, two where the ring ends, and one flush.
+    /// One write, two at the end of the ring, and one flush.
     fn write(&mut self, header: &CommitHeader, payload: &[u8]) -> Result<(), FlashError> {
         let bytes = header.encode(payload);
         let pages_to_end = self.layout.pages() - header.start % self.layout.pages();

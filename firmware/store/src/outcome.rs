@@ -1,4 +1,4 @@
-//! What becomes of the records of a damaged region, and what people call them.
+//! The records of a damaged region: which are kept, older or lost, and their names in reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
@@ -25,16 +25,16 @@ pub enum RecordDamage {
     WithoutNode,
 }
 
-/// A record that is not as it was.
+/// A record that is lost, older or without its node.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DamagedRecord {
     /// The record.
     pub key: RecordKey,
     /// What happened to it.
     pub damage: RecordDamage,
-    /// What people call it: kind, UUID and name as far as they are known.
+    /// Kind, UUID and name, as far as they are known.
     pub label: String,
-    /// The damaged commit that last changed it, where one did.
+    /// The damaged commit that last changed it, if one did.
     pub commit: Option<u64>,
 }
 
@@ -62,35 +62,35 @@ impl fmt::Display for DamagedRecord {
     }
 }
 
-/// What can be put into a new store, and what cannot.
+/// The records for a new store, and a report about the others.
 #[derive(Clone, Debug, Default)]
 pub struct SalvageOutcome {
     /// The records, by key.
     pub records: BTreeMap<RecordKey, Vec<u8>>,
-    /// How many there are of each kind.
+    /// Number of records of each kind.
     pub counts: BTreeMap<&'static str, u64>,
-    /// The damaged places, each in a sentence: where it is and what it hit, whether or not a
-    /// record is lost with it.
+    /// The damaged places, each in a sentence: its offset and the records there, whether or not
+    /// one of them is lost.
     pub damages: Vec<String>,
-    /// What is lost or older than it was.
+    /// Records that are lost, older or without their node.
     pub damaged_records: Vec<DamagedRecord>,
-    /// What can be said of records that damaged commits may have held without naming them.
+    /// A sentence about records that damaged commits may have contained and that have no name.
     pub unnamed: Option<String>,
-    /// What stands after the last commit that counts, in a sentence.
+    /// A sentence about the bytes after the last complete commit.
     pub unfinished: Option<String>,
-    /// Whether something is sealed and no key was at hand to open it.
+    /// Whether a value is sealed and there was no key to open it.
     pub needs_key: bool,
-    /// What people call the records.
+    /// Kind, UUID and name of each record.
     pub(crate) labels: BTreeMap<RecordKey, String>,
 }
 
 impl SalvageOutcome {
-    /// What people call one of its records: kind, UUID and name.
+    /// Kind, UUID and name of a record.
     pub fn label(&self, key: &RecordKey) -> &str {
         self.labels.get(key).map_or("record", String::as_str)
     }
 
-    /// Where a damage is and what it hit.
+    /// The offset of a damaged place and the records there.
     fn describe(&self, layout: &StoreLayout, damage: &StoreDamage) -> String {
         let mut said = Self::place(layout, damage);
         let _ = write!(said, ": {}", damage.what);
@@ -111,7 +111,7 @@ impl SalvageOutcome {
         said
     }
 
-    /// What stands after the last commit that counts.
+    /// The bytes after the last complete commit.
     fn describe_end(&self, layout: &StoreLayout, damage: &StoreDamage) -> String {
         let mut said = Self::place(layout, damage);
         let _ = write!(said, ", at the end: {}", damage.what);
@@ -143,7 +143,7 @@ impl SalvageOutcome {
         }
     }
 
-    /// Where a damage is, and the commits that stood there.
+    /// The offset of a damaged place, and the commits there.
     fn place(layout: &StoreLayout, damage: &StoreDamage) -> String {
         let mut said = match damage.at {
             Some(at) => format!("{} bytes at offset {at}", damage.bytes),
@@ -168,8 +168,8 @@ impl SalvageOutcome {
 }
 
 impl Salvage {
-    /// Reads the records with the key of the store. Without a key nothing that is sealed
-    /// is looked into. Refuses a wrong key, and records of a newer program.
+    /// Reads the records with the key of the store. Without a key, sealed values
+    /// are not opened. Refuses a wrong key, and records of a newer program.
     pub fn review(&self, key: Option<&BoxKey>) -> Result<SalvageOutcome, OpenError> {
         let sealer = key.map(Sealer::new);
         let sealer = sealer.as_ref();
@@ -285,11 +285,11 @@ fn own_kind() -> u8 {
 struct SalvageReview {
     outcome: SalvageOutcome,
     nodes: BTreeSet<NodeId>,
-    /// StoreRecords of nodes, and which node each belongs to.
+    /// Records that belong to nodes, with their nodes.
     belonging: Vec<(RecordKey, NodeId)>,
     /// The highest place in the order of creation that a record has.
     serial_max: u64,
-    /// What the box's own record says.
+    /// The counter in the record of the box.
     serial: Option<u64>,
     /// Whether a record has no place in the order of creation.
     is_uncounted: bool,
@@ -311,8 +311,8 @@ impl SalvageReview {
         });
     }
 
-    /// Takes a record over. One of an older version is rewritten, so that its secrets
-    /// are sealed wherever it goes.
+    /// Keeps a record. A record of an older version is written in the newest one, so that its
+    /// secrets are sealed in an export too.
     fn keep(
         &mut self,
         sealer: Option<&Sealer>,
@@ -343,9 +343,9 @@ impl SalvageReview {
         };
         self.serial_max = self.serial_max.max(serial);
         self.is_uncounted |= serial == 0 && is_counted(key);
-        // Some programs left credentials in URLs unsealed in records of today's versions.
+        // Earlier programs did not seal credentials in URLs.
         let value = match sealer {
-            Some(sealer) => encode(sealer, record)?,
+            Some(sealer) => schema::carry_over(key, Some(value), encode(sealer, record)?)?,
             None => value.to_vec(),
         };
         self.add(key, value, label(key, Some(record)), older);
@@ -391,8 +391,8 @@ impl SalvageReview {
         }
     }
 
-    /// The box's counter must not give a place in the order of creation twice. It is no
-    /// loss: the records say how far it was.
+    /// Sets the counter of the box to the highest serial of all records, so that no place in
+    /// the order of creation is given twice. A lost counter is not reported as lost.
     fn restore_counter(&mut self, sealer: Option<&Sealer>) -> Result<(), OpenError> {
         let Some(sealer) = sealer else {
             return Ok(());
@@ -405,6 +405,8 @@ impl SalvageReview {
             return Ok(());
         }
         let value = schema::encode_serial(sealer, self.serial_max)?;
+        let earlier = self.outcome.records.get(&own);
+        let value = schema::carry_over(&own, earlier.map(Vec::as_slice), value)?;
         if self.outcome.records.insert(own, value).is_none() {
             *self
                 .outcome
@@ -427,7 +429,7 @@ fn encode(sealer: &Sealer, record: &StoredRecord) -> Result<Vec<u8>, RecordError
     }
 }
 
-/// What people call a record.
+/// Kind, UUID and name of a record, for people.
 fn label(key: &RecordKey, record: Option<&StoredRecord>) -> String {
     let kind = schema::kind_name(key.kind);
     let id = Uuid::from_bytes(key.id).hyphenated();

@@ -1,25 +1,24 @@
-//! Pages: the payload of a commit cut into checksummed pieces.
+//! Pages: the payload of a commit in pieces with checksums.
 //!
-//! Every page names its place in the log and the commit it belongs to, so a page
-//! says by itself what it is: no payload can pass for a page, and a page in the
-//! wrong place is none.
+//! The header of a page contains its position in the log and its commit, so no payload can be
+//! mistaken for a page, and a page at another position is ignored.
 
 use crate::layout::{PAGE_BYTES, PAGE_HEADER_BYTES, PAGE_PAYLOAD_BYTES, StoreLayout};
 
 const MAGIC: [u8; 4] = *b"TRVP";
 
-/// Commits and positions from here on are taken for damage, so that no sum of
-/// them can overflow. At a commit per microsecond it takes 290,000 years.
+/// Commits and positions from here on count as damage, so that no sum of them can overflow.
+/// With one commit per microsecond it takes 290,000 years to get there.
 const COUNT_MAX: u64 = 1 << 63;
 
-/// What all pages of one commit say alike.
+/// The header fields that all pages of a commit have in common.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct CommitHeader {
     /// Sequence number; the first commit has 1.
     pub(crate) commit: u64,
     /// The oldest commit that recovery needs once this one is complete.
     pub(crate) tail_commit: u64,
-    /// StoreLog position of the commit's first page.
+    /// Log position of the commit's first page.
     pub(crate) start: u64,
     /// Number of pages.
     pub(crate) pages: u16,
@@ -54,7 +53,7 @@ impl CommitHeader {
         header
     }
 
-    /// Whether the payload is the one the header was made for.
+    /// Whether the payload matches the checksum of the header.
     pub(crate) fn matches(&self, payload: &[u8]) -> bool {
         payload.len() == self.payload_bytes as usize && self.crc_with(payload) == self.payload_crc
     }
@@ -100,7 +99,7 @@ impl CommitHeader {
 }
 
 /// Reads the header of a page: the commit it belongs to and its index there.
-/// None if the page is not whole or not a page of ours.
+/// None if the checksum is wrong or this is not a page of a store.
 pub(crate) fn decode(page: &[u8]) -> Option<(CommitHeader, u16)> {
     if page.len() != PAGE_BYTES || page[..4] != MAGIC {
         return None;
@@ -127,7 +126,7 @@ pub(crate) fn decode(page: &[u8]) -> Option<(CommitHeader, u16)> {
     sound.then_some((header, index as u16))
 }
 
-/// What a page with a wrong checksum says of itself. Nothing proves it.
+/// The header of a page with a wrong checksum. No checksum confirms it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct PageClaim {
     pub(crate) position: u64,
@@ -137,8 +136,8 @@ pub(crate) struct PageClaim {
 }
 
 impl PageClaim {
-    /// Reads the header of a page whatever its checksum is; none where its fields contradict
-    /// each other. The caller compares the position with the place of the page.
+    /// Reads the header of a page and ignores the checksum; none if its fields contradict each
+    /// other. The caller compares the position with the place of the page.
     pub(crate) fn read(page: &[u8]) -> Option<Self> {
         if page.len() != PAGE_BYTES {
             return None;
@@ -157,13 +156,13 @@ impl PageClaim {
         sound.then_some(claim)
     }
 
-    /// The same, for a page that stands at the place that it names.
+    /// The same; none if the page is not at the position in its header.
     pub(crate) fn at(layout: &StoreLayout, page: &[u8], place: u64) -> Option<Self> {
         Self::read(page).filter(|claim| claim.position % layout.pages() == place)
     }
 
-    /// Whether the page stands in the ring of so many pages behind a commit that ends at `head`,
-    /// and belongs to one of those that fit between.
+    /// Whether the position is after a commit that ends at `head`, in a ring of so many pages,
+    /// and the commit is one that fits between.
     pub(crate) fn follows(&self, head: u64, last_commit: u64, ring: u64) -> bool {
         let Some(behind) = self
             .position

@@ -3,17 +3,17 @@
 use crate::layout::StoreLayout;
 use crate::page::CommitHeader;
 
-/// A page that stands where it belongs.
+/// A page that is at the position in its header.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct FoundPage {
-    /// What all pages of its commit say.
+    /// The header of its commit.
     pub(crate) header: CommitHeader,
-    /// Its number among them.
+    /// Its index in the commit.
     pub(crate) index: u16,
 }
 
 impl FoundPage {
-    /// The page, if this is its place in the ring.
+    /// The page, if its position matches its place in the ring.
     pub(crate) fn at(
         layout: &StoreLayout,
         (header, index): (CommitHeader, u16),
@@ -25,32 +25,32 @@ impl FoundPage {
     }
 }
 
-/// All pages of a region. The pages of one commit stand together, and within it those of
-/// one attempt: there is more than one where a power cut left pages of another behind.
+/// All pages of a region, sorted by commit and then by attempt. A commit has more than one
+/// attempt if a power cut left pages of an earlier one.
 #[derive(Debug)]
 pub(crate) struct PageList {
     pages: Vec<FoundPage>,
 }
 
 impl PageList {
-    /// Sorts the pages. No two of them are equal: each names its one place.
+    /// Sorts the pages. No two are equal, because each has its own position.
     pub(crate) fn new(mut pages: Vec<FoundPage>) -> Self {
-        // The log is a ring, so that they are two sorted runs as they are read.
+        // The log is a ring, so the pages are read as two sorted runs.
         pages.sort();
         Self { pages }
     }
 
-    /// How many pages there are.
+    /// Number of pages.
     pub(crate) fn len(&self) -> usize {
         self.pages.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no pages.
     pub(crate) fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }
 
-    /// The number of the newest commit of which there is a page.
+    /// The number of the newest commit that has a page.
     pub(crate) fn newest(&self) -> Option<u64> {
         self.pages.last().map(|page| page.header.commit)
     }
@@ -61,19 +61,19 @@ impl PageList {
             .chunk_by(|one, other| one.header.commit == other.header.commit)
     }
 
-    /// The first page of this commit, or else of the next one of which there is a page.
+    /// The first page of this commit, or of the next commit that has a page.
     pub(crate) fn first_from(&self, commit: u64) -> Option<&FoundPage> {
         self.pages.get(self.position(commit))
     }
 
-    /// The header of a commit of which all pages are there.
+    /// The header of a commit, if all its pages are present.
     pub(crate) fn complete(&self, commit: u64) -> Option<CommitHeader> {
         let from = &self.pages[self.position(commit)..];
         let count = from.partition_point(|page| page.header.commit == commit);
         complete(&from[..count])
     }
 
-    /// The header of the newest commit of which all pages are there.
+    /// The header of the newest commit with all its pages.
     pub(crate) fn last_complete(&self) -> Option<CommitHeader> {
         self.commits().rev().find_map(complete)
     }

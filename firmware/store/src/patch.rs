@@ -1,25 +1,25 @@
-//! Patches: a new value told as pieces of the old one and what is new between them.
+//! Patches: a new value as pieces of the old value and inserts between them.
 //!
-//! The fields that change together stand far apart in a record (a revision at its
-//! beginning, a job at its end, an inventory of many KiB between them), so a patch
-//! has several hunks. The search for shared pieces is the one of rsync: fixed
-//! blocks of the old value are indexed, a window slides over the new one.
+//! Fields that change together are far apart in a record (the revision is at its beginning, the
+//! job at its end, an inventory of many KiB between them), so a patch has several hunks. Shared
+//! pieces are found as in rsync: fixed blocks of the old value are indexed, and a window moves
+//! over the new value.
 
 use crate::layout::RECORD_BYTES_MAX;
 
-/// Most hunks of one patch; what is left then is told as new.
+/// Most hunks of one patch; the rest of the value is inserted whole.
 pub(crate) const HUNKS_MAX: usize = 64;
 
-/// Bytes of a patch beside its hunks.
+/// Bytes of a patch without its hunks.
 const HEADER_BYTES: usize = 6;
-/// Bytes of a hunk beside what it inserts.
+/// Bytes of a hunk without its insert.
 const HUNK_BYTES: usize = 12;
 /// Size of the indexed blocks.
 const BLOCK_BYTES: usize = 16;
-/// A shared piece shorter than this is not worth a hunk.
+/// Shortest shared piece that saves bytes.
 const SHARED_BYTES_MIN: usize = 2 * HUNK_BYTES;
 
-/// What turns one value into another.
+/// The changes from one value to another.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct RecordPatch<'a> {
     /// Checksum of the new value.
@@ -27,7 +27,7 @@ pub(crate) struct RecordPatch<'a> {
     hunks: Vec<PatchHunk<'a>>,
 }
 
-/// A piece of the old value, and what follows it in the new one.
+/// A piece of the old value, and the insert after it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct PatchHunk<'a> {
     from: u32,
@@ -36,7 +36,7 @@ struct PatchHunk<'a> {
 }
 
 impl<'a> RecordPatch<'a> {
-    /// What turns `old` into `new`.
+    /// The patch from `old` to `new`.
     pub(crate) fn between(old: &[u8], new: &'a [u8]) -> Self {
         let prefix = shared(old.iter(), new.iter());
         let suffix = shared(old[prefix..].iter().rev(), new[prefix..].iter().rev());
@@ -46,7 +46,7 @@ impl<'a> RecordPatch<'a> {
         let mut at = prefix;
         let middle = &old[prefix..old.len() - suffix];
         let index = BlockIndex::new(middle);
-        // One hunk is kept for the shared end.
+        // One hunk is reserved for the shared end.
         while hunks.len() + 2 < HUNKS_MAX {
             let Some(piece) = index.next_shared(&new[at..new_end]) else {
                 break;
@@ -99,7 +99,7 @@ impl<'a> RecordPatch<'a> {
         }
     }
 
-    /// Splits a patch off a payload; none if there is no whole one.
+    /// Splits a patch off a payload; none if it is not complete.
     pub(crate) fn decode(payload: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (crc, rest) = word(payload)?;
         let (&count, mut rest) = rest.split_first_chunk::<2>()?;
@@ -147,8 +147,8 @@ pub(crate) fn sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(length as usize)
 }
 
-/// Where the blocks of the old value stand, by a hash of each. Of blocks with
-/// equal hashes the first counts: a missed piece makes a patch longer, not wrong.
+/// The offsets of the blocks of the old value, by their hashes. Of blocks with equal hashes
+/// only the first is found: a missed piece makes a patch longer, not wrong.
 struct BlockIndex<'a> {
     old: &'a [u8],
     slots: Vec<Option<u32>>,
@@ -185,7 +185,7 @@ impl<'a> BlockIndex<'a> {
         (product >> 64) as usize & (self.slots.len() - 1)
     }
 
-    /// The first piece of `new` that is worth a hunk.
+    /// The first shared piece of `new` that saves bytes.
     fn next_shared(&self, new: &[u8]) -> Option<SharedRun> {
         for (at, window) in new.windows(BLOCK_BYTES).enumerate() {
             let Some(old_at) = self.slots[self.slot(window)] else {

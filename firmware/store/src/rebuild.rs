@@ -1,4 +1,4 @@
-//! A new store from records: what repair and import write.
+//! Writes a new store from records, for repair and import.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -21,16 +21,16 @@ pub enum RebuildError {
     /// The records cannot be written to it.
     #[error("the records cannot be written to the new store")]
     Commit(#[from] CommitError),
-    /// There is something in it already.
+    /// It already contains records.
     #[error("the new store is not empty")]
     NotEmpty,
-    /// It reads other than it was written.
+    /// The bytes that were read back differ from those that were written.
     #[error("the new store does not read back as it was written: its disk is failing")]
     Differs,
 }
 
-/// Writes and deletes a lease that nobody has. Damage to the last commit cannot be told
-/// from a torn write and drops it, so the last one must not hold records.
+/// Writes and deletes a lease of an unused MAC address. Damage to the last commit cannot be
+/// distinguished from a torn write and drops the commit, so it must not contain records.
 fn close<F: Flash>(log: &mut StoreLog<F>) -> Result<(), CommitError> {
     let lease = Lease {
         mac: MacAddr([0; 6]),

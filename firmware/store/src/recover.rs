@@ -1,11 +1,11 @@
-//! Recovery: from the bytes of a region to the records of its last complete commit.
+//! Recovery: reads the records of the last complete commit from a region.
 //!
-//! All pages are read and sorted by the commit they name. The newest commit of
-//! which every page is there is the last one; its header says how far back to go.
-//! Pages of the commit right after it are what a power cut left of a commit that
-//! nobody was told of; they are wiped, so that no later cut can complete them.
-//! A page with a wrong checksum that says it belongs to a commit after that one is damage.
-//! Anything else that is missing or too new is damage, and damage is refused.
+//! All pages are read and sorted by commit. The newest commit with all its pages is the last
+//! one; its header names the oldest commit that is needed. Pages of the next commit are the rest
+//! of a commit that a power cut interrupted and that was not acknowledged. They are overwritten
+//! with zeros, so that no later power cut can complete them. A page with a wrong checksum whose
+//! header names a commit after the last one is damage. Everything else that is missing or too
+//! new is damage as well, and damage is refused.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::page::{self, CommitHeader, PageClaim};
 use crate::page_list::{FoundPage, PageList};
 use crate::table::{RecordTable, RecordTableBuilder};
 
-/// What was found.
+/// The records and the end of a log.
 #[derive(Debug)]
 pub(crate) struct RecoveredLog {
     pub(crate) table: RecordTable,
@@ -28,7 +28,7 @@ pub(crate) struct RecoveredLog {
 }
 
 impl RecoveredLog {
-    /// What a blank region holds.
+    /// The log of a blank region.
     pub(crate) fn empty() -> Self {
         Self {
             table: RecordTable::default(),
@@ -100,11 +100,11 @@ pub(crate) fn recover<F: Flash>(
     })
 }
 
-/// Wipes what a cut-off commit may have left at the head.
+/// Overwrites the pages of an interrupted commit at the head with zeros.
 ///
-/// Without this it could come back: a second cut may tear the next commit so that
-/// bytes of both attempts together make the first one whole, after its absence
-/// was already told. The wipe itself may be torn; then nobody was told yet.
+/// Otherwise the commit could become complete later: a second power cut may tear the next
+/// commit so that bytes of both attempts together form the first one, after the store was
+/// opened without it. If a power cut interrupts this function, the store was not opened yet.
 pub(crate) fn wipe_torn<F: Flash>(
     flash: &mut F,
     layout: &StoreLayout,
@@ -126,7 +126,7 @@ pub(crate) fn wipe_torn<F: Flash>(
     Ok(())
 }
 
-/// The pages that stand where they belong, and what others say that have a wrong checksum.
+/// The pages that are at their positions, and the headers of pages with wrong checksums.
 fn scan<F: Flash>(
     flash: &mut F,
     reader: &mut SegmentReader,
@@ -151,7 +151,7 @@ fn scan<F: Flash>(
 struct SegmentReader {
     layout: StoreLayout,
     bytes: Vec<u8>,
-    /// IndexPosition of the first page of the segment that was read last.
+    /// Position of the first page of the segment that was read last.
     held: Option<u64>,
 }
 
@@ -183,7 +183,7 @@ impl SegmentReader {
         Ok(&segment[from..from + PAGE_BYTES])
     }
 
-    /// The payload of a commit of which all pages are there.
+    /// The payload of a commit with all its pages.
     fn payload<F: Flash>(
         &mut self,
         flash: &mut F,
@@ -200,12 +200,12 @@ impl SegmentReader {
     }
 }
 
-/// The records, while commits are done again one by one.
+/// The records while the commits are applied in order.
 #[derive(Debug, Default)]
 struct RecoveryReplay {
     table: RecordTableBuilder,
-    /// StoreRecords of which patches were seen, but whose full image stands before the
-    /// tail. A later commit carries them or deletes them.
+    /// Records with a patch after the tail and their put before it. A later commit carries or
+    /// deletes them.
     orphans: BTreeSet<RecordKey>,
 }
 

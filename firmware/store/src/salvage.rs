@@ -1,11 +1,10 @@
-//! Reading a damaged region: everything that checksums still prove.
+//! Reads a damaged region: everything that checksums confirm.
 //!
-//! Opening a store refuses damage; this reads past it and writes nothing. All commits
-//! that can be found are done again in order, also those before the tail, whose pages
-//! are not yet written over: they hold older versions of records whose newer ones are
-//! damaged. What is kept of a record is always a version that once stood in the store
-//! and was acknowledged; a patch is taken only if the result has the checksum that the
-//! patch names. What was hit is named, as far as it can be known.
+//! Opening a store refuses damage; this module reads past it and writes nothing. All commits
+//! that are found are applied in order, also those before the tail whose pages are not yet
+//! overwritten: they contain older versions of records whose newer versions are damaged. Every
+//! value that is kept was committed; a patch is applied only if its result matches its checksum.
+//! The report names the affected records as far as they are known.
 
 mod parts;
 mod scan;
@@ -30,19 +29,19 @@ use scan::{RegionScan, best_scan, raw_page};
 /// A damaged place.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StoreDamage {
-    /// Its first byte in the region; none if that cannot be told.
+    /// Offset of its first byte in the region, if known.
     pub at: Option<u64>,
-    /// How many bytes are damaged.
+    /// Number of damaged bytes.
     pub bytes: u64,
-    /// First and last number of the commits that stood there; none where no commit did.
+    /// First and last commit there; none if no commit was there.
     pub commits: Option<(u64, u64)>,
-    /// What is wrong.
+    /// The reason.
     pub what: &'static str,
-    /// StoreRecords that it hit.
+    /// Records there.
     pub hit: Vec<RecordKey>,
-    /// Whether it may have hit others, which cannot be known.
+    /// Whether there may be other records there that have no name.
     pub unknown: bool,
-    /// How many changes stood there that cannot be read; none if that is not known.
+    /// Number of changes there that cannot be read, if known.
     pub changes: Option<u64>,
 }
 
@@ -50,7 +49,7 @@ pub struct StoreDamage {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct SalvagedRecord {
     pub(crate) value: Vec<u8>,
-    /// The commit of its last full image.
+    /// The commit of its last put.
     put: u64,
     /// The commit that last changed it.
     pub(crate) changed: u64,
@@ -58,32 +57,31 @@ pub(crate) struct SalvagedRecord {
     pub(crate) older: Option<u64>,
 }
 
-/// What can be read of a region.
+/// The readable content of a region.
 #[derive(Debug)]
 pub struct Salvage {
-    /// The shape of the region.
+    /// The layout of the region.
     pub layout: StoreLayout,
     /// The damaged places, in the order of the commits.
     pub damages: Vec<StoreDamage>,
-    /// First and last commit that counts; none in an empty store.
+    /// First and last commit that recovery needs; none in an empty store.
     pub commits: Option<(u64, u64)>,
-    /// A commit at the end of which not all pages are there: most likely it was being
-    /// written when the power went, and nobody was told that it was durable. StoreDamage to the
-    /// last commit looks the same.
+    /// An incomplete commit at the end. Most likely a power cut interrupted it before it was
+    /// acknowledged. Damage to the last commit looks the same.
     pub unfinished: Option<StoreDamage>,
-    /// Segments in which nothing that counts stands.
+    /// Segments that recovery does not need.
     pub free_segments: u64,
     pub(crate) records: BTreeMap<RecordKey, SalvagedRecord>,
-    /// StoreRecords of which nothing can be read, with the commit that changed them last.
+    /// Records that cannot be read, with the commit that changed them last.
     pub(crate) lost: BTreeMap<RecordKey, u64>,
-    /// All records that entries on sound pages name, kept or not.
+    /// All records with entries on undamaged pages, kept or not.
     pub(crate) proven: BTreeSet<RecordKey>,
 }
 
 impl Salvage {
     /// Reads the region. The segment size is the one that a blank region would be
-    /// formatted with; it is used where both copies of the superblock are damaged.
-    /// Refuses only what this program cannot know: a newer format, or no store at all.
+    /// formatted with; it is used if both copies of the superblock are damaged. Refuses only a
+    /// newer format, and a region that is not a store.
     pub fn read<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Self, OpenError> {
         let copies = superblock::copies(flash, segment_bytes)?;
         let scan = match copies.layouts[..] {
@@ -155,7 +153,7 @@ impl Salvage {
             tail: last.map_or(1, |last| last.tail_commit),
             ..SalvageReplay::default()
         };
-        // What follows the last complete commit was acknowledged, but for the newest.
+        // Commits after the last complete one were acknowledged, except the newest.
         let counted = begun.map_or(last_commit, |(newest, _)| newest - 1);
         let mut before: Option<(u64, u64)> = None;
         for commit in scan.seen.commits() {
@@ -176,7 +174,7 @@ impl Salvage {
         if replay.damages.is_empty() && scan.unreadable.is_empty() {
             replay.damages.push(refused(error));
         }
-        // Before hints are taken, which may have a damaged key.
+        // This comes before hints are used: their keys may be damaged.
         let known = replay.settled.keys().chain(replay.lost.keys());
         let proven = known.copied().collect();
         replay.finish();
@@ -196,8 +194,7 @@ impl Salvage {
     }
 }
 
-/// What stands after the last commit that counts and its end: a commit that was begun, or
-/// damage to the last one.
+/// The bytes after the last complete commit: an interrupted commit, or damage to the last one.
 fn unfinished<F: Flash>(
     flash: &mut F,
     scan: &RegionScan,
@@ -241,7 +238,7 @@ fn damage_at(at: u64, bytes: u64, what: &'static str) -> StoreDamage {
     }
 }
 
-/// A store that does not open although every commit can be read.
+/// The damage of a store that does not open although every commit can be read.
 fn refused(error: &OpenError) -> StoreDamage {
     let (commits, what) = match error {
         OpenError::Damaged { commit, what } => (Some((*commit, *commit)), *what),
@@ -258,21 +255,21 @@ fn refused(error: &OpenError) -> StoreDamage {
     }
 }
 
-/// The records, while all that can be read is done again.
+/// The records while the readable commits are applied.
 #[derive(Debug, Default)]
 struct SalvageReplay {
     tail: u64,
     records: BTreeMap<RecordKey, SalvagedRecord>,
     lost: BTreeMap<RecordKey, u64>,
-    /// The last commit known to have put or deleted a record.
+    /// The last commit with a put or a deletion of a record.
     settled: BTreeMap<RecordKey, u64>,
     damages: Vec<StoreDamage>,
-    /// For each damage what pages with wrong checksums hint at.
+    /// For each damaged place the records in pages with wrong checksums.
     hints: Vec<(u64, usize, RecordHint)>,
 }
 
 impl SalvageReplay {
-    /// Takes note of commits that are missing before this one.
+    /// Reports commits that are missing before this one.
     fn gap<F: Flash>(
         &mut self,
         flash: &mut F,
@@ -285,7 +282,7 @@ impl SalvageReplay {
         if first >= commit {
             return;
         }
-        // Where the commit before does not stand right before the gap, the gap is what is damaged.
+        // If the commit before does not end at the gap, the gap is the damaged place.
         let is_known = before + 1 == first && end < start && start - end <= scan.layout.pages();
         let from = if is_known {
             end
@@ -308,7 +305,7 @@ impl SalvageReplay {
         self.hint(flash, &scan.layout, places, commit - 1);
     }
 
-    /// Looks into pages with wrong checksums for the records they may hold.
+    /// Searches pages with wrong checksums for names of records.
     fn hint<F: Flash>(
         &mut self,
         flash: &mut F,
@@ -319,7 +316,7 @@ impl SalvageReplay {
         let damage = self.damages.len().saturating_sub(1);
         for position in positions {
             let raw = raw_page(flash, layout.offset_of(position));
-            // A sound page of an older commit: the newer one was never written here.
+            // An undamaged page of an older commit: the newer commit was not written here.
             if page::decode(&raw).is_some_and(|(header, _)| header.commit < commit) {
                 continue;
             }
@@ -340,7 +337,7 @@ impl SalvageReplay {
         let commit = header.commit;
         let is_whole = missing.is_empty() && header.matches(&payload);
         if !is_whole && commit < self.tail {
-            // Written over in part, as everything before the tail is sooner or later.
+            // A commit before the tail that is overwritten in part is not damage.
             return;
         }
         let gaps: Vec<Range<usize>> = missing
@@ -399,7 +396,7 @@ impl SalvageReplay {
                     return;
                 };
                 match patch.apply(&kept.value) {
-                    // The checksum proves that nothing between is missing.
+                    // The checksum shows that no change between them is missing.
                     Some(new) => {
                         kept.value = new;
                         kept.changed = commit;
@@ -421,7 +418,7 @@ impl SalvageReplay {
         }
     }
 
-    /// Once all commits are done: what hints say, and what stood before the tail.
+    /// After all commits: uses the hints and the records before the tail.
     fn finish(&mut self) {
         for (commit, damage, hint) in std::mem::take(&mut self.hints) {
             self.take_hint(commit, damage, hint);
@@ -429,8 +426,8 @@ impl SalvageReplay {
         let hits = self.damages.iter().filter_map(|damage| damage.commits);
         let last_hit = hits.map(|(_, last)| last).max().unwrap_or_default();
         let tail = self.tail;
-        // A record that counts has a full image after the tail; one without was carried,
-        // changed or deleted by a damaged commit.
+        // A live record has a put after the tail. A damaged commit carried, changed or deleted
+        // a record without one.
         self.records
             .retain(|_, kept| kept.put >= tail || last_hit >= tail);
         for kept in self.records.values_mut() {
@@ -455,7 +452,7 @@ impl SalvageReplay {
             damage.hit.push(key);
         }
         match self.records.get_mut(&key) {
-            // A patch after the damaged commit fitted: the record is as it should be.
+            // A patch after the damaged commit matches its checksum: the record is unchanged.
             Some(kept) if kept.changed > commit => {}
             Some(kept) => {
                 kept.older.get_or_insert(commit);
@@ -467,8 +464,8 @@ impl SalvageReplay {
     }
 }
 
-/// The payload of a commit, with zeros for the pages that cannot be read, and which
-/// these are.
+/// The payload of a commit, with zeros for the pages that cannot be read, and the ranges of
+/// these pages.
 fn read_payload<F: Flash>(
     flash: &mut F,
     layout: &StoreLayout,

@@ -1,11 +1,10 @@
-//! Secrets, sealed: what somebody with the flash in hand does not read.
+//! Seals (encrypts) the secrets of records.
 //!
-//! Every value under a secret key, at any depth of a free-form object, is taken out
-//! of the object's text and kept beside it, sealed. Nothing marks its place within
-//! the text, so nothing an operator writes can pass for a sealed value. The nonce
-//! is a keyed digest of what is sealed and where, so that equal records have equal
-//! bytes and this room needs no randomness. The place is bound to the value: moved
-//! to another record, field or key it does not open. Any kind of record may use it.
+//! Every value under a secret key, at any depth of a free-form object, is removed from the text
+//! of the object and stored after it, sealed. The text contains no mark for it, so no value of
+//! an operator can be mistaken for a sealed value. The nonce is a keyed digest of the value and
+//! its place, so equal records have equal bytes and this crate needs no randomness. A sealed
+//! value is bound to its place and cannot be opened in another record, field or key.
 
 use std::fmt;
 
@@ -22,12 +21,12 @@ use crate::error::RecordError;
 use crate::schema::{self, JSON_DEPTH_MAX};
 use crate::{RecordKey, RecordKind};
 
-/// These words stand in the derivation of keys: another word is another key.
+/// Inputs of the derivation of keys (RFC 5869). They are ours and never change.
 const SALT: &[u8] = b"trivet store";
 const CIPHER_INFO: &[u8] = b"seal 1 chacha20-poly1305";
 const NONCE_INFO: &[u8] = b"seal 1 nonce hmac-sha256";
 
-/// The keys that seal, derived from the box's one.
+/// The keys for sealing, derived from the key of the store.
 pub(crate) struct Sealer {
     cipher: LessSafeKey,
     nonces: hmac::Key,
@@ -51,17 +50,17 @@ impl Sealer {
         }
     }
 
-    /// For the values of this record.
+    /// Seals the values of this record.
     pub(crate) fn of(&self, at: RecordKey) -> RecordSeal<'_> {
         RecordSeal::of(Some(self), at)
     }
 }
 
-/// A value, sealed: nonce, ciphertext, tag. Version 1, frozen.
+/// A sealed value: nonce, ciphertext, tag. Frozen.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SealedBytes(Vec<u8>);
 
-/// Free-form JSON with its secrets beside it. Version 1, frozen.
+/// Free-form JSON and its sealed secrets. Frozen.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SealedJson {
     /// JSON text, with null in place of each secret.
@@ -69,16 +68,16 @@ pub(crate) struct SealedJson {
     secrets: Vec<SealedSecret>,
 }
 
-/// One secret of a free-form object. Version 1, frozen.
+/// One secret of a free-form object. Frozen.
 #[derive(Debug, Serialize, Deserialize)]
 struct SealedSecret {
-    /// Where it belongs, as a JSON pointer (RFC 6901).
+    /// Its place in the object as a JSON pointer (RFC 6901).
     path: String,
     value: SealedBytes,
 }
 
-/// Which value of a record: a field, its number where the field is a list, and
-/// where within it.
+/// The place of a value in a record: the field, the index of the part that the field belongs
+/// to, and the JSON pointer in the field.
 #[derive(Clone, Copy)]
 struct SealedPosition<'a> {
     field: &'static str,
@@ -89,21 +88,22 @@ struct SealedPosition<'a> {
 /// Seals and opens the values of one record.
 #[derive(Clone, Copy)]
 pub(crate) struct RecordSeal<'a> {
-    /// None where the key is not at hand: then whatever is sealed stays so.
+    /// None without a key: then sealed values cannot be opened.
     sealer: Option<&'a Sealer>,
-    at: RecordKey,
+    pub(crate) at: RecordKey,
 }
 
 impl<'a> RecordSeal<'a> {
-    /// For the values of this record; without the key, sealed ones do not open.
+    /// For the values of this record. Without a sealer, sealed values cannot be opened.
     pub(crate) fn of(sealer: Option<&'a Sealer>, at: RecordKey) -> Self {
         Self { sealer, at }
     }
 
-    /// An object, its secrets sealed.
+    /// An object with its secrets sealed.
     pub(crate) fn object(
         &self,
         field: &'static str,
+        item: u32,
         object: &JsonObject,
     ) -> Result<SealedJson, RecordError> {
         let inner = JSON_DEPTH_MAX - 1;
@@ -119,10 +119,10 @@ impl<'a> RecordSeal<'a> {
             return self.without_secrets(serde_json::to_string(object));
         }
         let rest = Value::Object(object.clone());
-        self.with_secrets(field, 0, rest, &found)
+        self.with_secrets(field, item, rest, &found)
     }
 
-    /// Any JSON value of a list, its secrets sealed.
+    /// Any JSON value with its secrets sealed.
     pub(crate) fn value(
         &self,
         field: &'static str,
@@ -145,7 +145,7 @@ impl<'a> RecordSeal<'a> {
         self.seal(SealedPosition::whole(field), text.as_bytes())
     }
 
-    /// Reads an object or a value back, with its secrets.
+    /// Opens an object or a value with its secrets.
     pub(crate) fn open_json<T: DeserializeOwned>(
         &self,
         field: &'static str,
@@ -169,7 +169,7 @@ impl<'a> RecordSeal<'a> {
         serde_json::from_value(whole).map_err(|_| unreadable())
     }
 
-    /// Reads a text back.
+    /// Opens a text.
     pub(crate) fn open_text(
         &self,
         field: &'static str,
@@ -237,7 +237,7 @@ impl<'a> RecordSeal<'a> {
         Ok(rest)
     }
 
-    /// What a value is bound to: kind and id of its record, field, item and path.
+    /// The associated data: kind and id of the record, field, item and path.
     fn associated_data(&self, spot: SealedPosition<'_>) -> Vec<u8> {
         let mut place = vec![self.at.kind];
         place.extend_from_slice(&self.at.id);
@@ -274,8 +274,8 @@ impl SealedPosition<'static> {
 }
 
 impl Sealer {
-    /// Equal nonces mean equal values in equal places, but for a chance of one in
-    /// 2^96 for each pair.
+    /// Equal nonces mean equal values in equal places, except with a probability of 2^-96 for
+    /// each pair.
     fn nonce(&self, place: &[u8], plain: &[u8]) -> [u8; NONCE_LEN] {
         let mut digest = hmac::Context::with_key(&self.nonces);
         digest.update(&(place.len() as u32).to_le_bytes());
@@ -291,8 +291,8 @@ impl Sealer {
     }
 }
 
-/// The secrets of an object with their pointers. Nothing within a secret is looked
-/// at, and null is no secret: it says that there is none.
+/// The secrets of an object with their pointers. A secret is sealed as a whole; null is not a
+/// secret.
 fn secrets_of_object<'v>(
     object: &'v JsonObject,
     path: &mut String,

@@ -1,4 +1,5 @@
-//! The typed store: nodes, ports, leases and the box's counter over the log.
+//! The typed store: nodes, ports, leases, resources and the counter of the box, as records of
+//! the log.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -18,27 +19,27 @@ use crate::{RecordKey, schema};
 /// One change of one record.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StoreChange {
-    /// The node is now this.
+    /// Writes a node.
     PutNode(Arc<Node>),
-    /// The node is gone.
+    /// Deletes a node.
     DeleteNode(NodeId),
-    /// The port is now this.
+    /// Writes a port.
     PutPort(Arc<Port>),
-    /// The port is gone.
+    /// Deletes a port.
     DeletePort(PortId),
-    /// The resource is now this.
+    /// Writes a resource.
     PutResource(Arc<Resource>),
-    /// The resource is gone.
+    /// Deletes a resource.
     DeleteResource(ResourceId),
-    /// The lease is now this.
+    /// Writes a lease.
     PutLease(Lease),
-    /// The lease is gone.
+    /// Deletes a lease.
     DeleteLease(MacAddr),
-    /// The last place given in the order of creation.
+    /// Writes the counter: the last place given in the order of creation.
     PutSerial(u64),
 }
 
-/// All records, read.
+/// All records, decoded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StoreRecords {
     /// Nodes.
@@ -78,12 +79,12 @@ impl StoreRecords {
 pub struct Store<F> {
     log: StoreLog<F>,
     sealer: Arc<Sealer>,
-    /// The records as opening read them, until they are taken or change.
+    /// The records that opening decoded, until they are taken or change.
     opened: Option<StoreRecords>,
 }
 
 impl<F: fmt::Debug> fmt::Debug for Store<F> {
-    /// Without the key, and without records whose secrets are open.
+    /// Shows neither the key nor decoded records.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = out.debug_struct("Store");
         shown.field("log", &self.log).finish_non_exhaustive()
@@ -91,15 +92,14 @@ impl<F: fmt::Debug> fmt::Debug for Store<F> {
 }
 
 impl<F: Flash> Store<F> {
-    /// Opens the store and formats a blank region. Refuses a region that holds
-    /// anything this program cannot read or this key cannot open, and leaves it as it
-    /// is. Where the vault has no key and nothing is sealed yet, one is made in it
-    /// before anything is written.
+    /// Opens the store and formats a blank region. Refuses a region with data that this program
+    /// cannot read or this key cannot open, and does not change it. If the vault has no key and
+    /// no value is sealed yet, the vault makes a key before anything is written.
     pub fn open(flash: F, vault: impl KeyVault) -> Result<Self, OpenError> {
         Self::open_with(flash, vault, SEGMENT_BYTES)
     }
 
-    /// The same, with a segment size of one's own for a blank region.
+    /// The same, with another segment size for a blank region.
     pub fn open_with(
         flash: F,
         mut vault: impl KeyVault,
@@ -113,16 +113,16 @@ impl<F: Flash> Store<F> {
             opened: None,
         };
         store.renew()?;
-        // Renewing changes how records are written and not what they say.
+        // Renewing changes the encoding of records and not their content.
         store.opened = Some(records);
         store.log.count_from_here();
         Ok(store)
     }
 
-    /// Writes what earlier programs left unsealed, and last the record that says so and shows
-    /// later whether a key is the right one. Where that record is there, only records of older
-    /// versions are looked at. Where there is no room for a record it stays as it is until its
-    /// next change.
+    /// Writes records of older versions, and records with unsealed secrets, in the newest
+    /// version. The record of the box is the last. If it has the newest version already, only
+    /// records of older versions are decoded. A record for which there is no space stays as it
+    /// is until its next change.
     fn renew(&mut self) -> Result<(), OpenError> {
         let own = schema::unit_key();
         let unit = self.log.value(&own);
@@ -144,8 +144,8 @@ impl<F: Flash> Store<F> {
                     continue;
                 }
             };
-            // Equal records have equal bytes: others have something to be sealed.
-            let sealed = encode(&self.sealer, &change);
+            // Equal records have equal bytes, so other bytes have an older encoding.
+            let sealed = self.encoded_change(&BTreeMap::new(), &change);
             if sealed.is_ok_and(|(_, bytes)| bytes.as_deref() != Some(value)) {
                 old.push(change);
             }
@@ -159,7 +159,7 @@ impl<F: Flash> Store<F> {
         self.rewrite(&[StoreChange::PutSerial(last_serial)])
     }
 
-    /// Writes the records whole: a patch would need the bytes that are to be replaced.
+    /// Writes the records as puts: a patch would need the bytes that are replaced.
     fn rewrite(&mut self, batch: &[StoreChange]) -> Result<(), OpenError> {
         let written = self
             .encoded(batch)
@@ -194,10 +194,26 @@ impl<F: Flash> Store<F> {
     ) -> Result<BTreeMap<RecordKey, Option<Vec<u8>>>, CommitError> {
         let mut batch = BTreeMap::new();
         for change in changes {
-            let (key, value) = encode(&self.sealer, change)?;
+            let (key, value) = self.encoded_change(&batch, change)?;
             batch.insert(key, value);
         }
         Ok(batch)
+    }
+
+    /// The new value of a record, with the fields of the value before it that this program
+    /// does not know.
+    fn encoded_change(
+        &self,
+        batch: &BTreeMap<RecordKey, Option<Vec<u8>>>,
+        change: &StoreChange,
+    ) -> Result<(RecordKey, Option<Vec<u8>>), RecordError> {
+        let (key, value) = encode(&self.sealer, change)?;
+        let earlier = match batch.get(&key) {
+            Some(earlier) => earlier.as_deref(),
+            None => self.log.value(&key),
+        };
+        let value = value.map(|value| schema::carry_over(&key, earlier, value));
+        Ok((key, value.transpose()?))
     }
 
     /// Reads all records.
@@ -205,8 +221,8 @@ impl<F: Flash> Store<F> {
         decode_all(Some(&self.sealer), self.log.iter())
     }
 
-    /// All records. Opening has decoded them to check them; who takes them before the
-    /// first commit gets those, and none is decoded again.
+    /// All records. Before the first commit these are the ones that opening decoded; later they
+    /// are decoded again.
     pub fn take_records(&mut self) -> Result<StoreRecords, RecordError> {
         match self.opened.take() {
             Some(records) => Ok(records),
@@ -214,27 +230,27 @@ impl<F: Flash> Store<F> {
         }
     }
 
-    /// What was done since opening, and what room is left.
+    /// Counters since opening, and space.
     pub fn stats(&self) -> StoreStats {
         self.log.stats()
     }
 
-    /// The shape and the limits of the region.
+    /// The layout and the limits of the region.
     pub fn layout(&self) -> &StoreLayout {
         self.log.layout()
     }
 
-    /// The flash beneath.
+    /// The flash.
     pub fn flash(&self) -> &F {
         self.log.flash()
     }
 
-    /// The flash beneath, to arm a simulated one. Writing to it breaks the store.
+    /// The flash, for tests that set faults in a simulated one. Writing to it damages the store.
     pub fn flash_mut(&mut self) -> &mut F {
         self.log.flash_mut()
     }
 
-    /// Gives the flash back.
+    /// Closes the store and returns the flash.
     pub fn into_flash(self) -> F {
         self.log.into_flash()
     }
@@ -254,7 +270,7 @@ fn admit(
         };
     };
     let sealer = Sealer::new(&key);
-    // The box's own record tells a wrong key from a damaged record.
+    // The record of the box distinguishes a wrong key from a damaged record.
     let own = schema::unit_key();
     let unit = table.value(&own);
     if let Some(value) = unit

@@ -1,26 +1,25 @@
-//! The superblock: whose region this is, and its shape.
+//! The superblock: identifies a region as a store and contains its layout.
 //!
-//! It is written when a region is formatted and never changes. Two copies stand
-//! in the first two pages; the second one is written first, so that a power cut
-//! while formatting leaves either a region that is still blank but for its second
-//! page, or a whole copy.
+//! It is written when a region is formatted and never changes. There are two copies in the first
+//! two pages. The second one is written first, so that a power cut during formatting leaves a
+//! region that is blank except for its second page, or a complete copy.
 
 use trivet_board_hal::Flash;
 
 use crate::error::OpenError;
 use crate::layout::{PAGE_BYTES, SUPERBLOCK_PAGES, StoreLayout};
 
-/// Version of everything the README describes.
+/// Version of the format in the README.
 pub const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"TRIVETST";
-/// The checksum stands here in all versions, so that a newer superblock can be
-/// told from a damaged one.
+/// Offset of the checksum in all versions, so that a newer superblock can be distinguished
+/// from a damaged one.
 const CRC_AT: usize = 60;
 /// The region is compared with zeros in pieces of this size.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// What one copy turned out to be.
+/// The state of one copy.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum SuperblockCopy {
     Sound(StoreLayout),
@@ -29,16 +28,16 @@ enum SuperblockCopy {
     Foreign,
 }
 
-/// The shape of a region, and the copies of its superblock that are to be written.
+/// The layout of a region, and the copies of its superblock that are to be written.
 #[derive(Debug)]
 pub(crate) struct RegionShape {
     pub(crate) layout: StoreLayout,
-    /// The whole region was read and nothing stands in the log.
+    /// The whole region was read and the log is empty.
     pub(crate) is_blank: bool,
     lacking: Vec<u64>,
 }
 
-/// Finds the shape of the region, one of our own if it is blank. Writes nothing.
+/// Finds the layout of the region, or chooses one if it is blank. Writes nothing.
 pub(crate) fn find<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<RegionShape, OpenError> {
     let size = flash.size();
     let too_small = OpenError::TooSmall {
@@ -88,16 +87,16 @@ pub(crate) fn find<F: Flash>(flash: &mut F, segment_bytes: u32) -> Result<Region
     })
 }
 
-/// What the two copies say, for a reader that goes on where [`find`] refuses.
+/// Both copies, for a reader that continues where [`find`] refuses.
 #[derive(Debug)]
 pub(crate) struct SuperblockCopies {
-    /// The shapes that sound copies name.
+    /// The layouts in valid copies.
     pub(crate) layouts: Vec<StoreLayout>,
-    /// Which copies are not sound or cannot be read.
+    /// The copies that are not valid or cannot be read.
     pub(crate) damaged: Vec<u64>,
 }
 
-/// Reads both copies. Only a region of a newer format or without room for two copies
+/// Reads both copies. Only a region of a newer format or without space for two copies
 /// is refused.
 pub(crate) fn copies<F: Flash>(
     flash: &mut F,
@@ -127,7 +126,7 @@ pub(crate) fn copies<F: Flash>(
 }
 
 /// Formats a blank region, or restores a copy of the superblock from the other one
-/// where only one is sound.
+/// if only one is valid.
 pub(crate) fn complete<F: Flash>(flash: &mut F, shape: &RegionShape) -> Result<(), OpenError> {
     for &at in &shape.lacking {
         write_copy(flash, at, &shape.layout)?;
@@ -173,7 +172,8 @@ fn decode(page: &[u8; PAGE_BYTES]) -> SuperblockCopy {
     }
 }
 
-/// All zeros but for the second page, which a cut while formatting may have torn.
+/// Whether all bytes are zero except the second page, which a power cut during formatting may
+/// have torn.
 pub(crate) fn is_blank<F: Flash>(flash: &mut F) -> Result<bool, OpenError> {
     let (mut piece, zeros) = (vec![0_u8; PIECE_BYTES], vec![0_u8; PIECE_BYTES]);
     let torn = PAGE_BYTES as u64..SUPERBLOCK_PAGES * PAGE_BYTES as u64;

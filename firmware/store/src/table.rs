@@ -1,8 +1,7 @@
-//! The records in memory, and which segment each one hangs on.
+//! The records in memory, and the segment that each one depends on.
 //!
-//! A record hangs on the segment in which the commit with its last full image
-//! starts: patches after it are of no use without it. A segment on which nothing
-//! hangs any more, with no older one in use, is free.
+//! A record depends on the segment in which the commit with its last put starts: patches after
+//! it are useless without it. A segment is free if no record depends on it or on an older one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +20,7 @@ struct LiveRecord {
 struct LiveSegment {
     /// First commit that starts in it.
     first_commit: u64,
-    /// Records that hang on it.
+    /// Records that depend on it.
     keys: BTreeSet<RecordKey>,
 }
 
@@ -48,7 +47,7 @@ impl RecordTable {
         self.records.len()
     }
 
-    /// What it would take to write every record in full.
+    /// Bytes of all records as puts.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.live_bytes
     }
@@ -58,7 +57,7 @@ impl RecordTable {
         self.segments.keys().next().copied()
     }
 
-    /// The records that hang on the segment, and on those after it up to `head`.
+    /// The records that depend on segments before `head`, oldest segment first.
     pub(crate) fn keys_before(&self, head: u64) -> impl Iterator<Item = RecordKey> {
         self.segments
             .range(..head)
@@ -73,7 +72,7 @@ impl RecordTable {
         });
     }
 
-    /// A full image was written by a commit that began in the segment.
+    /// A commit that starts in the segment has a put of the record.
     pub(crate) fn put(&mut self, key: RecordKey, value: Vec<u8>, segment: u64) {
         self.live_bytes += cost(&value);
         if let Some(old) = self.records.insert(key, LiveRecord { value, segment }) {
@@ -87,7 +86,7 @@ impl RecordTable {
         }
     }
 
-    /// A patch was written: the record hangs where it hung.
+    /// A commit has a patch of the record, which depends on the same segment as before.
     pub(crate) fn patch(&mut self, key: &RecordKey, value: Vec<u8>) {
         if let Some(record) = self.records.get_mut(key) {
             self.live_bytes = self.live_bytes - cost(&record.value) + cost(&value);
@@ -104,7 +103,7 @@ impl RecordTable {
         }
     }
 
-    /// Forgets segments at the tail on which nothing hangs, but never the newest.
+    /// Removes segments at the tail on which no record depends, but never the newest.
     pub(crate) fn release(&mut self) {
         while self.segments.len() > 1 {
             match self.segments.first_entry() {
@@ -136,7 +135,7 @@ impl RecordTable {
     }
 }
 
-/// The records while a log is read: what is derived from them is made once, at the end.
+/// The records while a log is read. The sets of keys are made once, at the end.
 #[derive(Debug, Default)]
 pub(crate) struct RecordTableBuilder {
     records: BTreeMap<RecordKey, LiveRecord>,
@@ -154,12 +153,12 @@ impl RecordTableBuilder {
         self.segments.entry(segment).or_insert(commit);
     }
 
-    /// A full image was written by a commit that began in the segment.
+    /// A commit that starts in the segment has a put of the record.
     pub(crate) fn put(&mut self, key: RecordKey, value: Vec<u8>, segment: u64) {
         self.records.insert(key, LiveRecord { value, segment });
     }
 
-    /// A patch was written: the record hangs where it hung.
+    /// A commit has a patch of the record, which depends on the same segment as before.
     pub(crate) fn patch(&mut self, key: &RecordKey, value: Vec<u8>) {
         if let Some(record) = self.records.get_mut(key) {
             record.value = value;
@@ -180,7 +179,7 @@ impl RecordTableBuilder {
         }
         let segment = |(number, first_commit): (u64, u64)| {
             let keys = keys.remove(&number).unwrap_or_default();
-            // They are in order already, so that the set is made in one go.
+            // The keys are in order, so the set is built without searching.
             let keys = keys.into_iter().collect();
             (number, LiveSegment { first_commit, keys })
         };
@@ -192,7 +191,7 @@ impl RecordTableBuilder {
     }
 }
 
-/// What a full image of the value takes in a payload.
+/// Bytes of a put of the value in a payload.
 pub(crate) fn cost(value: &[u8]) -> u64 {
     (PUT_OVERHEAD_BYTES + value.len()) as u64
 }

@@ -318,7 +318,8 @@ fn a_sealed_value_moved_to_another_node_keeps_the_store_from_opening() {
     // The whole record of the first under the id of the second: all but its sealed
     // values would pass for the second's own.
     let mut moved = value(&store, &key(&node(1)));
-    moved[3..19].copy_from_slice(&key(&node(2)).id);
+    // Envelope, number of fields, tag and length come before the id.
+    moved[6..22].copy_from_slice(&key(&node(2)).id);
     let mut log = StoreLog::open(store.into_flash(), SEGMENT_BYTES).unwrap();
     log.commit([(key(&node(2)), Some(moved))].into()).unwrap();
     let error = open(log.into_flash()).unwrap_err();
@@ -381,8 +382,8 @@ fn versions(flash: &SimFlash) -> Vec<u8> {
 
 /// The versions of so many nodes and of the box's own record.
 fn newest(nodes: usize) -> Vec<u8> {
-    let mut versions = vec![2; nodes];
-    versions.push(3);
+    let mut versions = vec![3; nodes];
+    versions.push(4);
     versions
 }
 
@@ -458,6 +459,11 @@ fn url(user_ends: char, host_begins: char) -> String {
     format!("http://ann{user_ends}{IN_URL}{host_begins}images/disk.raw")
 }
 
+/// Version 2 of the record of the box, with a counter of 40 and the key of simulated boxes.
+const BOX_V2_OF_40: &[u8] = b"\x04\x02\0\x28\x22\
+    \xb2\x3f\xc1\x83\x49\x3b\xb1\x7d\x92\x21\xe5\xe3\xdd\x9a\xdc\x5b\xda\x69\x96\xcf\xe6\x12\x50\
+    \x92\x1f\x8d\xb8\xee\x54\x34\x81\x4e\x98\xfc";
+
 /// A region of a program that did not seal credentials in URLs yet: a node and a resource
 /// that have some, and a node that has none.
 fn region_with_open_urls() -> SimFlash {
@@ -491,7 +497,7 @@ fn region_with_open_urls() -> SimFlash {
             }
         }
         if key.kind == 4 {
-            value[1] = 2;
+            value = BOX_V2_OF_40.to_vec();
         }
         (*key, Some(value))
     });

@@ -1,10 +1,9 @@
-//! Entries of a commit of which some bytes are missing.
+//! Entries of a commit with missing bytes.
 //!
-//! Each page has a checksum of its own, so entries that stand wholly in readable pages
-//! are as good as ever. An entry that reaches into a missing page is lost, but its key
-//! is known if its beginning is readable. Behind a missing page the next entry is found
-//! where a put begins like a record that this program knows, and the entries from there
-//! on fill the payload to its end.
+//! Each page has its own checksum, so entries that are completely on readable pages are valid.
+//! An entry that reaches into a missing page is lost, but its key is known if its beginning is
+//! readable. After a missing page, the next entry is found where a put has a value that begins
+//! like a known record and the entries from there fill the payload up to its end.
 
 use std::ops::Range;
 
@@ -18,19 +17,19 @@ const HEADER_BYTES: usize = PUT_OVERHEAD_BYTES - 4;
 const PUT: u8 = 1;
 const OPERATION_MAX: u8 = 3;
 
-/// What is left of a commit.
+/// The readable part of a commit.
 #[derive(Debug, Default)]
 pub(crate) struct CommitParts<'a> {
-    /// Entries that are whole, in order.
+    /// Complete entries, in order.
     pub(crate) entries: Vec<LogEntry<'a>>,
-    /// StoreRecords whose entries are not.
+    /// Records with incomplete entries.
     pub(crate) hit: Vec<RecordKey>,
-    /// Whether entries may be missing of which not even the record is known.
+    /// Whether entries of unknown records may be missing.
     pub(crate) unknown: bool,
 }
 
-/// Reads what is left of a payload. The missing ranges are in order and do not overlap;
-/// what stands in them does not matter.
+/// Reads the readable part of a payload. The missing ranges are in order and do not overlap;
+/// their bytes are ignored.
 pub(crate) fn read<'a>(payload: &'a [u8], missing: &[Range<usize>]) -> CommitParts<'a> {
     let mut parts = CommitParts::default();
     let mut start = 0;
@@ -60,17 +59,17 @@ pub(crate) fn read<'a>(payload: &'a [u8], missing: &[Range<usize>]) -> CommitPar
     parts
 }
 
-/// A record that a page with a wrong checksum names.
+/// A record that is named in a page with a wrong checksum.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct RecordHint {
     pub(crate) key: RecordKey,
-    /// Whether more than its key speaks for it.
+    /// Whether its value also begins like a record.
     pub(crate) strong: bool,
 }
 
-/// The records that the entries of a page name whose checksum is wrong. They say what
-/// was probably hit and no more: nothing proves them. One that is not strong counts only if
-/// its record is known from elsewhere: a UUID does not stand in a page by chance.
+/// The records that are named in a page with a wrong checksum. They are hints for the operator,
+/// because no checksum confirms them. A hint that is not strong counts only if its record is
+/// known from elsewhere: a UUID is not in a page by chance.
 pub(crate) fn hints(payload: &[u8]) -> Vec<RecordHint> {
     let hint = |at: usize| {
         let rest = &payload[at..];
@@ -84,7 +83,7 @@ pub(crate) fn hints(payload: &[u8]) -> Vec<RecordHint> {
     while at < payload.len() {
         let found = hint(at);
         hints.extend(found);
-        // Only where an entry is likely are its bytes passed over.
+        // The bytes of an entry are skipped only if it is a likely one.
         let found = found.filter(|hint| is_start || hint.strong);
         let after = found.and_then(|_| LogEntry::decode(&payload[at..]));
         is_start = after.is_some();
@@ -105,8 +104,8 @@ pub(crate) fn key_of(entry: &LogEntry<'_>) -> RecordKey {
 }
 
 impl<'a> CommitParts<'a> {
-    /// Takes the entries from `at` on up to the end of a readable run. Gives where the
-    /// next entry begins; none if that is not known.
+    /// Reads the entries from `at` up to the end of a readable range. Returns the beginning of
+    /// the next entry, if known.
     fn run(&mut self, payload: &'a [u8], mut at: usize, end: usize) -> Option<usize> {
         while at < end {
             let rest = &payload[at..end];
@@ -141,7 +140,7 @@ fn header(bytes: &[u8]) -> Option<(u8, RecordKey)> {
         .then_some((operation, RecordKey { kind, id }))
 }
 
-/// Where the first entry begins in a run whose first bytes belong to a lost one.
+/// The beginning of the first entry in a range whose first bytes belong to a lost entry.
 fn first_entry(payload: &[u8], run: Range<usize>, to_the_end: bool) -> Option<usize> {
     run.clone().find(|&at| {
         let rest = &payload[at..run.end];

@@ -1,4 +1,4 @@
-//! All pages of a damaged region: those that are sound, and what is known of the others.
+//! All pages of a damaged region: the undamaged ones, and the headers of the others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use crate::superblock;
 /// Smallest piece that a device reads on its own.
 pub(super) const SECTOR_BYTES: usize = 512;
 
-/// The shape under which most pages stand where they belong.
+/// The layout in which most pages are at their positions.
 pub(super) fn best_scan<F: Flash>(
     flash: &mut F,
     layouts: &[StoreLayout],
@@ -48,15 +48,15 @@ pub(super) fn best_scan<F: Flash>(
 #[derive(Debug)]
 pub(super) struct RegionScan {
     pub(super) layout: StoreLayout,
-    /// The pages that stand where they belong.
+    /// The pages that are at their positions.
     pub(super) seen: PageList,
-    /// Places in the ring that the flash does not read.
+    /// Indices in the ring that the flash cannot read.
     pub(super) unreadable: BTreeSet<u64>,
-    /// Places with bytes that are no page.
+    /// Indices in the ring with bytes that are not a page.
     broken: BTreeSet<u64>,
-    /// Places with a page that stands where it belongs.
+    /// Indices in the ring with a page that is at its position.
     sound: BTreeSet<u64>,
-    /// What pages with wrong checksums say of themselves, by position.
+    /// The headers of pages with wrong checksums, by position.
     claims: BTreeMap<u64, PageClaim>,
 }
 
@@ -95,8 +95,8 @@ impl RegionScan {
         }
     }
 
-    /// First position and number of the newest commit that was at least begun after the one
-    /// that ends at `head`, by what is readable of its pages.
+    /// First position and number of the newest commit with readable pages after the one that
+    /// ends at `head`.
     pub(super) fn newest_after(&self, last_commit: u64, head: u64) -> Option<(u64, u64)> {
         let seen = self.seen.newest().filter(|&commit| commit > last_commit);
         let seen = seen.and_then(|commit| {
@@ -113,8 +113,8 @@ impl RegionScan {
         seen.max(claimed)
     }
 
-    /// How many changes the missing commits held that stood at these positions; none if their
-    /// pages do not say so.
+    /// Number of changes of the missing commits at these positions, if their headers contain
+    /// it.
     pub(super) fn claimed_changes(&self, commits: Range<u64>, places: Range<u64>) -> Option<u64> {
         let mut changes = 0;
         for commit in commits {
@@ -125,18 +125,18 @@ impl RegionScan {
         Some(changes)
     }
 
-    /// Whether the damage_at of this position holds bytes that are no page, or cannot be read.
+    /// Whether the bytes at this position are not a page, or cannot be read.
     pub(super) fn is_broken(&self, position: u64) -> bool {
         let damage_at = position % self.layout.pages();
         self.broken.contains(&damage_at) || self.unreadable.contains(&damage_at)
     }
 
-    /// Whether a sound page stands at the damage_at of this position.
+    /// Whether there is an undamaged page at this position.
     pub(super) fn is_sound(&self, position: u64) -> bool {
         self.sound.contains(&(position % self.layout.pages()))
     }
 
-    /// The end of the damaged pages from here on that a commit may have left.
+    /// The end of the damaged pages from here that can belong to a commit.
     pub(super) fn broken_until(&self, start: u64) -> u64 {
         let mut pages = start..start + self.layout.commit_pages_max();
         let last = pages.rfind(|&position| self.is_broken(position));
@@ -159,7 +159,7 @@ impl RegionScan {
         self.layout.pages().saturating_sub(used) / self.layout.segment_pages
     }
 
-    /// Places that the flash does not read and that no other damage names.
+    /// Places that the flash cannot read and that no other damage contains.
     pub(super) fn unreadable_elsewhere(&self, named: &[StoreDamage]) -> Vec<StoreDamage> {
         let mut damages: Vec<StoreDamage> = Vec::new();
         let offsets = self.unreadable.iter().map(|&at| self.layout.offset_of(at));
@@ -184,7 +184,7 @@ impl RegionScan {
     }
 }
 
-/// The bytes of a page, sector by sector where the device does not read all of it.
+/// The bytes of a page. If the device cannot read all of it, its sectors are read one by one.
 pub(super) fn raw_page<F: Flash>(flash: &mut F, at: u64) -> [u8; PAGE_BYTES] {
     let mut page = [0; PAGE_BYTES];
     if flash.read(at, &mut page).is_ok() {

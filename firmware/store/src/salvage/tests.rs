@@ -1,4 +1,4 @@
-//! StoreDamage at every kind of place of a region, and what is read past it.
+//! Damage at every kind of place of a region, and what is read past it.
 
 use std::io;
 use std::sync::Arc;

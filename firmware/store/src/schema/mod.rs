@@ -1,19 +1,21 @@
-//! Records as bytes: postcard inside a versioned envelope.
+//! Records as bytes: a list of tagged fields in an envelope with a version.
 //!
-//! The envelope is one byte of kind and two of version, little-endian, before the
-//! payload. Each version of each record has a frozen struct here, which is never
-//! edited once released: postcard has no field names, so any edit makes old bytes
-//! read as something else. Words travel as text and free-form objects as JSON
-//! text, so neither the order of variants nor a foreign type can change the bytes.
+//! The envelope is the kind (one byte) and the version (two bytes, little-endian). The newest
+//! version of each kind has tagged fields, see [`tagged`]; a new field is a new line in the
+//! table of its record and does not raise the version. Each older version has a frozen
+//! struct, which is never edited: postcard stores no field names, so an edit would change
+//! the meaning of old bytes. Older versions are read and no longer written.
 
+mod codec;
 mod lease;
 mod node;
 mod node_v1;
+mod node_v2;
 mod port;
 mod resource;
+mod tagged;
 mod unit;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use trivet_model::node::JsonObject;
@@ -21,15 +23,18 @@ use trivet_model::{Lease, MacAddr, Node, NodeId, Port, PortId, Resource, Resourc
 
 use crate::RecordKey;
 use crate::error::RecordError;
-use crate::seal::Sealer;
+use crate::seal::{RecordSeal, Sealer};
 
-/// Deepest nesting of a free-form object. The JSON reader refuses more than 127,
-/// and what it would refuse must never get to flash.
+use codec::FieldPlace;
+use tagged::{FieldTag, TaggedFields};
+
+/// Deepest nesting of a free-form object. The JSON reader refuses more than 127 levels, so
+/// deeper objects must not be written. The limit is ours.
 pub const JSON_DEPTH_MAX: usize = 100;
 
 const ENVELOPE_BYTES: usize = 3;
 
-/// The kinds of records. The numbers stand on flash.
+/// The kinds of records, with their numbers on flash.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RecordKind {
     /// A node.
@@ -58,12 +63,12 @@ impl RecordKind {
         Self::ALL.into_iter().find(|&kind| kind as u8 == number)
     }
 
-    /// The kind that messages call so.
+    /// The kind with this name.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// What messages call it.
+    /// The name in messages and exports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -84,13 +89,24 @@ impl RecordKind {
         }
     }
 
+    /// The table of the fields of the newest version.
+    const fn fields(self) -> &'static [FieldTag] {
+        match self {
+            Self::Node => node::NodeFields::FIELDS,
+            Self::Port => port::PortFields::FIELDS,
+            Self::Lease => lease::LeaseFields::FIELDS,
+            Self::Box => unit::BoxFields::FIELDS,
+            Self::Resource => resource::ResourceFields::FIELDS,
+        }
+    }
+
     fn malformed(self, what: &'static str) -> RecordError {
         let kind = self.name();
         RecordError::Malformed { kind, what }
     }
 }
 
-/// What messages call records of this number.
+/// The name of the kind with this number, in messages.
 pub(crate) fn kind_name(number: u8) -> &'static str {
     RecordKind::from_number(number).map_or("foreign", RecordKind::name)
 }
@@ -101,7 +117,7 @@ thread_local! {
     pub(crate) static DECODED: core::cell::Cell<usize> = const { core::cell::Cell::new(0) };
 }
 
-/// One record, read.
+/// A decoded record.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum StoredRecord {
     Node(Box<Node>),
@@ -111,80 +127,96 @@ pub(crate) enum StoredRecord {
     Resource(Resource),
 }
 
-/// The bytes of a node, its secrets sealed.
+impl StoredRecord {
+    /// The key that belongs to the id in the record.
+    fn key(&self) -> RecordKey {
+        match self {
+            Self::Node(node) => node_key(node.id),
+            Self::Port(port) => port_key(port.id),
+            Self::Lease(lease) => lease_key(lease.mac),
+            Self::Serial(_) => unit_key(),
+            Self::Resource(resource) => resource_key(resource.id),
+        }
+    }
+}
+
+/// The bytes of a node, with its secrets sealed.
 pub(crate) fn encode_node(sealer: &Sealer, node: &Node) -> Result<Vec<u8>, RecordError> {
-    seal(
-        RecordKind::Node,
-        node::VERSION,
-        &node::NodeV2::from_model(sealer, node)?,
-    )
+    encode::<node::NodeFields>(sealer.of(node_key(node.id)), node)
 }
 
 /// The bytes of a port.
 pub(crate) fn encode_port(port: &Port) -> Result<Vec<u8>, RecordError> {
-    seal(
-        RecordKind::Port,
-        port::VERSION,
-        &port::PortV1::from_model(port)?,
-    )
+    encode::<port::PortFields>(RecordSeal::of(None, port_key(port.id)), port)
 }
 
 /// The bytes of a lease.
 pub(crate) fn encode_lease(lease: &Lease) -> Result<Vec<u8>, RecordError> {
-    seal(
-        RecordKind::Lease,
-        lease::VERSION,
-        &lease::LeaseV1::from_model(lease),
-    )
+    encode::<lease::LeaseFields>(RecordSeal::of(None, lease_key(lease.mac)), lease)
 }
 
-/// The bytes of a resource, its secrets sealed.
+/// The bytes of a resource, with its secrets sealed.
 pub(crate) fn encode_resource(
     sealer: &Sealer,
     resource: &Resource,
 ) -> Result<Vec<u8>, RecordError> {
-    seal(
-        RecordKind::Resource,
-        resource::VERSION,
-        &resource::ResourceV1::from_model(sealer, resource)?,
-    )
+    encode::<resource::ResourceFields>(sealer.of(resource_key(resource.id)), resource)
 }
 
-/// The bytes of the box's own record, which show whether a key belongs to the store.
+/// The bytes of the record of the box, which show whether a key belongs to the store.
 pub(crate) fn encode_serial(sealer: &Sealer, serial: u64) -> Result<Vec<u8>, RecordError> {
-    let unit = unit::BoxV2::new(sealer, serial)?;
-    seal(RecordKind::Box, unit::VERSION, &unit)
+    let record = unit::BoxRecord::new(serial);
+    encode::<unit::BoxFields>(sealer.of(unit_key()), &record)
 }
 
-/// Where a node stands.
+/// The bytes of a record that is about to be written, with the fields added that the value
+/// on flash has and this program does not know: a newer program wrote them.
+pub(crate) fn carry_over(
+    at: &RecordKey,
+    earlier: Option<&[u8]>,
+    new: Vec<u8>,
+) -> Result<Vec<u8>, RecordError> {
+    let Some(kind) = RecordKind::from_number(at.kind) else {
+        return Ok(new);
+    };
+    let Some(earlier) = earlier.filter(|bytes| is_tagged(kind, bytes)) else {
+        return Ok(new);
+    };
+    let (envelope, payload) = new.split_at(ENVELOPE_BYTES.min(new.len()));
+    let earlier = &earlier[ENVELOPE_BYTES..];
+    let merged = tagged::carry_over(kind, kind.fields(), earlier, payload)?;
+    Ok([envelope, merged.as_slice()].concat())
+}
+
+/// The key of a node.
 pub(crate) fn node_key(id: NodeId) -> RecordKey {
     key(RecordKind::Node, id.bytes())
 }
 
-/// The node that stands there, if one does.
+/// The node with this key, if it is the key of a node.
 pub(crate) fn node_of(place: &RecordKey) -> Option<NodeId> {
     let id = NodeId(uuid::Uuid::from_bytes(place.id));
     (*place == node_key(id)).then_some(id)
 }
 
-/// Where a port stands.
+/// The key of a port.
 pub(crate) fn port_key(id: PortId) -> RecordKey {
     key(RecordKind::Port, id.bytes())
 }
 
-/// Where a lease stands: its hardware address, filled up with zeros.
+/// The key of a lease: its hardware address, then zeros.
 pub(crate) fn lease_key(mac: MacAddr) -> RecordKey {
     let mut id = [0; 16];
     id[..6].copy_from_slice(&mac.0);
     key(RecordKind::Lease, id)
 }
 
-/// Where a resource stands.
+/// The key of a resource.
 pub(crate) fn resource_key(id: ResourceId) -> RecordKey {
     key(RecordKind::Resource, id.bytes())
 }
 
-/// Where the box's own record stands.
+/// The key of the record of the box.
 pub(crate) fn unit_key() -> RecordKey {
     key(RecordKind::Box, [0; 16])
 }
@@ -196,8 +228,8 @@ fn key(kind: RecordKind, id: [u8; 16]) -> RecordKey {
     }
 }
 
-/// Reads a record of any known version and checks that it stands under its key.
-/// Without a sealer only a record in which nothing is sealed can be read.
+/// Reads a record of any known version and checks that its id matches its key.
+/// Without a sealer, only a record without sealed values can be read.
 pub(crate) fn decode(
     sealer: Option<&Sealer>,
     at: &RecordKey,
@@ -221,45 +253,85 @@ pub(crate) fn decode(
             known: kind.newest_version(),
         });
     }
-    let (record, own_key) = match (kind, version) {
-        (RecordKind::Node, 1 | 2) => {
-            let node = if version == 1 {
-                open::<node_v1::NodeV1>(kind, payload)?.into_model()?
-            } else {
-                open::<node::NodeV2>(kind, payload)?.into_model(sealer)?
-            };
-            let own_key = node_key(node.id);
-            (StoredRecord::Node(Box::new(node)), own_key)
-        }
-        (RecordKind::Port, 1) => {
-            let port = open::<port::PortV1>(kind, payload)?.into_model()?;
-            let own_key = port_key(port.id);
-            (StoredRecord::Port(port), own_key)
-        }
-        (RecordKind::Lease, 1) => {
-            let lease = open::<lease::LeaseV1>(kind, payload)?.into_model();
-            (StoredRecord::Lease(lease), lease_key(lease.mac))
-        }
-        (RecordKind::Box, 1) => {
-            let unit = open::<unit::BoxV1>(kind, payload)?;
-            (StoredRecord::Serial(unit.serial), unit_key())
-        }
-        (RecordKind::Box, 2 | 3) => {
-            let unit = open::<unit::BoxV2>(kind, payload)?;
-            (StoredRecord::Serial(unit.checked(sealer)?), unit_key())
-        }
-        (RecordKind::Resource, 1) => {
-            let resource = open::<resource::ResourceV1>(kind, payload)?.into_model(sealer)?;
-            let own_key = resource_key(resource.id);
-            (StoredRecord::Resource(resource), own_key)
-        }
-        _ => return Err(kind.malformed("no version has this number")),
+    let record = if version == kind.newest_version() {
+        decode_tagged(sealer, kind, at, payload)?
+    } else {
+        decode_frozen(sealer, kind, version, payload)?
     };
-    if own_key == *at {
+    if record.key() == *at {
         Ok(record)
     } else {
         Err(kind.malformed("it stands under the key of another record"))
     }
+}
+
+/// Reads the payload of a record with tagged fields.
+fn decode_tagged(
+    sealer: Option<&Sealer>,
+    kind: RecordKind,
+    at: &RecordKey,
+    payload: &[u8],
+) -> Result<StoredRecord, RecordError> {
+    let own_key = own_key(kind, payload).unwrap_or(*at);
+    let place = FieldPlace::new(kind, RecordSeal::of(sealer, own_key));
+    Ok(match kind {
+        RecordKind::Node => {
+            StoredRecord::Node(Box::new(fields::<node::NodeFields>(place, payload)?))
+        }
+        RecordKind::Port => StoredRecord::Port(fields::<port::PortFields>(place, payload)?),
+        RecordKind::Lease => StoredRecord::Lease(fields::<lease::LeaseFields>(place, payload)?),
+        RecordKind::Box => StoredRecord::Serial(fields::<unit::BoxFields>(place, payload)?.serial),
+        RecordKind::Resource => {
+            StoredRecord::Resource(fields::<resource::ResourceFields>(place, payload)?)
+        }
+    })
+}
+
+/// The key that the id in a payload belongs to. Sealed values are bound to it, so a record
+/// under the key of another one is recognised as such. The id is the value of tag 1.
+fn own_key(kind: RecordKind, payload: &[u8]) -> Option<RecordKey> {
+    if kind == RecordKind::Box {
+        return Some(unit_key());
+    }
+    let value = tagged::first_field(payload).filter(|(tag, _)| *tag == 1);
+    let (_, value) = value?;
+    let mut id = [0; 16];
+    id.get_mut(..value.len())?.copy_from_slice(value);
+    Some(key(kind, id))
+}
+
+/// Reads the payload of a version that is no longer written.
+fn decode_frozen(
+    sealer: Option<&Sealer>,
+    kind: RecordKind,
+    version: u16,
+    payload: &[u8],
+) -> Result<StoredRecord, RecordError> {
+    Ok(match (kind, version) {
+        (RecordKind::Node, 1) => {
+            let node = open::<node_v1::NodeV1>(kind, payload)?.into_model()?;
+            StoredRecord::Node(Box::new(node))
+        }
+        (RecordKind::Node, 2) => {
+            let node = open::<node_v2::NodeV2>(kind, payload)?.into_model(sealer)?;
+            StoredRecord::Node(Box::new(node))
+        }
+        (RecordKind::Port, 1) => {
+            StoredRecord::Port(open::<port::PortV1>(kind, payload)?.into_model()?)
+        }
+        (RecordKind::Lease, 1) => {
+            StoredRecord::Lease(open::<lease::LeaseV1>(kind, payload)?.into_model())
+        }
+        (RecordKind::Box, 1) => StoredRecord::Serial(open::<unit::BoxV1>(kind, payload)?.serial),
+        (RecordKind::Box, 2 | 3) => {
+            StoredRecord::Serial(open::<unit::BoxV2>(kind, payload)?.checked(sealer)?)
+        }
+        (RecordKind::Resource, 1) => {
+            let resource = open::<resource::ResourceV1>(kind, payload)?;
+            StoredRecord::Resource(resource.into_model(sealer)?)
+        }
+        _ => return Err(kind.malformed("no version has this number")),
+    })
 }
 
 /// Whether the bytes begin like a record of this key that this program can read.
@@ -273,7 +345,7 @@ pub(crate) fn has_envelope(at: &RecordKey, bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether the record is of a version that is written no more.
+/// Whether the record has a version that is no longer written.
 pub(crate) fn is_old(at: &RecordKey, bytes: &[u8]) -> bool {
     match (RecordKind::from_number(at.kind), bytes) {
         (Some(kind), [_, low, high, ..]) => {
@@ -283,20 +355,43 @@ pub(crate) fn is_old(at: &RecordKey, bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether the box's own record, which these bytes are, shows that a key is the right one.
+/// Whether the bytes have an envelope of the version with tagged fields.
+fn is_tagged(kind: RecordKind, bytes: &[u8]) -> bool {
+    matches!(bytes, [_, low, high, ..]
+        if u16::from_le_bytes([*low, *high]) == kind.newest_version())
+}
+
+/// Whether these bytes of the record of the box show whether a key is the right one.
 pub(crate) fn proves_key(unit: &[u8]) -> bool {
     matches!(unit, [_, low, high, ..] if u16::from_le_bytes([*low, *high]) >= 2)
 }
 
-fn seal<T: Serialize>(kind: RecordKind, version: u16, frozen: &T) -> Result<Vec<u8>, RecordError> {
-    let payload = postcard::to_allocvec(frozen).map_err(|_| kind.malformed("it has no bytes"))?;
-    let mut bytes = Vec::with_capacity(ENVELOPE_BYTES + payload.len());
-    bytes.push(kind as u8);
-    bytes.extend_from_slice(&version.to_le_bytes());
-    bytes.extend_from_slice(&payload);
+/// Writes the envelope and the tagged fields of a record.
+fn encode<G: TaggedFields>(
+    seal: RecordSeal<'_>,
+    record: &G::Record,
+) -> Result<Vec<u8>, RecordError> {
+    let number = seal.at.kind;
+    let kind = RecordKind::from_number(number);
+    let kind = kind.ok_or(RecordError::UnknownKind { kind: number })?;
+    let mut bytes = vec![number];
+    bytes.extend_from_slice(&kind.newest_version().to_le_bytes());
+    tagged::write_list::<G>(FieldPlace::new(kind, seal), record, &mut bytes)?;
     Ok(bytes)
 }
 
+/// Reads the tagged fields of a record.
+fn fields<G: TaggedFields>(
+    place: FieldPlace<'_>,
+    payload: &[u8],
+) -> Result<G::Record, RecordError> {
+    match tagged::read_list::<G>(place, payload)? {
+        (record, []) => Ok(record),
+        _ => Err(place.malformed("bytes are left over after its fields")),
+    }
+}
+
+/// Reads a frozen struct.
 fn open<T: DeserializeOwned>(kind: RecordKind, payload: &[u8]) -> Result<T, RecordError> {
     match postcard::take_from_bytes(payload) {
         Ok((frozen, [])) => Ok(frozen),
@@ -345,18 +440,18 @@ pub(crate) fn is_shallow(value: &Value, levels: usize) -> bool {
     }
 }
 
-/// Reads JSON text back.
+/// Reads JSON text.
 fn json<T: DeserializeOwned>(kind: RecordKind, text: &str) -> Result<T, RecordError> {
     serde_json::from_str(text).map_err(|_| kind.malformed("its JSON cannot be read"))
 }
 
-/// Reads a word back.
+/// Reads a word.
 fn word<T: std::str::FromStr>(kind: RecordKind, text: &str) -> Result<T, RecordError> {
     text.parse()
         .map_err(|_| kind.malformed("a state word in it is unknown"))
 }
 
-/// Reads an optional word back.
+/// Reads an optional word.
 fn optional_word<T: std::str::FromStr>(
     kind: RecordKind,
     text: Option<String>,

@@ -1,4 +1,5 @@
-//! Nodes of version 1, whose secrets were not sealed: read, and never written again.
+//! Nodes of version 1: one struct whose secrets are not sealed. They are read and no longer
+//! written.
 
 use std::collections::BTreeMap;
 
@@ -86,13 +87,13 @@ struct AgentV1 {
 }
 
 impl NodeV1 {
+    /// The node. Fields that version 1 does not have get their defaults.
     pub(super) fn into_model(self) -> Result<Node, RecordError> {
+        let id = NodeId(Uuid::from_bytes(self.id));
         Ok(Node {
-            id: NodeId(Uuid::from_bytes(self.id)),
             revision: self.revision,
             serial: self.serial,
             name: self.name,
-            driver: self.driver,
             driver_info: json(KIND, &self.driver_info)?,
             properties: json(KIND, &self.properties)?,
             instance_info: json(KIND, &self.instance_info)?,
@@ -110,7 +111,6 @@ impl NodeV1 {
             instance_uuid: self.instance_uuid,
             resource_class: self.resource_class,
             automated_clean: self.automated_clean,
-            created_at: UnixMs(self.created_at_ms),
             updated_at: self.updated_at_ms.map(UnixMs),
             inspection_started_at: self.inspection_started_at_ms.map(UnixMs),
             inspection_finished_at: self.inspection_finished_at_ms.map(UnixMs),
@@ -121,6 +121,7 @@ impl NodeV1 {
             kept: json(KIND, &self.kept)?,
             job: self.job.map(JobV1::into_model).transpose()?,
             agent: self.agent.map(AgentV1::into_model),
+            ..Node::new(id, &self.driver, UnixMs(self.created_at_ms))
         })
     }
 }

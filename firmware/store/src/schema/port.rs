@@ -1,18 +1,38 @@
-//! Ports.
+//! Ports: the table of their fields, and the reader of version 1.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use trivet_model::node::JsonObject;
 use trivet_model::{MacAddr, NodeId, Port, PortId, UnixMs};
 use uuid::Uuid;
 
-use super::{RecordKind, json, object_text};
+use super::codec::{Flag, Id, Mac, Number, Object, Optional, Time};
+use super::tagged::tagged_fields;
+use super::{RecordKind, json};
 use crate::error::RecordError;
 
-pub(super) const VERSION: u16 = 1;
+/// The version of port records with tagged fields. Further fields do not raise it.
+pub(super) const VERSION: u16 = 2;
 
 const KIND: RecordKind = RecordKind::Port;
 
+tagged_fields! {
+    /// Fields of a port.
+    PortFields: Port {
+        1 "id" id: Id<PortId>;
+        2 "revision" revision: Number<u64> = 0;
+        3 "serial" serial: Number<u64> = 0;
+        4 "node" node: Id<NodeId>;
+        5 "address" address: Mac;
+        6 "pxe_enabled" pxe_enabled: Flag = false;
+        7 "extra" extra: Object = JsonObject::new();
+        8 "kept" kept: Object = JsonObject::new();
+        9 "created_at" created_at: Time;
+        10 "updated_at" updated_at: Optional<Time> = None;
+    }
+}
+
 /// Version 1, frozen.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct PortV1 {
     id: [u8; 16],
     revision: u64,
@@ -29,34 +49,6 @@ pub(super) struct PortV1 {
 }
 
 impl PortV1 {
-    pub(super) fn from_model(port: &Port) -> Result<Self, RecordError> {
-        // Taken apart, so that a new field does not compile until it has a version.
-        let Port {
-            id,
-            revision,
-            serial,
-            node,
-            address,
-            pxe_enabled,
-            extra,
-            kept,
-            created_at,
-            updated_at,
-        } = port;
-        Ok(Self {
-            id: id.bytes(),
-            revision: *revision,
-            serial: *serial,
-            node: node.bytes(),
-            address: address.0,
-            pxe_enabled: *pxe_enabled,
-            extra: object_text(KIND, "extra", extra)?,
-            kept: object_text(KIND, "kept", kept)?,
-            created_at_ms: created_at.0,
-            updated_at_ms: updated_at.map(|at| at.0),
-        })
-    }
-
     pub(super) fn into_model(self) -> Result<Port, RecordError> {
         Ok(Port {
             id: PortId(Uuid::from_bytes(self.id)),

@@ -1,19 +1,39 @@
-//! Resources: one version for all kinds, since they are of one shape.
+//! Resources: the table of their fields, and the reader of version 1. All kinds of resources
+//! have the same fields.
 
-use serde::{Deserialize, Serialize};
-use trivet_model::{NodeId, Resource, ResourceId, UnixMs};
+use serde::Deserialize;
+use trivet_model::node::JsonObject;
+use trivet_model::{NodeId, Resource, ResourceId, ResourceKind, UnixMs};
 use uuid::Uuid;
 
+use super::codec::{Id, Number, Optional, SealedObject, Text, Time, Word};
+use super::tagged::tagged_fields;
 use super::{RecordKind, resource_key, word};
 use crate::error::RecordError;
 use crate::seal::{RecordSeal, SealedJson, Sealer};
 
-pub(super) const VERSION: u16 = 1;
+/// The version of resource records with tagged fields. Further fields do not raise it.
+pub(super) const VERSION: u16 = 2;
 
 const KIND: RecordKind = RecordKind::Resource;
 
+tagged_fields! {
+    /// Fields of a resource.
+    ResourceFields: Resource {
+        1 "id" id: Id<ResourceId>;
+        2 "kind" kind: Word<ResourceKind>;
+        3 "revision" revision: Number<u64> = 0;
+        4 "serial" serial: Number<u64> = 0;
+        5 "name" name: Optional<Text> = None;
+        6 "node" node: Optional<Id<NodeId>> = None;
+        7 "fields" fields: SealedObject = JsonObject::new();
+        8 "created_at" created_at: Time;
+        9 "updated_at" updated_at: Optional<Time> = None;
+    }
+}
+
 /// Version 1, frozen.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub(super) struct ResourceV1 {
     id: [u8; 16],
     kind: String,
@@ -27,45 +47,18 @@ pub(super) struct ResourceV1 {
 }
 
 impl ResourceV1 {
-    pub(super) fn from_model(sealer: &Sealer, resource: &Resource) -> Result<Self, RecordError> {
-        // Taken apart, so that a new field does not compile until it has a version.
-        let Resource {
-            id,
-            kind,
-            revision,
-            serial,
-            name,
-            node,
-            fields,
-            created_at,
-            updated_at,
-        } = resource;
-        Ok(Self {
-            id: id.bytes(),
-            kind: kind.as_str().to_owned(),
-            revision: *revision,
-            serial: *serial,
-            name: name.clone(),
-            node: node.map(NodeId::bytes),
-            fields: sealer.of(resource_key(*id)).object("fields", fields)?,
-            created_at_ms: created_at.0,
-            updated_at_ms: updated_at.map(|at| at.0),
-        })
-    }
-
     pub(super) fn into_model(self, sealer: Option<&Sealer>) -> Result<Resource, RecordError> {
         let id = ResourceId(Uuid::from_bytes(self.id));
         let seal = RecordSeal::of(sealer, resource_key(id));
+        let kind = word(KIND, &self.kind)?;
         Ok(Resource {
-            id,
-            kind: word(KIND, &self.kind)?,
             revision: self.revision,
             serial: self.serial,
             name: self.name,
             node: self.node.map(|id| NodeId(Uuid::from_bytes(id))),
             fields: seal.open_json("fields", 0, &self.fields)?,
-            created_at: UnixMs(self.created_at_ms),
             updated_at: self.updated_at_ms.map(UnixMs),
+            ..Resource::new(id, kind, UnixMs(self.created_at_ms))
         })
     }
 }

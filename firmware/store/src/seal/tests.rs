@@ -30,7 +30,7 @@ fn comes_back(value: Value) -> SealedJson {
     let sealer = sealer();
     let seal = sealer.of(AT);
     let want = object(value);
-    let sealed = seal.object("field", &want).unwrap();
+    let sealed = seal.object("field", 0, &want).unwrap();
     let read: JsonObject = seal.open_json("field", 0, &sealed).unwrap();
     assert_eq!(read, want);
     sealed
@@ -150,7 +150,7 @@ fn a_secret_without_its_place_is_malformed() {
     let seal = sealer.of(AT);
     let whole = object(json!({"token": 1}));
     for text in [r#"{"other":null}"#, r#"{"token":2}"#, "[]", "null", "{"] {
-        let mut sealed = seal.object("field", &whole).unwrap();
+        let mut sealed = seal.object("field", 0, &whole).unwrap();
         text.clone_into(&mut sealed.text);
         let read = seal.open_json::<Value>("field", 0, &sealed);
         assert!(
@@ -200,7 +200,7 @@ fn depth_counts_within_secrets_too() {
     comes_back(json!({ "token": nested(JSON_DEPTH_MAX - 1) }));
     let sealer = sealer();
     let deep = object(json!({ "token": nested(JSON_DEPTH_MAX) }));
-    let refused = sealer.of(AT).object("extra", &deep);
+    let refused = sealer.of(AT).object("extra", 0, &deep);
     assert!(matches!(
         refused,
         Err(RecordError::TooDeep { field: "extra", .. })

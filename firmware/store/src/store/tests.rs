@@ -195,13 +195,13 @@ fn a_record_that_could_not_be_read_back_is_refused_and_changes_nothing() {
 fn a_record_of_a_newer_version_keeps_the_store_from_opening() {
     let mut log = StoreLog::open(SimFlash::new(REGION), 32768).unwrap();
     let key = schema::unit_key();
-    log.commit([(key, Some(vec![4, 4, 0, 1]))].into()).unwrap();
+    log.commit([(key, Some(vec![4, 5, 0, 1]))].into()).unwrap();
     let error = Store::open_with(log.into_flash(), box_key(), 32768).unwrap_err();
     let OpenError::Record(error) = error else {
         panic!("{error}");
     };
     let said = error.to_string();
-    assert!(said.contains("box") && said.contains("version 4"), "{said}");
+    assert!(said.contains("box") && said.contains("version 5"), "{said}");
 }
 
 #[test]
@@ -216,4 +216,68 @@ fn a_record_of_an_unknown_kind_keeps_the_store_from_opening() {
         Store::open_with(log.into_flash(), box_key(), 32768),
         Err(OpenError::Record(RecordError::UnknownKind { kind: 77 }))
     ));
+}
+
+/// A lease with a field of a newer program, tag 900.
+fn newer_lease() -> (RecordKey, Vec<u8>) {
+    let mut bytes = schema::encode_lease(&lease(4)).unwrap();
+    // Envelope, then the number of fields.
+    bytes[3] += 1;
+    bytes.extend(b"\x84\x07\x02hi");
+    (schema::lease_key(lease(4).mac), bytes)
+}
+
+fn moved(lease: Lease) -> StoreChange {
+    StoreChange::PutLease(Lease {
+        address: [10, 0, 0, 99].into(),
+        ..lease
+    })
+}
+
+fn has_newer_field(store: &Store<SimFlash>) -> bool {
+    let (key, _) = newer_lease();
+    store.log.value(&key).unwrap().ends_with(b"\x84\x07\x02hi")
+}
+
+/// A store with that lease.
+fn newer_store() -> Store<SimFlash> {
+    let mut log = open(SimFlash::new(REGION)).log;
+    let (key, bytes) = newer_lease();
+    log.commit([(key, Some(bytes))].into()).unwrap();
+    open(log.into_flash())
+}
+
+#[test]
+fn a_field_of_a_newer_program_stays_when_its_record_changes() {
+    let mut store = newer_store();
+    let writes = store.flash().counts().writes;
+    store.commit(&[StoreChange::PutLease(lease(4))]).unwrap();
+    assert_eq!(store.flash().counts().writes, writes, "nothing changed");
+    store.commit(&[moved(lease(4)), moved(lease(4))]).unwrap();
+    assert!(has_newer_field(&store));
+    let store = open(store.into_flash());
+    assert!(has_newer_field(&store));
+    let address = store.records().unwrap().leases[&lease(4).mac].address;
+    assert_eq!(address, core::net::Ipv4Addr::new(10, 0, 0, 99));
+}
+
+#[test]
+fn a_field_of_a_newer_program_goes_when_its_record_is_deleted() {
+    let mut store = newer_store();
+    let delete = StoreChange::DeleteLease(lease(4).mac);
+    store.commit(&[delete.clone(), moved(lease(4))]).unwrap();
+    assert!(!has_newer_field(&store));
+    let mut store = newer_store();
+    store.commit(&[delete]).unwrap();
+    store.commit(&[moved(lease(4))]).unwrap();
+    assert!(!has_newer_field(&store));
+}
+
+#[test]
+fn a_field_of_a_newer_program_stays_when_a_store_is_repaired() {
+    let mut flash = newer_store().into_flash();
+    let salvage = crate::Salvage::read(&mut flash, 32768).unwrap();
+    let outcome = salvage.review(Some(&box_key())).unwrap();
+    let (key, bytes) = newer_lease();
+    assert_eq!(outcome.records[&key], bytes);
 }
