@@ -30,8 +30,8 @@ pub enum KeyFileError {
     },
     /// It does not have the length of a key.
     #[error(
-        "{} has {bytes} bytes and not {BOX_KEY_BYTES}, so it is not a key or was truncated: restore \
-         it from a backup",
+        "{} has {bytes} bytes and not {BOX_KEY_BYTES}, so it is not a key or was truncated: \
+         restore it from a backup",
         path.display()
     )]
     Malformed {
