@@ -64,7 +64,7 @@ pub fn set_receive_buffer(socket: &UdpSocket, bytes_max: usize) -> io::Result<()
 }
 
 /// Receives one datagram.
-#[expect(unsafe_code, reason = "std cannot read what comes with a datagram")]
+#[expect(unsafe_code, reason = "std cannot read control messages")]
 pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<ReceivedDatagram> {
     // SAFETY: all of these are plain numbers, for which zero is a value.
     let mut name: libc::sockaddr_storage = unsafe { zeroed() };
@@ -96,7 +96,7 @@ pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<ReceivedData
     })
 }
 
-#[expect(unsafe_code, reason = "the family says which structure it is")]
+#[expect(unsafe_code, reason = "the family determines the structure")]
 fn address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     match libc::c_int::from(name.ss_family) {
         libc::AF_INET => {

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    #[expect(unsafe_code, reason = "asks the kernel what it was told")]
+    #[expect(unsafe_code, reason = "reads the setting from the kernel")]
     fn a_protected_process_is_not_dumped() {
         disable_core_dumps().unwrap();
         // SAFETY: PR_GET_DUMPABLE takes nothing and touches no memory of ours.

@@ -45,7 +45,7 @@ impl Epoll {
         // SAFETY: takes a flag and touches no memory of ours.
         let epoll = checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         Ok(Self {
-            // SAFETY: the call has just made it, and nobody else owns it.
+            // SAFETY: the call has just made it, and it has no other owner.
             epoll: unsafe { OwnedFd::from_raw_fd(epoll) },
             events: vec![libc::epoll_event { events: 0, u64: 0 }; READY_MAX],
         })

@@ -219,7 +219,7 @@ fn after_an_overload_the_limit_grows_by_one_for_each_batch() {
 }
 
 #[test]
-fn a_machine_that_never_loaded_says_nothing_about_the_link() {
+fn a_machine_that_never_loaded_does_not_change_the_limit() {
     let mut gate = full_queue(40);
     gate.boot_failed(Tick(1), node(0));
     gate.tick(Tick(60_000));

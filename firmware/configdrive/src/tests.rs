@@ -146,7 +146,7 @@ fn the_same_parts_make_the_same_drive() {
         .read_to_end(&mut disc)
         .unwrap();
     assert_eq!(disc, super::iso_image(&parts(), &facts()).unwrap());
-    assert!(one.len() < 4000, "{} letters", one.len());
+    assert!(one.len() < 4000, "{} characters", one.len());
 }
 
 #[track_caller]

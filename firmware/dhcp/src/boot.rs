@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn ipxe_gets_its_script_whatever_the_architecture() {
+    fn ipxe_gets_its_script_on_every_architecture() {
         let url = "http://10.0.0.1/boot/02:00:00:00:00:ab/script.ipxe";
         for (arch, name) in [
             (Some(0), "iPXE (BIOS)"),

@@ -27,7 +27,7 @@ pub(crate) const MAGIC: [u8; 4] = [99, 130, 83, 99];
 pub(crate) const SNAME: core::ops::Range<usize> = 44..108;
 pub(crate) const FILE: core::ops::Range<usize> = 108..236;
 
-/// Option codes (RFC 2132 unless said otherwise).
+/// Option codes (RFC 2132 unless noted otherwise).
 pub(crate) mod code {
     pub(crate) const SUBNET_MASK: u8 = 1;
     pub(crate) const ROUTER: u8 = 3;

@@ -41,7 +41,7 @@ reasons! {
     /// A message type servers do not answer.
     UnknownMessageType = "the message type is not for us",
     /// No configured subnet matches the link or relay of the frame.
-    NoSubnet = "no subnet is set up for where this came from",
+    NoSubnet = "no subnet is configured for the link or relay of this frame",
     /// Only known machines are served on this subnet.
     UnknownClient = "the machine is not known and only known machines are served here",
     /// The box does not reply on this link.
@@ -51,7 +51,7 @@ reasons! {
     /// There is no loader for such firmware.
     NothingToBoot = "there is no loader for this firmware (boot.loaders)",
     /// The client has selected another server.
-    OtherServer = "the client speaks to another server",
+    OtherServer = "the client uses another server",
     /// The client asks about an address without a record here.
     NoRecord = "we have no record of the address the client asks about",
     /// The message lacks the address it refers to.

@@ -57,7 +57,7 @@ impl DhcpArrival {
 /// Where a reply is sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DhcpDestination {
-    /// To the relay: port 67, or the port it sent from if it asked for that.
+    /// To the relay: port 67, or its source port if it requested that.
     Relay(SocketAddrV4),
     /// To a client without an address on the link: to port 68, by this hardware address or by
     /// broadcast.

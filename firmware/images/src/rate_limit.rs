@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_says_when_it_opens() {
+    fn a_window_reports_when_it_starts() {
         let hour = 60 * MINUTE_MS;
         let night = ImageFillWindow {
             from_minute: 22 * 60,

@@ -32,13 +32,13 @@ pub enum UnpackRefusal {
         /// What is wrong.
         why: String,
     },
-    /// The raw image would exceed [`RAW_BYTES_MAX`](crate::RAW_BYTES_MAX).
+    /// The raw image would exceed [`RAW_BYTES_MAX`].
     #[error("has {bytes} bytes or more when unpacked; the most is {RAW_BYTES_MAX}")]
     TooLarge {
         /// The size of the raw image, as far as it is known.
         bytes: u64,
     },
-    /// A stream needs a larger window than [`WINDOW_BYTES_MAX`](crate::WINDOW_BYTES_MAX).
+    /// A stream needs a larger window than [`WINDOW_BYTES_MAX`].
     #[error(
         "needs more than {} MiB of memory to unpack; pack it with a smaller window \
          (zstd --long=27, xz -9 at most)", WINDOW_BYTES_MAX >> 20

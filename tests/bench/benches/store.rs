@@ -164,7 +164,7 @@ fn sqlite(disk: &BenchDisk, seed: u64) -> Result<DiskTraffic, StoreBenchError> {
     let mut lines = BufReader::new(output).lines();
     let mut expect = |word: &str| match lines.next() {
         Some(Ok(line)) if line == word => Ok(()),
-        other => Err(format!("the peer said {other:?} instead of {word}")),
+        other => Err(format!("the peer printed {other:?} instead of {word}")),
     };
     expect("ready")?;
     let before = disk.traffic(child.id())?;

@@ -58,7 +58,10 @@ fn run(bytes: &[u8]) {
             check_unicast(mac);
             let mut claims = ArpClaims::new(Some((LOCAL, LOCAL)));
             assert_eq!(claims.record_claim(Tick(0), address, mac), address == LOCAL);
-            assert!(!claims.record_claim(Tick(1), address, mac), "told twice");
+            assert!(
+                !claims.record_claim(Tick(1), address, mac),
+                "reported twice"
+            );
         }
         Ok(ReceivedPacket::RouterSolicitation { from, source }) => {
             check_unicast(from);
@@ -91,7 +94,7 @@ fn check_round_trip(mac: MacAddr, address: Ipv4Addr, payload: &[u8]) {
             payload: heard,
             ..
         }) => assert_eq!((from, heard), (OWN, payload)),
-        other => panic!("heard {other:?}"),
+        other => panic!("received {other:?}"),
     }
 }
 

@@ -170,7 +170,7 @@ pub(crate) fn job_point(node: &Node) -> String {
     let step = job.steps.get(job.at as usize);
     match (job.phase, &node.agent, step) {
         (JobPhase::AwaitAgent, Some(agent), _) if agent.url.is_some() => {
-            "AwaitAgent heard".to_owned()
+            "AwaitAgent seen".to_owned()
         }
         (JobPhase::AwaitAgent, Some(_), _) => "AwaitAgent looked up".to_owned(),
         (JobPhase::StartStep | JobPhase::AwaitStep, _, Some(step)) => {

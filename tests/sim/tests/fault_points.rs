@@ -145,7 +145,7 @@ fn the_agent_is_busy_with_something_else() {
 #[test]
 fn the_agent_leaks_its_token_in_a_failure() {
     let starts = ["StartStep erase_devices_metadata", "StartStep write_image"];
-    observes(InjectedFault::TokenLeaked, "token told", &starts, false);
+    observes(InjectedFault::TokenLeaked, "token leaked", &starts, false);
 }
 
 /// The command is accepted and its reply lost: it must not be executed twice.

@@ -97,7 +97,7 @@ fn all_were_observed(met: &BTreeMap<String, u64>) {
         ("masked token", STEPS),
         ("masked token", &["AwaitAgent looked up"]),
         ("version mismatch", &STEPS[..2]),
-        ("token told", &STEPS[..2]),
+        ("token leaked", &STEPS[..2]),
         ("certificate changed", STEPS),
         ("address changed", STEPS),
         ("beat lost", STEPS),
@@ -106,7 +106,7 @@ fn all_were_observed(met: &BTreeMap<String, u64>) {
         ("agent died", agent),
         ("box cut", all),
         ("box cut", &["CheckPower"]),
-        ("hint asked for", &["AwaitStep write_image"]),
+        ("hint requested", &["AwaitStep write_image"]),
     ];
     let missing: Vec<_> = required
         .iter()

@@ -78,7 +78,7 @@ impl WriterHarness {
         let mut store = open(SimFlash::new(FLASH_BYTES));
         store
             .commit(&[StoreChange::PutNode(Arc::new(node.clone()))])
-            .expect("the flash has room");
+            .expect("the flash has space");
         let records = store.records().expect("what was written is read");
         let rack = Rack::new(settings(), Box::new(SeededRandom::new(seed)), records);
         let facts = ApiFacts {
@@ -115,7 +115,7 @@ impl WriterHarness {
             self.rack.handle(now, input, &mut outbox);
         }
         self.rack.take_changes(&mut outbox);
-        trivet_rack::make_durable(&mut self.store, &outbox.changes).expect("the flash has room");
+        trivet_rack::make_durable(&mut self.store, &outbox.changes).expect("the flash has space");
         self.view = self.rack.view();
         outbox.outputs
     }

@@ -451,7 +451,7 @@ fn an_offer_is_new_unless_the_machine_had_the_address() {
         offered.unwrap().fresh
     };
     assert!(fresh(&mut table));
-    assert!(!fresh(&mut table), "asked again");
+    assert!(!fresh(&mut table), "requested again");
     granted(&mut table, 0, 1, address(100));
     assert!(!fresh(&mut table), "leased");
     table.forget(mac(1));

@@ -290,7 +290,7 @@ fn a_relay_chooses_the_subnet_and_gets_the_answer() {
 }
 
 #[test]
-fn a_relay_may_ask_for_its_own_port_and_gets_its_information_back() {
+fn a_relay_may_request_its_own_port_and_gets_its_information_back() {
     let relay = Ipv4Addr::new(10, 0, 0, 254);
     let outcome = offer_to(Some(0), false, Some(relay));
     let reply = outcome.reply.unwrap();
@@ -302,7 +302,7 @@ fn a_relay_may_ask_for_its_own_port_and_gets_its_information_back() {
 }
 
 #[test]
-fn a_refusal_through_a_relay_asks_it_to_broadcast() {
+fn a_nak_through_a_relay_has_the_broadcast_flag() {
     let mut bench = DhcpServerBench::leased();
     let mut other = request([wanted(100), chosen(LOCAL)]);
     other.set_chaddr(&mac(2).0).set_giaddr(address(254));

@@ -83,7 +83,7 @@ fn frames_to_others_are_ignored_except_replies_of_other_servers() {
 }
 
 #[test]
-fn our_own_frames_that_come_back_are_dropped() {
+fn our_own_frames_are_dropped() {
     let body = datagram(ASKER, ALL, b"discover");
     refused(
         &ethernet(BROADCAST, OWN, 0x0800, &body),

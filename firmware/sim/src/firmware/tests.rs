@@ -210,7 +210,7 @@ fn retries_without_a_reply() {
 }
 
 #[test]
-fn a_kernel_that_does_not_come_is_asked_for_again_as_the_script_says() {
+fn a_missing_kernel_is_requested_again_by_the_script() {
     let mut rig = SimFirmwareBench::new(AGENT);
     rig.script = "#!ipxe\nkernel http://b/k || goto no\ninitrd http://b/r || goto no\n\
                   boot || goto no\n:no\nsleep 5\nchain http://10.0.0.1/boot/again/script\n";
@@ -230,7 +230,7 @@ fn a_kernel_that_does_not_come_is_asked_for_again_as_the_script_says() {
 }
 
 #[test]
-fn what_is_no_agent_is_told_from_one() {
+fn another_system_is_distinguished_from_an_agent() {
     for script in [
         "#!ipxe\nkernel http://b/k quiet\ninitrd http://b/r\nboot\n",
         "#!ipxe\nsanboot --no-describe http://b/i\n",

@@ -23,7 +23,7 @@ fn run(bytes: &[u8]) {
     let outcome = server.handle(Tick(0), bytes, arrived, |_| true);
     assert!(outcome.reply.is_none(), "replied without a subnet");
     assert!(outcome.changes.is_empty(), "leased without a subnet");
-    assert!(outcome.dropped.is_some(), "no reason told");
+    assert!(outcome.dropped.is_some(), "no reason given");
     let Some(seen) = outcome.seen else { return };
     let frame = FuzzDhcpFrame::read(bytes).expect("seen, so it is DHCP");
     assert!(bytes.len() <= MESSAGE_BYTES_MAX && frame.message_type().is_some());

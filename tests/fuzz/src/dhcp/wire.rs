@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn options_in_the_file_field_count_when_overload_says_so() {
+    fn options_in_the_file_field_count_with_overload() {
         let mut bytes = FuzzDhcpFrame::request([2; 6], DISCOVER).write(&[OVERLOAD, 1, 1]);
         bytes[108..113].copy_from_slice(&[12, 1, b'z', END, 7]);
         bytes[44..47].copy_from_slice(&[15, 1, b'y']);

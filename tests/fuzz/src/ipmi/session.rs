@@ -32,7 +32,7 @@ impl IpmiChassis for AlwaysOffChassis {
     }
 
     fn control(&mut self, order: PowerOrder) {
-        panic!("nobody ordered {order:?}");
+        panic!("unexpected order {order:?}");
     }
 
     fn boot(&self) -> BootFlags {
@@ -40,7 +40,7 @@ impl IpmiChassis for AlwaysOffChassis {
     }
 
     fn set_boot(&mut self, flags: BootFlags) {
-        panic!("nobody ordered {flags:?}");
+        panic!("unexpected flags {flags:?}");
     }
 }
 

@@ -99,7 +99,7 @@ impl AgentCallChecks {
         let mismatches = said.matches(MISMATCH).count();
         if served.method == "GET" {
             if said.contains("agent_token=") {
-                return Ok(Some("token told"));
+                return Ok(Some("token leaked"));
             }
             if mismatches > seen.mismatches {
                 // With other hardware managers, all steps start again.

@@ -161,7 +161,7 @@ impl StockAgent {
             match wanted {
                 SimIpaOutput::Request(ask) => {
                     if ask.kind == SimIpaRequestKind::Refresh {
-                        out.push(SimMachineOutput::Observed("hint asked for"));
+                        out.push(SimMachineOutput::Observed("hint requested"));
                     }
                     let mut asks = SimHttpRequest::get(&ask.path_and_query);
                     asks.method = ask.method;

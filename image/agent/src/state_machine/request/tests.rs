@@ -149,7 +149,7 @@ fn a_new_agent_has_no_commands() {
 }
 
 #[test]
-fn refuses_in_the_stock_agents_words() {
+fn refuses_with_the_stock_agents_messages() {
     let mut brain = agent_state();
     for (name, status, words) in [
         (
