@@ -202,6 +202,7 @@ pub(crate) const TABLES: &[&[ApiRoute]] = &[
     nodes::SETTINGS,
     nodes::MEDIA,
     nodes::PROVISION,
+    nodes::OWN,
     ports::ROUTES,
     resources::BELOW,
     resources::CHASSIS,

@@ -13,7 +13,7 @@ use crate::arguments::{
     NodeWatchArguments, PortCommand, PowerAction, WaitArguments,
 };
 use crate::fault::CliFault;
-use crate::request::{CliRequest, encoded, node_path};
+use crate::request::{CliRequest, encoded, node_path, own_node_path};
 use crate::show::OutputView;
 use crate::values::{FileTextReader, file_json, file_text, object, value};
 use crate::wait::WaitGoal;
@@ -72,7 +72,11 @@ pub(crate) fn node(
     use NodeCommand as C;
     match command {
         C::List(list) => Ok(self::list(list, json)),
-        C::Show(one) => Ok(shown(&one.node, "", OutputView::Node)),
+        C::Show(one) => Ok(CommandPlan {
+            subject: format!("node {}", one.node),
+            requests: vec![show_node(&one.node)],
+            then: FinalAction::Show(OutputView::Node),
+        }),
         C::Create(one) => create(one, read),
         C::Delete(one) => Ok(print_plan(
             &one.node,
@@ -209,6 +213,11 @@ pub(crate) fn look(node: Option<&str>) -> CliRequest {
         None => "/v1/nodes".to_owned(),
     };
     CliRequest::get(format!("{path}?fields={LOOK_FIELDS}"))
+}
+
+/// A node with all its fields. Another Ironic does not have Trivet's own fields.
+fn show_node(node: &str) -> CliRequest {
+    CliRequest::get(own_node_path(node)).or_at(node_path(node, ""))
 }
 
 fn shown(node: &str, below: &str, view: OutputView) -> CommandPlan {

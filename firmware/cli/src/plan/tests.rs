@@ -49,7 +49,10 @@ fn refuses(line: &str, word: &str) {
 #[test]
 fn reading_commands() {
     let none = Value::Null;
-    check("node show n/1", &[("GET", "/v1/nodes/n%2F1", none.clone())]);
+    let show = [("GET", "/trivet/nodes/n%2F1", none.clone())];
+    check("node show n/1", &show);
+    let fallback = plan("node show n/1").unwrap().requests[0].fallback.clone();
+    assert_eq!(fallback.as_deref(), Some("/v1/nodes/n%2F1"));
     check(
         "node validate n1",
         &[("GET", "/v1/nodes/n1/validate", none.clone())],
