@@ -347,20 +347,30 @@ fn set(one: &NodeSetArguments, read: FileTextReader<'_>) -> Result<CommandPlan, 
         let (kind, name) = value("--interface", pair, read)?;
         patch.push(add(format!("/{}_interface", pointer(&kind)), name));
     }
-    for field in &one.unset {
+    for field in one.unset.iter().filter(|field| *field != "location") {
         let path = match field.split_once('.') {
             Some((name, key)) => format!("/{}/{}", pointer(name), pointer(key)),
             None => format!("/{}", pointer(field)),
         };
         patch.push(json!({"op": "remove", "path": path}));
     }
-    if patch.is_empty() {
+    let own = one.own_fields();
+    if patch.is_empty() && own.is_empty() {
         return Err(CliFault::usage("nothing to set: name a field, see --help"));
     }
-    let path = node_path(&one.node, "");
+    let mut requests = Vec::new();
+    if !patch.is_empty() {
+        let path = node_path(&one.node, "");
+        requests.push(CliRequest::new("PATCH", path).with(Value::Array(patch)));
+    }
+    if !own.is_empty() {
+        let path = own_node_path(&one.node);
+        requests.push(CliRequest::new("PATCH", path).with(Value::Object(own)));
+        requests.push(show_node(&one.node));
+    }
     Ok(CommandPlan {
         subject: format!("node {}", one.node),
-        requests: vec![CliRequest::new("PATCH", path).with(Value::Array(patch))],
+        requests,
         then: FinalAction::Show(OutputView::Node),
     })
 }

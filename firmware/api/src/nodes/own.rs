@@ -5,13 +5,14 @@
 
 use serde_json::{Value, json};
 use trivet_model::Node;
-use trivet_model::node::JsonObject;
+use trivet_model::node::{JsonObject, NodeLocation};
 use trivet_model::view::NodeView;
 
 use super::fields::FIELDS;
 use super::{replace, unlocked};
 use crate::call::{ApiCall, reply};
 use crate::error::ApiFault;
+use crate::field::TEXT_BYTES_MAX;
 use crate::route::{ApiRoute, BodySchema};
 use crate::{ApiOutcome, ResponsePlan, body, field};
 
@@ -24,11 +25,32 @@ struct OwnField {
 }
 
 /// Every field of a node that Ironic does not have, by name.
-const OWN_FIELDS: &[OwnField] = &[OwnField {
-    name: "revision",
-    show: |node| json!(node.revision),
-    write: None,
-}];
+const OWN_FIELDS: &[OwnField] = &[
+    OwnField {
+        name: "location",
+        show: |node| json!(node.location),
+        write: Some(set_location),
+    },
+    OwnField {
+        name: "revision",
+        show: |node| json!(node.revision),
+        write: None,
+    },
+];
+
+fn set_location(node: &mut Node, value: &Value) -> Result<(), ApiFault> {
+    let location: Option<NodeLocation> = serde_json::from_value(value.clone()).map_err(|_| {
+        ApiFault::bad("location must be an object such as {\"rack\": \"r1\", \"unit\": 17}.")
+    })?;
+    let rack = location.as_ref().map_or("", |location| &location.rack);
+    if location.is_some() && !(1..=TEXT_BYTES_MAX).contains(&rack.len()) {
+        return Err(ApiFault::bad(format!(
+            "The rack of a location has 1 to {TEXT_BYTES_MAX} bytes."
+        )));
+    }
+    node.location = location;
+    Ok(())
+}
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(
@@ -99,6 +121,33 @@ mod tests {
         }
         assert_eq!(shown, ironic);
         bench.refuses(&get("/trivet/nodes/nobody"), 404);
+    }
+
+    #[test]
+    fn a_location_is_set_shown_and_removed() {
+        let mut bench = ApiBench::with(ProvisionState::Available);
+        assert_eq!(bench.reply(&get(PATH)).value()["location"], Value::Null);
+        for location in [
+            json!({"rack": "r1", "unit": 17}),
+            json!({"rack": "r2", "unit": null}),
+            Value::Null,
+        ] {
+            let body = json!({ "location": location }).to_string();
+            assert_eq!(bench.done(&send("PATCH", PATH, &body)).status, 204);
+            assert_eq!(bench.reply(&get(PATH)).value()["location"], location);
+        }
+        let long = "r".repeat(TEXT_BYTES_MAX + 1);
+        for wrong in [
+            json!("r1"),
+            json!({"rack": ""}),
+            json!({"rack": long}),
+            json!({"unit": 1}),
+            json!({"rack": "r", "unit": -1}),
+            json!({"rack": "r", "row": 1}),
+        ] {
+            let body = json!({ "location": wrong }).to_string();
+            bench.refuses(&send("PATCH", PATH, &body), 400);
+        }
     }
 
     #[test]
