@@ -47,6 +47,26 @@ fn refuses(line: &str, word: &str) {
 }
 
 #[test]
+fn a_location_is_set_at_the_path_of_trivets_own_fields() {
+    let show = ("GET", "/trivet/nodes/n1", Value::Null);
+    let own = |location: Value| ("PATCH", "/trivet/nodes/n1", json!({ "location": location }));
+    check(
+        "node set n1 --location-rack r1 --location-unit 17",
+        &[own(json!({"rack": "r1", "unit": 17})), show.clone()],
+    );
+    let name = json!([{"op": "add", "path": "/name", "value": "n2"}]);
+    check(
+        "node set n1 --name n2 --location-rack r1",
+        &[
+            ("PATCH", "/v1/nodes/n1", name),
+            own(json!({"rack": "r1", "unit": null})),
+            show.clone(),
+        ],
+    );
+    check("node set n1 --unset location", &[own(Value::Null), show]);
+}
+
+#[test]
 fn reading_commands() {
     let none = Value::Null;
     let show = [("GET", "/trivet/nodes/n%2F1", none.clone())];
