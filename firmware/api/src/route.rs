@@ -201,6 +201,7 @@ pub(crate) const TABLES: &[&[ApiRoute]] = &[
     nodes::SETTINGS,
     nodes::MEDIA,
     nodes::PROVISION,
+    nodes::OWN,
     ports::ROUTES,
     resources::BELOW,
     resources::CHASSIS,

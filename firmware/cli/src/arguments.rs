@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Map, Value, json};
 use trivet_model::ProvisionState;
 
 pub use crate::bmc::BmcArguments;
@@ -301,9 +302,30 @@ pub(crate) struct NodeSetArguments {
     pub(crate) driver: Option<String>,
     #[command(flatten)]
     pub(crate) fields: NodeFieldArguments,
+    /// The rack that it is mounted in
+    #[arg(long, value_name = "RACK")]
+    pub(crate) location_rack: Option<String>,
+    /// The lowest rack unit that it occupies
+    #[arg(long, value_name = "UNIT", requires = "location_rack")]
+    pub(crate) location_unit: Option<u32>,
     /// A field to remove, such as extra.rack or instance_info.image_source
     #[arg(long, value_name = "FIELD")]
     pub(crate) unset: Vec<String>,
+}
+
+impl NodeSetArguments {
+    /// The fields that Ironic does not have, as `/trivet/nodes/<ident>` takes them.
+    pub(crate) fn own_fields(&self) -> Map<String, Value> {
+        let mut own = Map::new();
+        if let Some(rack) = &self.location_rack {
+            let location = json!({"rack": rack, "unit": self.location_unit});
+            own.insert("location".to_owned(), location);
+        }
+        if self.unset.iter().any(|field| field == "location") {
+            own.insert("location".to_owned(), Value::Null);
+        }
+        own
+    }
 }
 
 #[derive(Args, Debug)]

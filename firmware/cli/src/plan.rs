@@ -13,7 +13,7 @@ use crate::arguments::{
     NodeWatchArguments, PortCommand, PowerAction, WaitArguments,
 };
 use crate::fault::CliFault;
-use crate::request::{CliRequest, encoded, node_path};
+use crate::request::{CliRequest, encoded, node_path, own_node_path};
 use crate::show::OutputView;
 use crate::values::{FileTextReader, file_json, file_text, object, value};
 use crate::wait::WaitGoal;
@@ -72,7 +72,11 @@ pub(crate) fn node(
     use NodeCommand as C;
     match command {
         C::List(list) => Ok(self::list(list, json)),
-        C::Show(one) => Ok(shown(&one.node, "", OutputView::Node)),
+        C::Show(one) => Ok(CommandPlan {
+            subject: format!("node {}", one.node),
+            requests: vec![show_node(&one.node)],
+            then: FinalAction::Show(OutputView::Node),
+        }),
         C::Create(one) => create(one, read),
         C::Delete(one) => Ok(print_plan(
             &one.node,
@@ -211,6 +215,11 @@ pub(crate) fn look(node: Option<&str>) -> CliRequest {
     CliRequest::get(format!("{path}?fields={LOOK_FIELDS}"))
 }
 
+/// A node with all its fields. Another Ironic does not have Trivet's own fields.
+fn show_node(node: &str) -> CliRequest {
+    CliRequest::get(own_node_path(node)).or_at(node_path(node, ""))
+}
+
 fn shown(node: &str, below: &str, view: OutputView) -> CommandPlan {
     CommandPlan {
         subject: format!("node {node}"),
@@ -338,20 +347,30 @@ fn set(one: &NodeSetArguments, read: FileTextReader<'_>) -> Result<CommandPlan, 
         let (kind, name) = value("--interface", pair, read)?;
         patch.push(add(format!("/{}_interface", pointer(&kind)), name));
     }
-    for field in &one.unset {
+    for field in one.unset.iter().filter(|field| *field != "location") {
         let path = match field.split_once('.') {
             Some((name, key)) => format!("/{}/{}", pointer(name), pointer(key)),
             None => format!("/{}", pointer(field)),
         };
         patch.push(json!({"op": "remove", "path": path}));
     }
-    if patch.is_empty() {
+    let own = one.own_fields();
+    if patch.is_empty() && own.is_empty() {
         return Err(CliFault::usage("nothing to set: name a field, see --help"));
     }
-    let path = node_path(&one.node, "");
+    let mut requests = Vec::new();
+    if !patch.is_empty() {
+        let path = node_path(&one.node, "");
+        requests.push(CliRequest::new("PATCH", path).with(Value::Array(patch)));
+    }
+    if !own.is_empty() {
+        let path = own_node_path(&one.node);
+        requests.push(CliRequest::new("PATCH", path).with(Value::Object(own)));
+        requests.push(show_node(&one.node));
+    }
     Ok(CommandPlan {
         subject: format!("node {}", one.node),
-        requests: vec![CliRequest::new("PATCH", path).with(Value::Array(patch))],
+        requests,
         then: FinalAction::Show(OutputView::Node),
     })
 }

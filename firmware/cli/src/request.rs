@@ -16,6 +16,8 @@ pub(crate) struct CliRequest {
     pub(crate) version: u16,
     /// Whether the box must send a BMC request, which may take minutes.
     pub(crate) is_slow: bool,
+    /// Path for a box that does not have `path` and answers 404.
+    pub(crate) fallback: Option<String>,
 }
 
 impl CliRequest {
@@ -26,6 +28,7 @@ impl CliRequest {
             body: None,
             version: VERSION,
             is_slow: false,
+            fallback: None,
         }
     }
 
@@ -35,6 +38,12 @@ impl CliRequest {
 
     pub(crate) fn slow(mut self) -> Self {
         self.is_slow = true;
+        self
+    }
+
+    /// The same at another path if the box does not have the first one.
+    pub(crate) fn or_at(mut self, path: String) -> Self {
+        self.fallback = Some(path);
         self
     }
 
@@ -57,6 +66,11 @@ pub(crate) struct CliResponse {
 /// `/v1/nodes/<ident>` and its sub-resources.
 pub(crate) fn node_path(ident: &str, below: &str) -> String {
     format!("/v1/nodes/{}{below}", encoded(ident))
+}
+
+/// `/trivet/nodes/<ident>`: a node with Trivet's own fields.
+pub(crate) fn own_node_path(ident: &str) -> String {
+    format!("/trivet/nodes/{}", encoded(ident))
 }
 
 /// Percent-encodes everything but unreserved characters (RFC 3986).

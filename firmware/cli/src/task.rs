@@ -204,6 +204,13 @@ impl CommandTask {
             return self.try_again();
         }
         self.tries = 0;
+        if answer.status == 404
+            && let Some(path) = self.current.fallback.take()
+        {
+            // An older Trivet or another Ironic, or there is no such node.
+            self.current.path = path;
+            return self.woken();
+        }
         if !(200..300).contains(&answer.status) {
             return TaskStep::fault(self.refused(&answer));
         }

@@ -214,7 +214,10 @@ fn refusals_have_their_codes() {
         (409, Exit::Refused),
         (500, Exit::Unreachable),
     ] {
-        let scenes = vec![("GET /v1/nodes/n1 ", status, fault("It is so."))];
+        let scenes = vec![
+            ("GET /trivet/nodes/n1 ", 404, fault("No such path.")),
+            ("GET /v1/nodes/n1 ", status, fault("It is so.")),
+        ];
         let (got, out, notes, _) = ScriptedBox::with(scenes).run("node show n1");
         assert_eq!((got, out.as_str()), (exit, ""), "{status}");
         assert!(notes.contains("It is so."), "{status}: {notes}");

@@ -377,7 +377,7 @@ mod tests {
     fn nodes_that_are_told_a_loopback_address_are_an_error_where_dhcp_is_on() {
         let said = errors(&format!("[api]\n[http]\nlisten = \"0.0.0.0\"\n{RACK}"));
         assert!(
-            said.contains("nodes are told http://127.0.0.1:6385"),
+            said.contains("nodes receive http://127.0.0.1:6385"),
             "{said}"
         );
         assert!(said.contains("api.public_url"), "{said}");
@@ -548,6 +548,6 @@ mod tests {
         assert_eq!(other_size(&store, 4), None);
         let said = other_size(&store, 8).unwrap();
         assert!(said.contains("the settings say 8 MiB"), "{said}");
-        assert!(said.contains("made with 4 MiB"), "{said}");
+        assert!(said.contains("created with 4 MiB"), "{said}");
     }
 }

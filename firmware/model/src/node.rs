@@ -83,6 +83,19 @@ pub struct Node {
     pub job: Option<Job>,
     /// The agent of the present boot.
     pub agent: Option<AgentSession>,
+    /// Where the machine is mounted, for people. No decision reads it.
+    #[serde(default)]
+    pub location: Option<NodeLocation>,
+}
+
+/// The place of a machine in the data centre.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeLocation {
+    /// Name of the rack.
+    pub rack: String,
+    /// Lowest rack unit that it occupies, if known.
+    pub unit: Option<u32>,
 }
 
 impl Node {
@@ -119,6 +132,7 @@ impl Node {
             kept: JsonObject::new(),
             job: None,
             agent: None,
+            location: None,
         }
     }
 

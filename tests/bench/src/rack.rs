@@ -107,12 +107,16 @@ pub async fn heartbeats(
 type ClientFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
 
 /// Calls a function for each number, over so many connections; the results in order.
-pub(crate) async fn each<T: Send + 'static>(
+pub(crate) async fn each<T, W>(
     server: SocketAddr,
     connections: usize,
     numbers: std::ops::Range<usize>,
-    work: impl for<'a> Fn(&'a mut BenchHttpClient, usize) -> ClientFuture<'a, T> + Send + Sync + 'static,
-) -> io::Result<Vec<T>> {
+    work: W,
+) -> io::Result<Vec<T>>
+where
+    T: Send + 'static,
+    W: for<'a> Fn(&'a mut BenchHttpClient, usize) -> ClientFuture<'a, T> + Send + Sync + 'static,
+{
     let work = Arc::new(work);
     let mut clients = JoinSet::new();
     for lane in 0..connections {

@@ -282,7 +282,7 @@ def silence(address, path, log):
         return "it listens"
     except ConnectionRefusedError:
         beats = [call for call in calls(path) if call["path"].startswith("/v1/heartbeat/")]
-        return "it beats" if beats else "it neither listens nor beats"
+        return "it sends heartbeats" if beats else "it neither listens nor sends heartbeats"
 
 
 def heard(path, boot, names, pauses, plain):

@@ -256,7 +256,7 @@ mod tests {
         is(
             transport(&RedfishTransportError::TooLong),
             BmcFailureCause::InvalidResponse,
-            &["longer"],
+            &["too long"],
         );
     }
 

@@ -47,9 +47,32 @@ fn refuses(line: &str, word: &str) {
 }
 
 #[test]
+fn a_location_is_set_at_the_path_of_trivets_own_fields() {
+    let show = ("GET", "/trivet/nodes/n1", Value::Null);
+    let own = |location: Value| ("PATCH", "/trivet/nodes/n1", json!({ "location": location }));
+    check(
+        "node set n1 --location-rack r1 --location-unit 17",
+        &[own(json!({"rack": "r1", "unit": 17})), show.clone()],
+    );
+    let name = json!([{"op": "add", "path": "/name", "value": "n2"}]);
+    check(
+        "node set n1 --name n2 --location-rack r1",
+        &[
+            ("PATCH", "/v1/nodes/n1", name),
+            own(json!({"rack": "r1", "unit": null})),
+            show.clone(),
+        ],
+    );
+    check("node set n1 --unset location", &[own(Value::Null), show]);
+}
+
+#[test]
 fn reading_commands() {
     let none = Value::Null;
-    check("node show n/1", &[("GET", "/v1/nodes/n%2F1", none.clone())]);
+    let show = [("GET", "/trivet/nodes/n%2F1", none.clone())];
+    check("node show n/1", &show);
+    let fallback = plan("node show n/1").unwrap().requests[0].fallback.clone();
+    assert_eq!(fallback.as_deref(), Some("/v1/nodes/n%2F1"));
     check(
         "node validate n1",
         &[("GET", "/v1/nodes/n1/validate", none.clone())],

@@ -111,7 +111,7 @@ fn networks_faults_and_unknown_machines() {
     ]});
     let shown = lines(&OutputView::Networks, &body);
     assert_eq!(shown[1], "eth0     server  none detected");
-    assert_eq!(shown[2], "eth1     listen  192.0.2.9                  now");
+    assert_eq!(shown[2], "eth1     listen  192.0.2.9                   now");
     let body = json!({"faults": [{"since": "t", "fault": "no address is left"}]});
     assert_eq!(
         lines(&OutputView::Faults, &body)[1],

@@ -118,7 +118,7 @@ fn what_a_mode_cannot_do_is_refused() {
         bad(&text, 4, "dhcp.discovery", "remove the line");
     }
     let loud = format!("{quiet}router_advertisements = true\n");
-    bad(&loud, 4, "dhcp.router_advertisements", "says nothing");
+    bad(&loud, 4, "dhcp.router_advertisements", "sends nothing");
     good(&format!("{quiet}router_advertisements = false\n"));
     let known = DHCP.replace("\"server\"", "\"reservations\"");
     let strangers = format!("{known}discovery = true\n");
@@ -214,7 +214,7 @@ fn a_range_lies_in_its_network_and_runs_upwards() {
         &DHCP.replace("2.1\"", "2.150\""),
         7,
         "dhcp.server",
-        "handed out",
+        "assigned to nodes",
     );
     bad(
         &format!("{DHCP}router = \"192.0.2.101\"\n"),

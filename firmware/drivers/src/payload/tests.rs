@@ -62,11 +62,11 @@ fn no_source_leads_outside_or_into_the_script() {
         ("file:///srv/x", "http or https"),
         ("tftp://b/x", "http or https"),
         ("http://b/a b", "%20"),
-        ("http://b/a\nshell", "no URL"),
-        ("http://b/${uuid}", "no URL"),
-        ("http://b/\u{e9}", "no URL"),
-        ("http://", "no URL"),
-        ("http:///x", "no URL"),
+        ("http://b/a\nshell", "not a URL"),
+        ("http://b/${uuid}", "not a URL"),
+        ("http://b/\u{e9}", "not a URL"),
+        ("http://", "not a URL"),
+        ("http:///x", "not a URL"),
     ] {
         refuses(json!({ "boot_iso": source }), part);
     }

@@ -134,7 +134,7 @@ fn what_cannot_be_done_is_refused_with_a_sentence() {
     assert!(said.contains("IPMI has no virtual media"), "{said}");
     for (driver, want) in [
         ("ssh", "no management by a BMC"),
-        ("fake-hardware", "pretended"),
+        ("fake-hardware", "fake hardware without a BMC"),
         ("manual-management", "no management by a BMC"),
         ("strange", "hardware type"),
     ] {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use trivet_model::node::JsonObject;
+use trivet_model::node::{JsonObject, NodeLocation};
 use trivet_model::{
     AgentSession, Job, JobKind, JobPhase, JobStep, Node, NodeId, PowerState, ProvisionState,
     StepKind,
@@ -51,6 +51,7 @@ tagged_fields! {
         28 "kept" kept: SealedObject = JsonObject::new();
         29 "job" job: OptionalPart<JobFields> = None;
         30 "agent" agent: OptionalPart<AgentFields> = None;
+        31 "location" location: OptionalPart<LocationFields> = None;
     }
 }
 
@@ -89,5 +90,13 @@ tagged_fields! {
         3 "url" url: Optional<Text> = None;
         4 "verify_ca" verify_ca: Optional<Text> = None;
         5 "version" version: Optional<Text> = None;
+    }
+}
+
+tagged_fields! {
+    /// Fields of the location of a node.
+    LocationFields: NodeLocation {
+        1 "rack" rack: Text;
+        2 "unit" unit: Optional<Number<u32>> = None;
     }
 }

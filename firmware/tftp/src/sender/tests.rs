@@ -69,7 +69,7 @@ fn blocks(range: core::ops::RangeInclusive<u16>) -> Vec<SentPacket> {
 
 /// The box once gave it the first block again, and curl wrote that twice and ended well.
 #[test]
-fn a_client_that_begins_anew_does_not_get_what_it_has_confirmed() {
+fn a_client_that_starts_again_does_not_get_what_it_has_confirmed() {
     let mut sender = agreed(windowed(1));
     assert_eq!(drain(&mut sender), blocks(1..=1));
     ack(&mut sender, 2, 1);

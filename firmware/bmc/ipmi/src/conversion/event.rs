@@ -289,6 +289,6 @@ mod tests {
             (told.severity, told.sensor),
             (BmcEventSeverity::Unknown, None)
         );
-        assert!(told.message.contains("maker"), "{}", told.message);
+        assert!(told.message.contains("OEM"), "{}", told.message);
     }
 }

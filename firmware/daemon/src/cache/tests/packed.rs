@@ -166,7 +166,7 @@ async fn an_image_that_is_refused_says_why_and_is_never_served() {
         (
             raw.clone(),
             ImageFormat::Xz,
-            ["said to be xz", "which format"],
+            ["declared as xz", "correct its format"],
         ),
     ] {
         let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;

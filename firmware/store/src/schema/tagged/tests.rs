@@ -1,6 +1,7 @@
 //! Records of a newer program, fields that are left out, and the tables of the README.
 
 use serde_json::json;
+use trivet_model::node::NodeLocation;
 use trivet_model::{AgentSession, Job, JobKind, JobPhase, JobStep, Lease, MacAddr, Node, UnixMs};
 
 use super::*;
@@ -288,6 +289,24 @@ fn what_is_replaced_takes_its_tags_from_the_future_along() {
         node.agent = None;
     });
     assert_eq!(left, [true, false, false, false, false]);
+}
+
+#[test]
+fn the_location_of_a_node_is_one_more_field() {
+    let without = encode_node(&sealer(), &busy_node()).unwrap();
+    let mut node = busy_node();
+    node.location = Some(NodeLocation {
+        rack: "r1".to_owned(),
+        unit: Some(17),
+    });
+    let bytes = encode_node(&sealer(), &node).unwrap();
+    // Tag, length, one part: two fields, each with tag and length.
+    assert!(bytes.ends_with(b"\x1f\x0b\x01\x02\x01\x03\x02r1\x02\x02\x01\x11"));
+    let key = node_key(node.id);
+    let read = decode(Some(&sealer()), &key, &bytes).unwrap();
+    assert_eq!(read, StoredRecord::Node(Box::new(node)));
+    let read = decode(Some(&sealer()), &key, &without).unwrap();
+    assert_eq!(read, StoredRecord::Node(Box::new(busy_node())));
 }
 
 /// All tables, with the names that the README gives them.
