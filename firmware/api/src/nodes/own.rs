@@ -16,12 +16,15 @@ use crate::field::TEXT_BYTES_MAX;
 use crate::route::{ApiRoute, BodySchema};
 use crate::{ApiOutcome, ResponsePlan, body, field};
 
+/// Sets a field; null means its default.
+type OwnFieldWriter = fn(&mut Node, &Value) -> Result<(), ApiFault>;
+
 /// A field of Trivet.
 struct OwnField {
     name: &'static str,
     show: fn(&Node) -> Value,
-    /// Sets the field; null means its default. None: the field cannot be written.
-    write: Option<fn(&mut Node, &Value) -> Result<(), ApiFault>>,
+    /// None: the field cannot be written.
+    write: Option<OwnFieldWriter>,
 }
 
 /// Every field of a node that Ironic does not have, by name.
