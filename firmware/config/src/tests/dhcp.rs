@@ -220,7 +220,7 @@ fn a_range_lies_in_its_network_and_runs_upwards() {
         &format!("{DHCP}router = \"192.0.2.101\"\n"),
         8,
         "dhcp.router",
-        "handed out",
+        "assigned to nodes",
     );
     bad(
         &format!("{DHCP}router = \"192.0.9.1\"\n"),

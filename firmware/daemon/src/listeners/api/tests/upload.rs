@@ -87,7 +87,10 @@ async fn an_interrupted_upload_continues_at_the_same_offset() {
     };
     assert_eq!(shown["here"], json!(2 * MIB), "{shown}");
     assert!(
-        shown["fault"].as_str().unwrap().contains("Continue the upload"),
+        shown["fault"]
+            .as_str()
+            .unwrap()
+            .contains("Continue the upload"),
         "{shown}"
     );
     let range = |from: usize| {
