@@ -1,6 +1,6 @@
 //! Drives the agent: orders to commands, replies to events.
 //!
-//! Pure. [`call`] converts an order into a request, the shell sends it, and [`answer`] converts
+//! Pure. `call` converts an order into a request, the shell sends it, and `answer` converts
 //! the reply. Nothing here retries, waits or knows why a step runs: that is decided in
 //! `firmware/node`. The protocol is that of the Ironic Python Agent 13.0.0; comments name its
 //! pitfalls where the code avoids them.

@@ -3,7 +3,7 @@
 //! [`handle`] reads a snapshot and either responds at once or returns the order to execute;
 //! [`finish`] builds the response once that order is on flash. Both are pure, so a request can be
 //! handled again with a newer view if the record it was based on has changed meanwhile. This crate
-//! does not handle sockets, authentication beyond [`access`], or the execution of orders.
+//! does not handle sockets, authentication beyond `access`, or the execution of orders.
 
 mod access;
 mod agent;

@@ -1,7 +1,7 @@
 //! The web page, built from one view model.
 //!
-//! [`model`] converts a snapshot into what the page shows: the state of each node as a colour, its
-//! progress, its present action, and after a failure what to do. [`page`] is the page itself, which
+//! `model` converts a snapshot into what the page shows: the state of each node as a colour, its
+//! progress, its present action, and after a failure what to do. `page` is the page itself, which
 //! reads only that model's JSON. This crate decides nothing and sends no requests.
 
 mod files;

@@ -66,6 +66,10 @@ class Browser:
                 return message["result"]
 
 
+# The part of the page that the README shows, small enough to be kept in the repository.
+PICTURE = {"x": 0, "y": 0, "width": 1264, "height": 560, "scale": 0.75}
+
+
 def watch(browser, address, seconds, patterns, screenshot):
     target = browser.call("Target.createTarget", url="about:blank")["targetId"]
     attached = browser.call("Target.attachToTarget", targetId=target, flatten=True)
@@ -82,7 +86,7 @@ def watch(browser, address, seconds, patterns, screenshot):
             break
         time.sleep(0.2)
     if screenshot:
-        data = browser.call("Page.captureScreenshot")["data"]
+        data = browser.call("Page.captureScreenshot", clip=PICTURE)["data"]
         with open(screenshot, "wb") as file:
             file.write(base64.b64decode(data))
     return text, missing

@@ -80,6 +80,9 @@ impl RepositoryTree {
         let (mut sources, mut binaries) = (Vec::new(), Vec::new());
         for path in &paths {
             let bytes = std::fs::read(root.join(path)).expect("git lists files that are there");
+            if is_picture(path, &bytes) {
+                continue;
+            }
             match text_of(path, bytes) {
                 Ok(source) => sources.push(source),
                 Err(finding) => binaries.push(finding),
@@ -129,6 +132,18 @@ fn run(command: &mut Command) -> String {
         "{command:?} failed, mend that first: {complaint}"
     );
     String::from_utf8(output.stdout).expect("paths of this tree are UTF-8")
+}
+
+/// The pictures of the README and the manual, and how large one may be.
+const PICTURES: &str = "firmware/guide/pictures/";
+const PICTURE_BYTES_MAX: usize = 100 * 1024;
+
+/// Whether it is a picture that may be in the tree.
+fn is_picture(path: &str, bytes: &[u8]) -> bool {
+    let extension = Path::new(path).extension();
+    path.starts_with(PICTURES)
+        && extension.is_some_and(|extension| extension == "png")
+        && bytes.len() <= PICTURE_BYTES_MAX
 }
 
 /// A file as text, or the finding that it is none.
@@ -182,6 +197,14 @@ mod tests {
         assert!(text_of("a", b"plain\n".to_vec()).is_ok());
         assert!(text_of("a", b"nul\0".to_vec()).is_err());
         assert!(text_of("a", vec![0xff, 0xfe]).is_err());
+    }
+
+    #[test]
+    fn only_small_pictures_of_the_manual_may_be_in_the_tree() {
+        let path = format!("{PICTURES}active.png");
+        assert!(is_picture(&path, &[0; 10]));
+        assert!(!is_picture(&path, &vec![0; PICTURE_BYTES_MAX + 1]));
+        assert!(!is_picture("firmware/web/active.png", &[0; 10]));
     }
 
     #[test]
