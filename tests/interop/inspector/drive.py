@@ -67,7 +67,7 @@ check("the interfaces", len(rows) == len(names) > 0, rows)
 check("their addresses", rows[0][1].startswith("52:54:00:77:"), rows)
 raw = client.get_data(first, processed=False)
 check("unprocessed", "inventory" in raw, list(raw))
-refused("not applied again", 400, "once more", lambda: client.reprocess(first))
+refused("not applied again", 400, "inspect the node again", lambda: client.reprocess(first))
 
 # The other is aborted once it waits.
 client.introspect(second)

@@ -142,20 +142,32 @@ impl FuzzDhcpFrame {
     }
 }
 
+/// The options of one area. A part that follows another part of the same option is joined to it;
+/// if that part is truncated, the option is lost with it and the area ends, as in dhcproto.
 fn collect_options(mut area: &[u8], options: &mut BTreeMap<u8, Vec<u8>>) {
     while let [code, rest @ ..] = area {
-        match (code, rest) {
-            (0, _) => area = rest,
-            (&END, _) | (_, []) => return,
-            (_, [len, rest @ ..]) => {
-                let Some((value, rest)) = rest.split_at_checked(usize::from(*len)) else {
-                    return;
-                };
-                options.entry(*code).or_default().extend_from_slice(value);
-                area = rest;
+        match *code {
+            0 => area = rest,
+            END => return,
+            code => {
+                let mut value: Vec<u8> = Vec::new();
+                while area.first() == Some(&code) {
+                    let Some((part, rest)) = option_part(&area[1..]) else {
+                        return;
+                    };
+                    value.extend(part);
+                    area = rest;
+                }
+                options.entry(code).or_default().extend(value);
             }
         }
     }
+}
+
+/// The value behind an option's code, and what follows it.
+fn option_part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = bytes.split_first()?;
+    rest.split_at_checked(usize::from(*len))
 }
 
 #[cfg(test)]
