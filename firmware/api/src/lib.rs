@@ -5,32 +5,11 @@
 //! handled again with a newer view if the record it was based on has changed meanwhile. This crate
 //! does not handle sockets, authentication beyond `access`, or the execution of orders.
 
-mod access;
-mod agent;
-mod agent_artifacts;
-mod bmc_requests;
-mod body;
-mod call;
-mod drivers;
-mod error;
-mod events;
-mod field;
-mod images;
 pub mod inspector;
-mod lan;
-mod list;
-mod nodes;
-mod openapi;
-mod passthru;
-mod patch;
-mod percent;
-mod ports;
-mod progress;
-mod query;
-mod resources;
-mod root;
-mod route;
-mod version;
+mod ironic;
+mod routes;
+mod table;
+mod trivet;
 
 #[cfg(test)]
 mod testing;
@@ -42,12 +21,17 @@ use trivet_model::{
 };
 use uuid::Uuid;
 
-pub use access::{Access, access, access_of};
-pub use agent::agent_call;
-use call::ApiCall;
-use error::ApiFault;
-pub use images::{LocalImage, upload_range, upload_target};
-pub use version::{VERSION_MAX, VERSION_MIN, Version};
+pub use ironic::agent::agent_call;
+pub use ironic::ssh_access::access_of;
+use ironic::{agent, nodes, passthru, ports, resources};
+pub use routes::access;
+pub use table::access::Access;
+use table::call::ApiCall;
+use table::error::ApiFault;
+use table::version;
+pub use table::version::{VERSION_MAX, VERSION_MIN, Version};
+use trivet::images;
+pub use trivet::images::{LocalImage, upload_range, upload_target};
 
 /// Longest request body in bytes. Ours: inspection data with its logs is the largest body of a
 /// correct client.
@@ -198,7 +182,7 @@ pub fn handle(
         _ => Uuid::nil(),
     };
     let outcome = ApiCall::new(request, version, view, facts, now, fresh)
-        .and_then(|call| route::route(&call));
+        .and_then(|call| routes::route(&call));
     match outcome {
         Ok(ApiOutcome::Reply(response)) => {
             ApiOutcome::Reply(with_version_headers(request, Some(version), response))

@@ -8,6 +8,7 @@ pub mod direction;
 pub mod finding;
 pub mod layout;
 pub mod mask;
+pub mod module_paths;
 pub mod ratio;
 pub mod references;
 pub mod size;

@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use trivet_tests_tidy::{
-    Finding, RepositoryTree, SourceFile, direction, layout, ratio, references, size, type_names,
-    vocabulary, word,
+    Finding, RepositoryTree, SourceFile, direction, layout, module_paths, ratio, references, size,
+    type_names, vocabulary, word,
 };
 
 fn tree() -> &'static RepositoryTree {
@@ -47,6 +47,11 @@ fn crates_depend_only_on_what_is_allowed() {
 #[test]
 fn runtimes_are_in_shells_only() {
     none(direction::runtimes(&tree().packages));
+}
+
+#[test]
+fn modules_name_only_what_their_folder_may() {
+    none_in_rust(module_paths::forbidden_paths);
 }
 
 #[test]

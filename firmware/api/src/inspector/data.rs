@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use trivet_model::node::JsonObject;
 use trivet_model::view::NodeView;
 
-use crate::error::ApiFault;
+use crate::table::error::ApiFault;
 
 /// The stored data, unchanged.
 pub(super) fn inspection_data(view: &NodeView) -> Result<&Value, ApiFault> {

@@ -17,12 +17,13 @@ use trivet_model::{
 };
 use uuid::Uuid;
 
-use crate::access::Access;
-use crate::call::{ApiCall, empty, order, reply};
-use crate::error::ApiFault;
-use crate::resources::rule;
-use crate::version::VERSION_MAX;
-use crate::{ApiFacts, ApiOutcome, BODY_BYTES_MAX, Request, Response, ResponsePlan, body, percent};
+use crate::ironic::resources::rule;
+use crate::table::access::Access;
+use crate::table::call::{ApiCall, empty, order, reply};
+use crate::table::error::ApiFault;
+use crate::table::version::VERSION_MAX;
+use crate::table::{body, percent};
+use crate::{ApiFacts, ApiOutcome, BODY_BYTES_MAX, Request, Response, ResponsePlan};
 
 /// The newest version of the inspector's API, and the only one whose format is returned; clients of
 /// older versions ignore the additional fields.

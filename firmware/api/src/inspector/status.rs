@@ -6,10 +6,10 @@ use trivet_model::{JobPhase, NoteKind, ProvisionState, UnixMs};
 
 use super::link;
 use crate::ApiOutcome;
-use crate::call::{ApiCall, reply};
-use crate::error::ApiFault;
-use crate::field::timestamp;
-use crate::list::PAGE_RECORDS_MAX;
+use crate::table::call::{ApiCall, reply};
+use crate::table::error::ApiFault;
+use crate::table::field::timestamp;
+use crate::table::list::PAGE_RECORDS_MAX;
 
 /// All states of an introspection; some of them do not occur here.
 const STATES: [&str; 8] = [

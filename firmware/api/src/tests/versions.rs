@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use trivet_model::{ProvisionState, Resource, ResourceKind};
 
 use crate::ApiOutcome;
-use crate::field::{Column, FieldWrite, ValueShape};
-use crate::route::{ApiRoute, BodySchema, ResponseSchema, find, rows};
+use crate::routes::{find, rows};
+use crate::table::field::{Column, FieldWrite, ValueShape};
+use crate::table::route::{ApiRoute, BodySchema, ResponseSchema};
 use crate::testing::{ApiBench, NOW, get, node_id, port, send};
 
 const CHASSIS: &str = "00000000-0000-4000-a000-000000000001";

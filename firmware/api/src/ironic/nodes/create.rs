@@ -1,0 +1,54 @@
+//! `POST /v1/nodes`.
+
+use serde_json::Value;
+use trivet_model::node::JsonObject;
+use trivet_model::{Node, NodeId, ProvisionState, RackOrder};
+
+use super::fields::FIELDS;
+use super::write;
+use crate::table::body;
+use crate::table::call::{ApiCall, order};
+use crate::table::error::ApiFault;
+use crate::{ApiOutcome, ResponsePlan};
+
+pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
+    let mut document = body::object(call)?;
+    document.retain(|_, value| !value.is_null());
+    for name in document.keys() {
+        let field = FIELDS
+            .iter()
+            .find(|field| field.name == name && field.at_creation());
+        let Some(field) = field else {
+            return Err(ApiFault::bad(format!(
+                "Additional properties are not allowed ('{}' was unexpected)",
+                name.escape_debug()
+            )));
+        };
+        if !call.has(field.since) {
+            return Err(ApiFault::too_new(field.name, field.since));
+        }
+    }
+    if !document.get("driver").is_some_and(Value::is_string) {
+        return Err(ApiFault::bad("'driver' is a required property"));
+    }
+    let mut node = Node::new(NodeId(call.new_id()), "", call.now);
+    write::read(document, &mut node)?;
+    // Clients older than the state `enroll` expect that a new node can be deployed.
+    if !call.has(11) {
+        node.provision_state = ProvisionState::Available;
+    }
+    if call.view.nodes.contains_key(&node.id) {
+        return Err(ApiFault::conflict(format!(
+            "A node with UUID {} already exists.",
+            node.id
+        )));
+    }
+    write::resolve(call, &mut node)?;
+    write::check(call, &node)?;
+    write::check_driver_info(call, &JsonObject::new(), &node)?;
+    let id = node.id;
+    order(
+        RackOrder::CreateNode(Box::new(node)),
+        ResponsePlan::Node { id, created: true },
+    )
+}

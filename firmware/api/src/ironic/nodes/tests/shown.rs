@@ -1,0 +1,194 @@
+use crate::ironic::nodes::fields::FIELDS;
+use crate::testing::{ApiBench, LATEST, get, node, node_id, node_in};
+use serde_json::{Value, json};
+use trivet_model::{Job, JobKind, JobPhase, JobStep, ProvisionState, StepKind, secret::MASK};
+
+/// The keys of a new node in Ironic 39 at 1.99.
+const SEEN: &str = "allocation_uuid automated_clean bios_interface boot_interface boot_mode \
+    chassis_uuid clean_step conductor conductor_group console_enabled console_interface \
+    created_at deploy_interface deploy_step description disable_power_off driver driver_info \
+    driver_internal_info extra fault firmware_interface inspect_interface \
+    inspection_finished_at inspection_started_at instance_info instance_uuid last_error lessee \
+    links maintenance maintenance_reason management_interface name network_data \
+    network_interface owner parent_node portgroups ports power_interface power_state properties \
+    protected protected_reason provision_state provision_updated_at raid_config raid_interface \
+    rescue_interface reservation resource_class retired retired_reason secure_boot service_step \
+    shard states storage_interface target_power_state target_provision_state target_raid_config \
+    traits updated_at uuid vendor_interface volume";
+
+#[test]
+fn a_new_node_has_exactly_the_keys_of_ironic() {
+    let bench = ApiBench::with(ProvisionState::Enroll);
+    let shown = bench.reply(&get("/v1/nodes/node-1").at("1.99")).value();
+    let keys: Vec<&str> = shown
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    assert_eq!(keys, SEEN.split_whitespace().collect::<Vec<_>>());
+    let newest = bench.reply(&get("/v1/nodes/node-1").at(LATEST)).value();
+    assert!(newest.get("instance_name").is_some());
+    assert!(newest.get("health").is_some());
+}
+
+#[test]
+fn every_field_appears_with_its_version_and_not_before() {
+    let bench = ApiBench::with(ProvisionState::Enroll);
+    for field in FIELDS {
+        let at = format!("1.{}", field.since);
+        let shown = bench.reply(&get("/v1/nodes/node-1").at(&at)).value();
+        assert!(shown.get(field.name).is_some(), "{}", field.name);
+        if field.since > 1 {
+            let below = format!("1.{}", field.since - 1);
+            let shown = bench.reply(&get("/v1/nodes/node-1").at(&below)).value();
+            assert!(shown.get(field.name).is_none(), "{}", field.name);
+        }
+    }
+}
+
+#[test]
+fn the_table_is_in_order() {
+    assert!(FIELDS.windows(2).all(|pair| pair[0].name < pair[1].name));
+}
+
+#[test]
+fn what_is_absent_is_null_or_empty_as_go_clients_need_it() {
+    let bench = ApiBench::with(ProvisionState::Enroll);
+    let shown = bench.reply(&get("/v1/nodes/node-1").at(LATEST)).value();
+    for name in [
+        "driver_info",
+        "properties",
+        "extra",
+        "instance_info",
+        "driver_internal_info",
+        "raid_config",
+        "target_raid_config",
+        "clean_step",
+        "deploy_step",
+        "service_step",
+        "network_data",
+    ] {
+        assert_eq!(shown[name], json!({}), "{name}");
+    }
+    for name in [
+        "maintenance",
+        "protected",
+        "retired",
+        "console_enabled",
+        "disable_power_off",
+    ] {
+        assert_eq!(shown[name], json!(false), "{name}");
+    }
+    for name in [
+        "last_error",
+        "updated_at",
+        "power_state",
+        "owner",
+        "reservation",
+        "health",
+    ] {
+        assert_eq!(shown[name], Value::Null, "{name}");
+    }
+    assert_eq!(shown["traits"], json!([]));
+    assert_eq!(shown["conductor_group"], "");
+    assert_eq!(shown["conductor"], "box");
+    let uuid = node_id(1);
+    assert_eq!(
+        shown["states"][1]["href"],
+        format!("http://box:6385/nodes/{uuid}/states")
+    );
+}
+
+#[test]
+fn old_versions_have_old_state_names() {
+    let mut bench = ApiBench::with(ProvisionState::Available);
+    bench.add(node_in(2, ProvisionState::InspectWait));
+    let state = |ident: &str, version: &str| {
+        let path = format!("/v1/nodes/{ident}");
+        bench.reply(&get(&path).at(version)).value()["provision_state"].clone()
+    };
+    assert_eq!(state("node-1", "1.1"), Value::Null);
+    assert_eq!(state("node-1", "1.2"), "available");
+    assert_eq!(state("node-2", "1.38"), "inspecting");
+    assert_eq!(state("node-2", "1.39"), "inspect wait");
+}
+
+#[test]
+fn no_answer_shows_a_secret() {
+    let mut bench = ApiBench::with(ProvisionState::Active);
+    bench.change(|node| {
+        let secret = || json!("hunter2");
+        node.driver_info.insert("ipmi_password".into(), secret());
+        node.driver_info.insert("snmp_auth_key".into(), secret());
+        node.instance_info.insert("image_url".into(), secret());
+        node.instance_info
+            .insert("configdrive".into(), json!({"user_data": "hunter2"}));
+        node.driver_internal_info
+            .insert("agent_secret_token".into(), secret());
+    });
+    for path in [
+        "/v1/nodes/node-1",
+        "/v1/nodes/detail",
+        "/v1/nodes?fields=driver_info",
+    ] {
+        let text = bench.reply(&get(path).at(LATEST)).text();
+        assert!(!text.contains("hunter2"), "{text}");
+        assert!(text.contains(MASK));
+    }
+}
+
+#[test]
+fn a_lock_is_shown_while_we_work_and_not_while_we_wait() {
+    for (state, want) in [
+        (ProvisionState::Deploying, json!("box")),
+        (ProvisionState::DeployWait, Value::Null),
+        (ProvisionState::Active, Value::Null),
+    ] {
+        let bench = ApiBench::with(state);
+        let shown = bench.reply(&get("/v1/nodes/node-1").at(LATEST)).value();
+        assert_eq!(shown["reservation"], want, "{state}");
+    }
+}
+
+#[test]
+fn the_step_under_way_is_shown_in_its_own_field() {
+    let mut bench = ApiBench::with(ProvisionState::CleanWait);
+    bench.change(|node| {
+        node.job = Some(Job {
+            kind: JobKind::Clean,
+            phase: JobPhase::AwaitStep,
+            step_kind: Some(StepKind::Clean),
+            manual: false,
+            steps: vec![JobStep {
+                step: "erase_devices".into(),
+                interface: "deploy".into(),
+                priority: 10,
+                args: json!({"password": "hunter2"}),
+                reboot_requested: false,
+                abortable: true,
+            }],
+            at: 0,
+            versions: std::collections::BTreeMap::new(),
+            tries: 0,
+            boots: 1,
+        });
+    });
+    let shown = bench.reply(&get("/v1/nodes/node-1").at(LATEST)).value();
+    assert_eq!(shown["clean_step"]["step"], "erase_devices");
+    assert_eq!(shown["clean_step"]["args"]["password"], MASK);
+    let info = &shown["driver_internal_info"];
+    assert_eq!(info["clean_steps"], json!([shown["clean_step"]]));
+    assert_eq!(info["clean_step_index"], 0);
+    assert_eq!(shown["deploy_step"], json!({}));
+}
+
+#[test]
+fn an_unknown_node_is_not_found() {
+    let bench = ApiBench::new();
+    let said = bench.refuses(&get("/v1/nodes/nobody").at(LATEST), 404);
+    assert_eq!(said, "Node nobody could not be found.");
+    let mut bench = ApiBench::new();
+    bench.add(node(1));
+    bench.refuses(&get("/v1/nodes/node-1?colour=red").at(LATEST), 400);
+}

@@ -1,0 +1,386 @@
+use crate::ironic::nodes::provision::{CONFIGDRIVE_BYTES_MAX, STEPS_BYTES_MAX, STEPS_MAX};
+use crate::testing::{ApiBench, LATEST, node_id, send};
+use serde_json::{Value, json};
+use trivet_model::order::PowerWanted;
+use trivet_model::{PowerState, ProvisionState, RackOrder, Verb};
+
+const PROVISION: &str = "/v1/nodes/node-1/states/provision";
+const POWER: &str = "/v1/nodes/node-1/states/power";
+
+#[track_caller]
+fn refuses(bench: &ApiBench, body: &Value, version: &str, status: u16) -> String {
+    bench.refuses(
+        &send("PUT", PROVISION, &body.to_string()).at(version),
+        status,
+    )
+}
+
+#[track_caller]
+fn accepts(bench: &ApiBench, body: &Value, version: &str) -> RackOrder {
+    bench
+        .order(&send("PUT", PROVISION, &body.to_string()).at(version))
+        .0
+}
+
+fn ready() -> ApiBench {
+    let mut bench = ApiBench::with(ProvisionState::Available).wired();
+    bench.change(|node| {
+        node.driver_info
+            .insert("ipmi_address".into(), json!("192.0.2.1"));
+        node.instance_info
+            .insert("image_source".into(), json!("http://box/disk.img"));
+        node.instance_info
+            .insert("image_checksum".into(), json!("0f".repeat(32)));
+    });
+    bench
+}
+
+#[test]
+fn a_verb_becomes_an_order_and_202_with_a_location() {
+    let mut bench = ApiBench::with(ProvisionState::Enroll);
+    let request = send("PUT", PROVISION, r#"{"target": "manage"}"#).at(LATEST);
+    let RackOrder::Provision {
+        node, verb, args, ..
+    } = bench.order(&request).0
+    else {
+        panic!("not a verb");
+    };
+    assert_eq!((node, verb), (node_id(1), Verb::Manage));
+    assert!(args.steps.is_empty() && args.configdrive.is_none());
+    let response = bench.done(&request);
+    assert_eq!(response.status, 202);
+    let location = format!("http://box:6385/v1/nodes/{}/states", node_id(1));
+    assert_eq!(response.header("Location"), Some(location.as_str()));
+}
+
+#[test]
+fn every_verb_came_with_a_version() {
+    for (verb, state, since) in [
+        ("manage", ProvisionState::Enroll, 4),
+        ("provide", ProvisionState::Manageable, 4),
+        ("inspect", ProvisionState::Manageable, 6),
+        ("abort", ProvisionState::CleanWait, 13),
+        ("adopt", ProvisionState::Manageable, 17),
+        ("unrescue", ProvisionState::Rescue, 38),
+        ("abort", ProvisionState::InspectWait, 41),
+        ("undeploy", ProvisionState::Active, 73),
+        ("unhold", ProvisionState::CleanHold, 85),
+        ("abort", ProvisionState::DeployWait, 110),
+    ] {
+        let bench = ApiBench::with(state).wired();
+        let body = json!({"target": verb});
+        accepts(&bench, &body, &format!("1.{since}"));
+        refuses(&bench, &body, &format!("1.{}", since - 1), 406);
+    }
+}
+
+#[test]
+fn refuses_bodies_without_sense() {
+    let bench = ApiBench::with(ProvisionState::Manageable);
+    for body in [
+        json!({}),
+        json!({"target": null}),
+        json!({"target": 5}),
+        json!({"target": "dance"}),
+        json!({"target": "manage", "colour": "red"}),
+        json!({"target": "manage", "configdrive": "x"}),
+        json!({"target": "provide", "clean_steps": []}),
+        json!({"target": "manage", "deploy_steps": []}),
+        json!({"target": "manage", "service_steps": []}),
+        json!({"target": "manage", "rescue_password": "x"}),
+        json!({"target": "rescue"}),
+        json!({"target": "rescue", "rescue_password": " "}),
+        json!({"target": "service"}),
+        json!({"target": "provide", "disable_ramdisk": true}),
+        json!({"target": "provide", "disable_ramdisk": false}),
+        json!({"target": "provide", "disable_ramdisk": "x"}),
+    ] {
+        refuses(&bench, &body, LATEST, 400);
+    }
+    let said = refuses(&bench, &json!({"target": "dance"}), LATEST, 400);
+    assert!(said.contains("can not be performed on node"), "{said}");
+}
+
+#[test]
+fn clean_takes_steps_of_known_interfaces() {
+    let bench = ApiBench::with(ProvisionState::Manageable);
+    let step = json!({"interface": "deploy", "step": "erase_devices", "args": {"a": 1}});
+    let order = accepts(
+        &bench,
+        &json!({"target": "clean", "clean_steps": [step]}),
+        LATEST,
+    );
+    let RackOrder::Provision { args, .. } = order else {
+        panic!("not a verb");
+    };
+    assert_eq!(args.steps[0].step, "erase_devices");
+    assert_eq!(args.steps[0].args, json!({"a": 1}));
+    for steps in [
+        json!(null),
+        json!({}),
+        json!([]),
+        json!([5]),
+        json!([{"step": "x"}]),
+        json!([{"interface": "deploy"}]),
+        json!([{"interface": "deploy", "step": ""}]),
+        json!([{"interface": "dance", "step": "x"}]),
+        json!([{"interface": "deploy", "step": "x", "args": []}]),
+        json!([{"interface": "deploy", "step": "x", "priority": 1}]),
+        Value::Array(vec![step; STEPS_MAX + 1]),
+        json!([{"interface": "deploy", "step": "x", "args": {"a": "x".repeat(STEPS_BYTES_MAX)}}]),
+    ] {
+        refuses(
+            &bench,
+            &json!({"target": "clean", "clean_steps": steps}),
+            LATEST,
+            400,
+        );
+    }
+}
+
+#[test]
+fn deploy_steps_need_all_four_keys() {
+    let bench = ready();
+    let step = json!({"interface": "deploy", "step": "write_image", "args": {}, "priority": 80});
+    let body = json!({"target": "active", "deploy_steps": [step]});
+    let RackOrder::Provision { args, .. } = accepts(&bench, &body, LATEST) else {
+        panic!("not a verb");
+    };
+    assert_eq!(args.steps[0].priority, 80);
+    for missing in ["interface", "step", "args", "priority"] {
+        let mut short = step.clone();
+        short.as_object_mut().unwrap().remove(missing);
+        let body = json!({"target": "active", "deploy_steps": [short]});
+        refuses(&bench, &body, LATEST, 400);
+    }
+    refuses(&bench, &body, "1.68", 406);
+}
+
+#[test]
+fn a_config_drive_is_text_or_an_object_of_known_parts() {
+    let bench = ready();
+    let body = |drive: &Value| json!({"target": "active", "configdrive": drive});
+    for drive in [
+        json!("H4sI"),
+        json!({}),
+        json!({"meta_data": {"uuid": "x"}, "user_data": "#!/bin/sh", "network_data": {}}),
+        json!({"user_data": {"a": 1}, "vendor_data": {}}),
+        json!({"user_data": ["a"]}),
+    ] {
+        let RackOrder::Provision { args, .. } = accepts(&bench, &body(&drive), LATEST) else {
+            panic!("not a verb");
+        };
+        assert_eq!(args.configdrive, Some(drive));
+    }
+    for drive in [
+        json!(5),
+        json!({"colour": 1}),
+        json!({"meta_data": "x"}),
+        json!({"user_data": 5}),
+        json!("x".repeat(CONFIGDRIVE_BYTES_MAX)),
+    ] {
+        refuses(&bench, &body(&drive), LATEST, 400);
+    }
+    refuses(&bench, &body(&json!({})), "1.55", 400);
+    refuses(&bench, &body(&json!({"vendor_data": {}})), "1.58", 400);
+    refuses(
+        &bench,
+        &json!({"target": "rebuild", "configdrive": "x"}),
+        "1.34",
+        406,
+    );
+}
+
+#[test]
+fn a_deployment_is_refused_for_what_is_known_to_be_missing() {
+    let mut bench = ready();
+    let body = json!({"target": "active"});
+    accepts(&bench, &body, LATEST);
+    bench.change(|node| node.maintenance = true);
+    let said = refuses(&bench, &body, LATEST, 400);
+    assert!(said.contains("maintenance"), "{said}");
+    bench.change(|node| {
+        node.maintenance = false;
+        node.instance_info.remove("image_checksum");
+    });
+    let said = refuses(&bench, &body, LATEST, 400);
+    assert!(said.contains("image_checksum"), "{said}");
+    bench.change(|node| drop(node.instance_info.remove("image_source")));
+    let said = refuses(&bench, &body, LATEST, 400);
+    assert!(said.contains("image_source"), "{said}");
+    bench.change(|node| drop(node.driver_info.remove("ipmi_address")));
+    let said = refuses(&bench, &body, LATEST, 400);
+    assert!(said.contains("ipmi_address"), "{said}");
+}
+
+#[test]
+fn a_node_at_work_is_locked() {
+    let bench = ApiBench::with(ProvisionState::Deploying);
+    let said = refuses(&bench, &json!({"target": "deleted"}), LATEST, 409);
+    assert!(said.contains("is locked by host box"), "{said}");
+}
+
+#[test]
+fn a_node_without_inspection_is_not_inspected() {
+    let unwired = ApiBench::with(ProvisionState::Manageable);
+    let said = refuses(&unwired, &json!({"target": "inspect"}), LATEST, 400);
+    assert!(said.contains("does not have any port"), "{said}");
+    let mut bench = unwired.wired();
+    accepts(&bench, &json!({"target": "inspect"}), LATEST);
+    bench.change(|node| {
+        node.kept
+            .insert("inspect_interface".into(), json!("no-inspect"));
+    });
+    let said = refuses(&bench, &json!({"target": "inspect"}), LATEST, 400);
+    assert!(said.contains("does not support inspect"), "{said}");
+}
+
+#[test]
+fn power_targets_become_wishes() {
+    let mut bench = ApiBench::with(ProvisionState::Active);
+    for (target, want) in [
+        ("power on", PowerWanted::State(PowerState::On)),
+        ("power off", PowerWanted::State(PowerState::Off)),
+        ("rebooting", PowerWanted::Reboot),
+        ("soft power off", PowerWanted::SoftOff),
+        ("soft rebooting", PowerWanted::SoftReboot),
+    ] {
+        let body = json!({"target": target, "timeout": 60}).to_string();
+        let request = send("PUT", POWER, &body).at(LATEST);
+        let node = node_id(1);
+        let timeout_s = Some(60);
+        let wanted = RackOrder::Power {
+            node,
+            want,
+            timeout_s,
+        };
+        assert_eq!(bench.order(&request).0, wanted);
+        let response = bench.done(&request);
+        assert_eq!(response.status, 202);
+        assert!(response.header("Location").unwrap().ends_with("/states"));
+    }
+}
+
+#[test]
+fn a_rescue_password_is_hidden() {
+    let mut bench = ApiBench::with(ProvisionState::Active);
+    let body = json!({"target": "rescue", "rescue_password": "hunter2"}).to_string();
+    let request = send("PUT", PROVISION, &body).at(LATEST);
+    let order = bench.order(&request).0;
+    assert!(!format!("{order:?}").contains("hunter2"), "{order:?}");
+    let RackOrder::Provision { args, .. } = order else {
+        panic!("{order:?}");
+    };
+    let password = args.rescue_password.unwrap();
+    assert_eq!(password.reveal(), "hunter2");
+    let long = json!({"target": "rescue", "rescue_password": "x".repeat(256)});
+    refuses(&bench, &long, LATEST, 400);
+    bench.change(|node| {
+        node.kept
+            .insert("rescue_interface".into(), json!("no-rescue"));
+    });
+    let said = bench.refuses(&request, 400);
+    assert!(said.contains("does not support rescue"), "{said}");
+}
+
+#[test]
+fn the_ramdisk_may_be_left_out_of_clean_and_service() {
+    let steps = json!([{"interface": "power", "step": "hold"}]);
+    for (verb, state) in [
+        ("clean", ProvisionState::Manageable),
+        ("service", ProvisionState::Active),
+    ] {
+        let bench = ApiBench::with(state);
+        let mut body = json!({"target": verb, "disable_ramdisk": true});
+        body[format!("{verb}_steps")] = steps.clone();
+        let body = body.to_string();
+        let request = send("PUT", PROVISION, &body).at(LATEST);
+        let RackOrder::Provision { args, .. } = bench.order(&request).0 else {
+            panic!("{verb}");
+        };
+        assert!(args.disable_ramdisk);
+    }
+}
+
+#[test]
+fn power_is_refused_for_nonsense_versions_and_states() {
+    let bench = ApiBench::with(ProvisionState::Active);
+    let refuse = |bench: &ApiBench, body: Value, version: &str, status: u16| {
+        bench.refuses(&send("PUT", POWER, &body.to_string()).at(version), status)
+    };
+    for body in [
+        json!({}),
+        json!({"target": "explode"}),
+        json!({"target": "power on", "timeout": 0}),
+        json!({"target": "power on", "timeout": -1}),
+        json!({"target": "power on", "timeout": "x"}),
+        json!({"target": "power on", "colour": 1}),
+    ] {
+        refuse(&bench, body, LATEST, 400);
+    }
+    refuse(&bench, json!({"target": "soft power off"}), "1.26", 406);
+    refuse(
+        &bench,
+        json!({"target": "power on", "timeout": 5}),
+        "1.26",
+        406,
+    );
+    for state in [ProvisionState::Cleaning, ProvisionState::CleanWait] {
+        refuse(
+            &ApiBench::with(state),
+            json!({"target": "power on"}),
+            LATEST,
+            400,
+        );
+    }
+    let busy = ApiBench::with(ProvisionState::Deploying);
+    refuse(&busy, json!({"target": "power on"}), LATEST, 409);
+    let mut kept_on = ApiBench::with(ProvisionState::Active);
+    kept_on.change(|node| drop(node.kept.insert("disable_power_off".into(), json!(true))));
+    refuse(&kept_on, json!({"target": "power off"}), LATEST, 409);
+    refuse(&kept_on, json!({"target": "soft power off"}), LATEST, 409);
+    kept_on.order(&send("PUT", POWER, r#"{"target": "rebooting"}"#).at(LATEST));
+}
+
+const WITH_INSTANCE_INFO: &str = "/trivet/nodes/node-1/provision";
+
+#[test]
+fn a_verb_has_its_change_of_instance_info_in_the_same_order() {
+    let mut bench = ready();
+    bench.change(|node| node.provision_state = ProvisionState::Active);
+    let body = json!({"target": "rebuild", "instance_info": {
+        "image_source": "http://box/new.img", "image_checksum": null,
+        "image_os_hash_algo": "sha256", "image_os_hash_value": "0e".repeat(32),
+    }})
+    .to_string();
+    let request = send("PUT", WITH_INSTANCE_INFO, &body).at(LATEST);
+    let RackOrder::Provision { verb, args, .. } = bench.order(&request).0 else {
+        panic!("not a verb");
+    };
+    assert_eq!(verb, Verb::Rebuild);
+    let info = args.instance_info.unwrap();
+    assert_eq!(info["image_source"], "http://box/new.img");
+    assert!(!info.contains_key("image_checksum"), "null removes a key");
+    assert_eq!(bench.done(&request).status, 202);
+    // Ironic's own request does not have this key, and other verbs do not need it.
+    refuses(&bench, &serde_json::from_str(&body).unwrap(), LATEST, 400);
+    let body = r#"{"target": "undeploy", "instance_info": {"image_source": "x"}}"#;
+    let said = bench.refuses(&send("PUT", WITH_INSTANCE_INFO, body).at(LATEST), 400);
+    assert!(said.contains("instance_info"), "{said}");
+    let body = r#"{"target": "undeploy"}"#;
+    bench.order(&send("PUT", WITH_INSTANCE_INFO, body).at(LATEST));
+}
+
+#[test]
+fn the_new_instance_info_is_what_a_deployment_is_checked_with() {
+    let mut bench = ready();
+    bench.change(|node| node.instance_info.clear());
+    refuses(&bench, &json!({"target": "active"}), LATEST, 400);
+    let body = json!({"target": "active", "instance_info": {
+        "image_source": "http://box/new.img", "image_checksum": "0e".repeat(32),
+    }})
+    .to_string();
+    bench.order(&send("PUT", WITH_INSTANCE_INFO, &body).at(LATEST));
+    let body = json!({"target": "active", "instance_info": {"image_source": null}}).to_string();
+    bench.refuses(&send("PUT", WITH_INSTANCE_INFO, &body).at(LATEST), 400);
+}

@@ -1,0 +1,178 @@
+//! `PATCH /v1/nodes/<ident>`: all operations or none.
+
+use serde_json::{Value, json};
+use trivet_model::view::NodeView;
+use trivet_model::{Node, ProvisionState};
+
+use super::fields::FIELDS;
+use super::{replace, show, unlocked, write};
+use crate::table::call::ApiCall;
+use crate::table::error::ApiFault;
+use crate::table::field;
+use crate::table::patch::{self, PatchChange, PatchOp};
+use crate::{ApiOutcome, ResponsePlan};
+
+pub(crate) fn update(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
+    let reset = call.query.flag("reset_interfaces")?;
+    let changes = patch::parse(call.body, call.has(98))?;
+    check_roots(call, &changes)?;
+    if reset == Some(true) && !changes.iter().any(|change| change.root() == "driver") {
+        return Err(ApiFault::bad(
+            "The reset_interfaces parameter can only be used when changing the node's driver.",
+        ));
+    }
+    if changes.is_empty() {
+        return Ok(ApiOutcome::Reply(show::whole(call, view, false)));
+    }
+    check_moment(call, &view.node, &changes)?;
+
+    let mut document = Value::Object(write::document(call, view));
+    if reset == Some(true) {
+        for field in FIELDS
+            .iter()
+            .filter(|field| field.name.ends_with("_interface"))
+        {
+            document[field.name] = Value::Null;
+        }
+    }
+    patch::apply(&mut document, &changes)?;
+    let mut node = Node::clone(&view.node);
+    if let Value::Object(document) = document {
+        // Only the fields of the patch are read back, so that an old record is never refused for a
+        // field that was not changed.
+        let touched = document
+            .into_iter()
+            .filter(|(name, _)| {
+                changes.iter().any(|change| change.root() == name)
+                    || (reset == Some(true) && name.ends_with("_interface"))
+            })
+            .collect();
+        write::read(touched, &mut node)?;
+    }
+    write::resolve(call, &mut node)?;
+    for name in ["protected", "retired"] {
+        // A reason is removed together with the flag that it belongs to.
+        if view.node.kept.contains_key(name) && !node.kept.contains_key(name) {
+            node.kept.remove(&format!("{name}_reason"));
+        }
+    }
+    check_rules(call, &view.node, &node)?;
+    write::check(call, &node)?;
+    write::check_driver_info(call, &view.node.driver_info, &node)?;
+    let id = node.id;
+    replace(view, node, ResponsePlan::Node { id, created: false })
+}
+
+fn check_roots(call: &ApiCall<'_>, changes: &[PatchChange]) -> Result<(), ApiFault> {
+    for change in changes {
+        let root = change.root();
+        let field = field::named(FIELDS, root, call)?;
+        if !field.in_patch() {
+            return Err(ApiFault::bad(format!(
+                "'/{root}' is an internal attribute and can not be \
+                                           updated"
+            )));
+        }
+        if root == "driver" && change.op == PatchOp::Remove {
+            return Err(ApiFault::bad(
+                "'/driver' is mandatory and can not be removed",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the record can be changed at present.
+fn check_moment(call: &ApiCall<'_>, node: &Node, changes: &[PatchChange]) -> Result<(), ApiFault> {
+    use ProvisionState as S;
+    let frees_instance = node.maintenance
+        && changes
+            .iter()
+            .all(|change| change.root() == "instance_uuid" && change.op == PatchOp::Remove);
+    if frees_instance {
+        return Ok(());
+    }
+    unlocked(call, node)?;
+    let state = node.provision_state;
+    let settled =
+        state.is_failure() || matches!(state, S::InspectWait | S::Verifying | S::ServiceHold);
+    if node.target_provision_state.is_some() && !settled {
+        return Err(ApiFault::conflict(format!(
+            "Node {} can not be updated while a state transition is in progress.",
+            node.id
+        )));
+    }
+    Ok(())
+}
+
+/// Rules that depend on both the old and the new record.
+fn check_rules(call: &ApiCall<'_>, old: &Node, new: &Node) -> Result<(), ApiFault> {
+    use ProvisionState as S;
+    let state = old.provision_state;
+    let quiet = old.maintenance
+        || matches!(
+            state,
+            S::Enroll | S::Inspecting | S::InspectWait | S::Manageable | S::Available
+        );
+    let interfaces = FIELDS
+        .iter()
+        .map(|field| field.name)
+        .filter(|name| name.ends_with("_interface"));
+    let moved: Vec<&str> = interfaces
+        .filter(|name| old.kept.get(*name) != new.kept.get(*name))
+        .chain((old.driver != new.driver).then_some("driver"))
+        .chain((old.resource_class != new.resource_class).then_some("resource_class"))
+        .collect();
+    if !quiet && !moved.is_empty() {
+        return Err(ApiFault::conflict(format!(
+            "Node {} can not have {} updated unless it is in one of allowed (enroll, \
+             inspecting, inspect wait, manageable, available) states or in maintenance mode. \
+             Current state is '{state}'.",
+            old.id,
+            moved.join(", ")
+        )));
+    }
+    if let (Some(old_instance), Some(new_instance)) = (&old.instance_uuid, &new.instance_uuid)
+        && old_instance != new_instance
+    {
+        return Err(ApiFault::conflict(format!(
+            "Node {} is associated with instance {old_instance}.",
+            old.id
+        )));
+    }
+    let begins = |name: &str| {
+        let on = |node: &Node| node.kept.get(name) == Some(&json!(true));
+        on(new) && !on(old)
+    };
+    if begins("protected") && !matches!(state, S::Active | S::Rescue) {
+        return Err(ApiFault::conflict(format!(
+            "Node {} can only be made protected in provision states 'active' or 'rescue', the \
+             current state is '{state}'",
+            old.id
+        )));
+    }
+    if begins("retired") && state == S::Available {
+        return Err(ApiFault::conflict(format!(
+            "Node {} can not have 'retired' set in provision state 'available', the current state \
+             is '{state}'",
+            old.id
+        )));
+    }
+    let left = old.kept.contains_key("chassis_uuid") && !new.kept.contains_key("chassis_uuid");
+    if left && !call.has(25) {
+        return Err(ApiFault::too_new("removing chassis_uuid", 25));
+    }
+    check_console(old, new)
+}
+
+/// A console belongs to the driver that opened it.
+fn check_console(old: &Node, new: &Node) -> Result<(), ApiFault> {
+    if old.driver != new.driver && old.kept.get("console_enabled") == Some(&json!(true)) {
+        return Err(ApiFault::conflict(format!(
+            "Node {} can not update the driver while the console is enabled. Please stop the \
+             console first.",
+            old.id
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,301 @@
+//! From a document of fields to a record: used by creation with the body, and by a patch with the
+//! patched document.
+
+use serde_json::{Value, json};
+use trivet_drivers::InterfaceKind;
+use trivet_model::node::JsonObject;
+use trivet_model::view::NodeView;
+use trivet_model::{Node, NodeId, ResourceKind};
+
+use super::fields::FIELDS;
+use super::secrets;
+use crate::ironic::drivers;
+use crate::table::body::{DEPTH_MAX, depth};
+use crate::table::call::ApiCall;
+use crate::table::error::ApiFault;
+use crate::table::field;
+
+/// Largest sum of a node's free-form objects, in bytes of JSON. Ours: with the inventory and a
+/// job's steps it must fit into one record of the store.
+pub(crate) const NODE_BYTES_MAX: usize = 40 * 1024;
+
+/// Path segments after `/v1/nodes/` that are not nodes.
+const RESERVED: [&str; 8] = [
+    "detail",
+    "states",
+    "validate",
+    "maintenance",
+    "management",
+    "vendor_passthru",
+    "ports",
+    "vifs",
+];
+
+/// The fields that a patch can change, with their stored values, secrets in clear.
+pub(crate) fn document(call: &ApiCall<'_>, view: &NodeView) -> JsonObject {
+    let node = &view.node;
+    let mut document: JsonObject = FIELDS
+        .iter()
+        .filter(|field| field.in_patch())
+        .map(|field| {
+            let value = if field.name.ends_with("_interface") {
+                node.kept.get(field.name).cloned().unwrap_or(Value::Null)
+            } else {
+                field.show(view, call)
+            };
+            (field.name.to_owned(), value)
+        })
+        .collect();
+    document.insert("driver_info".into(), json!(node.driver_info));
+    document.insert("instance_info".into(), json!(node.instance_info));
+    document
+}
+
+/// Writes a document into a record. Null means the default.
+pub(crate) fn read(document: JsonObject, node: &mut Node) -> Result<(), ApiFault> {
+    for (name, value) in document {
+        let Some(row) = FIELDS.iter().find(|field| field.name == name) else {
+            continue;
+        };
+        let value = field::read(row.name, row.shape, value)?;
+        set(node, row.name, value);
+    }
+    // After all fields: an older driver name selects interfaces that the operator did not.
+    trivet_drivers::adopt_alias(node);
+    Ok(())
+}
+
+fn set(node: &mut Node, name: &'static str, value: Value) {
+    let text = || value.as_str().map(str::to_owned);
+    let object = |old: &JsonObject| {
+        let mut new = value.clone();
+        secrets::restore(&mut new, &Value::Object(old.clone()));
+        match new {
+            Value::Object(object) => object,
+            _ => JsonObject::new(),
+        }
+    };
+    match name {
+        "uuid" => {
+            if let Some(id) = value.as_str().and_then(|text| text.parse().ok()) {
+                node.id = id;
+            }
+        }
+        "name" => node.name = text(),
+        "driver" => node.driver = text().unwrap_or_default(),
+        "driver_info" => {
+            node.driver_info = object(&node.driver_info);
+            // Shown there, but not writable.
+            for field in super::fields::AGENT_SHOWN {
+                node.driver_info.remove(field);
+            }
+        }
+        "properties" => node.properties = object(&node.properties),
+        "extra" => node.extra = object(&node.extra),
+        "instance_info" => {
+            node.instance_info = object(&node.instance_info);
+            // Nova stores the instance's name here; Ironic shows it as a field too.
+            let name = node.instance_info.get("display_name").cloned();
+            if let Some(name) = name.filter(|name| name.as_str().is_some_and(|t| !t.is_empty()))
+                && !node.kept.contains_key("instance_name")
+            {
+                node.kept.insert("instance_name".to_owned(), name);
+            }
+        }
+        "conductor_group" => {
+            // Ironic compares groups case-insensitively, and stores them in lower case.
+            let group = value.as_str().unwrap_or("").to_ascii_lowercase();
+            if group.is_empty() {
+                node.kept.remove(name);
+            } else {
+                node.kept.insert(name.to_owned(), group.into());
+            }
+        }
+        "instance_uuid" => node.instance_uuid = text(),
+        "resource_class" => node.resource_class = text(),
+        "automated_clean" => node.automated_clean = value.as_bool(),
+        "maintenance" => {
+            node.maintenance = value.as_bool().unwrap_or(false);
+            if !node.maintenance {
+                node.maintenance_reason = None;
+                node.fault = None;
+            }
+        }
+        name => {
+            // A default is not stored, so that records stay small and a changed default applies to
+            // every node without its own value.
+            let blank = match &value {
+                Value::Null | Value::Bool(false) => true,
+                Value::Object(object) => object.is_empty(),
+                _ => false,
+            };
+            if blank {
+                node.kept.remove(name);
+            } else {
+                node.kept.insert(name.to_owned(), value);
+            }
+        }
+    }
+}
+
+/// A parent can be given by its name; its UUID is stored. A node cannot be its own parent.
+pub(crate) fn resolve(call: &ApiCall<'_>, node: &mut Node) -> Result<(), ApiFault> {
+    let Some(parent) = node.kept.get("parent_node").and_then(Value::as_str) else {
+        return Ok(());
+    };
+    let found = call.view.node(parent).map(|view| view.node.id);
+    let found = found.filter(|id| *id != node.id).ok_or_else(|| {
+        let parent = parent.escape_debug();
+        ApiFault::bad(format!("parent_node {parent} is not another node."))
+    })?;
+    let found = found.to_string().into();
+    node.kept.insert("parent_node".to_owned(), found);
+    Ok(())
+}
+
+/// A reason can be set only together with the flag that it belongs to.
+fn check_reasons(node: &Node) -> Result<(), ApiFault> {
+    for name in ["protected", "retired"] {
+        let on = node.kept.get(name) == Some(&Value::Bool(true));
+        if !on && node.kept.contains_key(&format!("{name}_reason")) {
+            return Err(ApiFault::bad(format!(
+                "The {name}_reason field can only be set when {name} is True"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a record that is not valid.
+pub(crate) fn check(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
+    check_name(node)?;
+    check_interfaces(call, node)?;
+    check_unique(call, node)?;
+    let chassis = node.kept.get("chassis_uuid").and_then(Value::as_str);
+    if let Some(chassis) = chassis
+        && call.view.resource(ResourceKind::Chassis, chassis).is_none()
+    {
+        return Err(ApiFault::bad(format!(
+            "Chassis {chassis} could not be found."
+        )));
+    }
+    check_reasons(node)?;
+    check_size(node)
+}
+
+fn check_name(node: &Node) -> Result<(), ApiFault> {
+    let Some(name) = &node.name else {
+        return Ok(());
+    };
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let well_formed = !name.is_empty() && name.bytes().all(plain) && *name != "." && *name != "..";
+    if well_formed && name.parse::<NodeId>().is_err() && !RESERVED.contains(&name.as_str()) {
+        return Ok(());
+    }
+    Err(ApiFault::bad(format!(
+        "Cannot use \"{}\" as a node name: a name has letters, digits and -._~ only, and is \
+         neither a UUID nor a word of the API.",
+        name.escape_debug()
+    )))
+}
+
+fn check_interfaces(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
+    let hardware = drivers::enabled(call, &node.driver).ok_or_else(|| {
+        ApiFault::bad(format!(
+            "No valid host was found. Reason: hardware type \"{}\" is not enabled. Enabled: {}.",
+            node.driver.escape_debug(),
+            call.facts.drivers.join(", ")
+        ))
+    })?;
+    for kind in InterfaceKind::ALL {
+        let chosen = node.kept.get(kind.field());
+        let Some(chosen) = chosen.and_then(Value::as_str) else {
+            continue;
+        };
+        let enabled = hardware.interfaces(kind);
+        if !enabled.contains(&chosen) {
+            return Err(ApiFault::bad(format!(
+                "Could not find {} interface \"{}\" for hardware type {}. Valid interfaces: {}.",
+                kind.as_str(),
+                chosen.escape_debug(),
+                hardware.name,
+                enabled.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses keys of `driver_info` that `old` does not have and that are most likely misspelt. Keys
+/// that are already stored are not refused.
+pub(super) fn check_driver_info(
+    call: &ApiCall<'_>,
+    old: &JsonObject,
+    node: &Node,
+) -> Result<(), ApiFault> {
+    let Some(hardware) = drivers::enabled(call, &node.driver) else {
+        return Ok(());
+    };
+    let new = node
+        .driver_info
+        .keys()
+        .filter(|key| !old.contains_key(*key));
+    for key in new {
+        if let Some(meant) = trivet_drivers::suggested_key(hardware, key) {
+            return Err(ApiFault::bad(format!(
+                "driver_info: hardware type {} has no key \"{}\"; did you mean \"{meant}\"? A key \
+                 of your own must differ from it by more than two characters.",
+                hardware.name,
+                key.escape_debug()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_unique(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
+    if let Some(name) = &node.name
+        && call.view.names.get(name).is_some_and(|id| *id != node.id)
+    {
+        return Err(ApiFault::conflict(format!(
+            "A node with name {name} already exists."
+        )));
+    }
+    let Some(instance) = &node.instance_uuid else {
+        return Ok(());
+    };
+    match call.view.instances.get(instance) {
+        Some(owner) if *owner != node.id => Err(ApiFault::conflict(format!(
+            "Instance {instance} is already associated with a node, it cannot be associated with \
+             this other node {}",
+            node.id
+        ))),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn check_size(node: &Node) -> Result<(), ApiFault> {
+    let mut bytes = 0;
+    let objects = [
+        &node.driver_info,
+        &node.properties,
+        &node.instance_info,
+        &node.extra,
+        &node.kept,
+    ];
+    for object in objects {
+        let value = Value::Object(object.clone());
+        if depth(&value) > DEPTH_MAX {
+            return Err(ApiFault::bad(format!(
+                "A node's fields nest at most {DEPTH_MAX} levels."
+            )));
+        }
+        bytes += value.to_string().len();
+    }
+    if bytes > NODE_BYTES_MAX {
+        return Err(ApiFault::bad(format!(
+            "A node's fields have at most {NODE_BYTES_MAX} bytes together."
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,326 @@
+//! Creating and changing ports.
+
+use serde_json::Value;
+use trivet_model::node::{JsonObject, RESERVED};
+use trivet_model::{MacAddr, NodeId, Port, PortId, RackOrder, ResourceKind};
+
+use super::fields::FIELDS;
+use super::node_is_free;
+use crate::table::body::{self, DEPTH_MAX, depth};
+use crate::table::call::{ApiCall, order};
+use crate::table::error::ApiFault;
+use crate::table::field;
+use crate::table::patch::{self, PatchOp};
+use crate::{ApiOutcome, ResponsePlan};
+
+/// Largest sum of a port's free-form objects, in bytes of JSON. Ours.
+pub(crate) const PORT_BYTES_MAX: usize = 16 * 1024;
+
+/// `POST /v1/ports`.
+pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
+    let mut document = body::object(call)?;
+    document.retain(|_, value| !value.is_null());
+    let node = owner(call, &mut document)?;
+    for name in document.keys() {
+        let Some(row) = FIELDS
+            .iter()
+            .find(|row| row.name == name && row.at_creation())
+        else {
+            return Err(ApiFault::bad(format!(
+                "Additional properties are not allowed ('{}' was unexpected)",
+                name.escape_debug()
+            )));
+        };
+        if !call.has(row.since) {
+            return Err(ApiFault::too_new(row.name, row.since));
+        }
+    }
+    if !document.contains_key("address") {
+        return Err(ApiFault::bad("'address' is a required property"));
+    }
+    let mut port = Port {
+        id: PortId(call.new_id()),
+        revision: 0,
+        serial: 0,
+        node,
+        address: MacAddr([0; 6]),
+        pxe_enabled: true,
+        extra: JsonObject::new(),
+        kept: JsonObject::new(),
+        created_at: call.now,
+        updated_at: None,
+    };
+    read(document, &mut port)?;
+    if call.view.ports.contains_key(&port.id) {
+        return Err(ApiFault::conflict(format!(
+            "A port with UUID {} already exists.",
+            port.id
+        )));
+    }
+    check(call, &port)?;
+    let id = port.id;
+    order(
+        RackOrder::CreatePort(Box::new(port)),
+        ResponsePlan::Port { id, created: true },
+    )
+}
+
+/// The node of a new port: by UUID, from 1.94 on also by name.
+fn owner(call: &ApiCall<'_>, document: &mut JsonObject) -> Result<NodeId, ApiFault> {
+    let ident = document.remove("node_ident");
+    if ident.is_some() && !call.has(94) {
+        return Err(ApiFault::too_new("node_ident", 94));
+    }
+    let uuid = document.remove("node_uuid");
+    let named = match (uuid, ident) {
+        (Some(_), Some(_)) => {
+            return Err(ApiFault::bad("Give node_uuid or node_ident, not both."));
+        }
+        (Some(Value::String(uuid)), None) => {
+            if uuid.parse::<NodeId>().is_err() && !call.has(94) {
+                return Err(ApiFault::bad("node_uuid must be a UUID."));
+            }
+            uuid
+        }
+        (None, Some(Value::String(ident))) => ident,
+        _ => return Err(ApiFault::bad("'node_uuid' is a required property")),
+    };
+    node_named(call, &named)
+}
+
+/// An unknown node in a body is 400, not 404.
+fn node_named(call: &ApiCall<'_>, ident: &str) -> Result<NodeId, ApiFault> {
+    let view = call.view.node(ident).ok_or_else(|| {
+        let ident = ident.escape_debug();
+        ApiFault::bad(format!("Node {ident} could not be found."))
+    })?;
+    Ok(view.node.id)
+}
+
+/// `PATCH /v1/ports/<uuid>`.
+pub(crate) fn update(call: &ApiCall<'_>, old: &Port) -> Result<ApiOutcome, ApiFault> {
+    let changes = patch::parse(call.body, call.has(98))?;
+    for change in &changes {
+        let root = change.root();
+        let row = field::named(FIELDS, root, call)?;
+        if !row.in_patch() {
+            return Err(ApiFault::bad(format!(
+                "'/{root}' is an internal attribute and can not be updated"
+            )));
+        }
+        if change.op == PatchOp::Remove && ["address", "node_uuid"].contains(&root) {
+            return Err(ApiFault::bad(format!(
+                "'/{root}' is mandatory and can not be removed"
+            )));
+        }
+    }
+    if changes.is_empty() {
+        return Ok(ApiOutcome::Reply(super::whole(call, old, false)));
+    }
+    node_is_free(call, old.node)?;
+    let mut document = Value::Object(
+        FIELDS
+            .iter()
+            .filter(|row| row.in_patch())
+            .map(|row| (row.name.to_owned(), row.show(old, call)))
+            .collect(),
+    );
+    patch::apply(&mut document, &changes)?;
+    let mut port = old.clone();
+    if let Value::Object(mut document) = document {
+        document.retain(|name, _| changes.iter().any(|change| change.root() == name));
+        if let Some(node) = document.remove("node_uuid") {
+            let named = node
+                .as_str()
+                .ok_or_else(|| ApiFault::bad("node_uuid must be a UUID."))?;
+            port.node = node_named(call, named)?;
+        }
+        read(document, &mut port)?;
+    }
+    check(call, &port)?;
+    let id = port.id;
+    order(
+        RackOrder::ReplacePort {
+            port: Box::new(port),
+            based_on: old.revision,
+        },
+        ResponsePlan::Port { id, created: false },
+    )
+}
+
+fn read(document: JsonObject, port: &mut Port) -> Result<(), ApiFault> {
+    for (name, value) in document {
+        let Some(row) = FIELDS.iter().find(|row| row.name == name) else {
+            continue;
+        };
+        let value = field::read(row.name, row.shape, value)?;
+        match row.name {
+            "uuid" => {
+                if let Some(id) = value.as_str().and_then(|text| text.parse().ok()) {
+                    port.id = id;
+                }
+            }
+            "address" => {
+                let text = value.as_str().unwrap_or("");
+                port.address = text.parse().map_err(|_| bad_mac(text))?;
+            }
+            "pxe_enabled" => port.pxe_enabled = value.as_bool().unwrap_or(true),
+            "extra" => {
+                port.extra = match value {
+                    Value::Object(object) => object,
+                    _ => JsonObject::new(),
+                }
+            }
+            // This flag is on by default.
+            "available_for_dynamic_portgroup" if value == Value::Bool(false) => {
+                port.kept.insert(name, value);
+            }
+            "available_for_dynamic_portgroup" => drop(port.kept.remove(&name)),
+            name if matches!(value, Value::Null | Value::Bool(false)) => {
+                port.kept.remove(name);
+            }
+            name => {
+                port.kept.insert(name.to_owned(), value);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The error for a text that is not a hardware address.
+pub(crate) fn bad_mac(text: &str) -> ApiFault {
+    let text = text.escape_debug();
+    ApiFault::bad(format!("Expected a MAC address but received {text}."))
+}
+
+fn check(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
+    node_is_free(call, port.node)?;
+    if let Some(twin) = call.view.port_by_mac(port.address)
+        && twin.id != port.id
+    {
+        let node = call.view.nodes.get(&twin.node);
+        let node = node.map_or_else(String::new, |view| view.node.name_and_uuid());
+        return Err(ApiFault::conflict(format!(
+            "A port with MAC address {} already exists. It belongs to node {node}.",
+            port.address
+        )));
+    }
+    check_group(call, port)?;
+    check_reserved(call, port)?;
+    if let Some(name) = port.name() {
+        check_name(name)?;
+        let twin = call.view.port_names.get(name);
+        if twin.is_some_and(|twin| *twin != port.id) {
+            return Err(ApiFault::conflict(format!(
+                "A port with name {name} already exists."
+            )));
+        }
+    }
+    check_link(call, port)?;
+    check_size(port)
+}
+
+/// The reserved address of a port must be an IPv4 address, and no other port can have it.
+fn check_reserved(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
+    if port.has_invalid_reservation() {
+        return Err(ApiFault::bad(format!(
+            "extra/{RESERVED} must be an IPv4 address such as \"192.0.2.7\"."
+        )));
+    }
+    let Some(address) = port.reserved() else {
+        return Ok(());
+    };
+    match call.view.reserved.get(&address) {
+        Some(twin) if *twin != port.id => Err(ApiFault::conflict(format!(
+            "Port {twin} has extra/{RESERVED} {address} already; give each port its own."
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A port's portgroup must belong to the same node.
+fn check_group(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
+    let Some(group) = port.kept.get("portgroup_uuid").and_then(Value::as_str) else {
+        return Ok(());
+    };
+    let found = call.view.resource(ResourceKind::PortGroup, group);
+    match found.map(|found| found.node) {
+        Some(node) if node == Some(port.node) => Ok(()),
+        Some(_) => Err(ApiFault::bad(format!(
+            "Port {} and portgroup {group} belong to different nodes.",
+            port.id
+        ))),
+        None => Err(ApiFault::bad(format!(
+            "Portgroup {group} could not be found."
+        ))),
+    }
+}
+
+fn check_name(name: &str) -> Result<(), ApiFault> {
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    if !name.is_empty() && name.bytes().all(word) && name.parse::<PortId>().is_err() {
+        return Ok(());
+    }
+    let name = name.escape_debug();
+    Err(ApiFault::bad(format!(
+        "Expected a logical name but received {name}."
+    )))
+}
+
+/// The keys of `local_link_connection`, with the first and the last version of each.
+const LINK_KEYS: [(&str, u16, u16); 7] = [
+    ("port_id", 19, u16::MAX),
+    ("switch_id", 19, u16::MAX),
+    ("switch_info", 19, u16::MAX),
+    ("hostname", 53, u16::MAX),
+    ("network_type", 64, u16::MAX),
+    ("vtep-logical-switch", 90, 104),
+    ("vtep-physical-switch", 90, 104),
+];
+
+fn check_link(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
+    let Some(Value::Object(link)) = port.kept.get("local_link_connection") else {
+        return Ok(());
+    };
+    for (key, value) in link {
+        let row = LINK_KEYS.iter().find(|(name, _, _)| name == key);
+        let Some((name, since, until)) = row else {
+            let key = key.escape_debug();
+            return Err(ApiFault::bad(format!(
+                "local_link_connection: Additional properties are not allowed ('{key}' was \
+                 unexpected)"
+            )));
+        };
+        if !call.has(*since) || call.version.0 > *until {
+            return Err(ApiFault::not_acceptable(format!(
+                "Request not acceptable. local_link_connection/{name} is not of API version {}.",
+                call.version
+            )));
+        }
+        if !value.is_string() {
+            return Err(ApiFault::bad(format!(
+                "local_link_connection/{name} must be a string."
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_size(port: &Port) -> Result<(), ApiFault> {
+    let mut bytes = 0;
+    for object in [&port.extra, &port.kept] {
+        let value = Value::Object(object.clone());
+        if depth(&value) > DEPTH_MAX {
+            return Err(ApiFault::bad(format!(
+                "A port's fields nest at most {DEPTH_MAX} levels."
+            )));
+        }
+        bytes += value.to_string().len();
+    }
+    if bytes > PORT_BYTES_MAX {
+        return Err(ApiFault::bad(format!(
+            "A port's fields have at most {PORT_BYTES_MAX} bytes together."
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! All rows of the API in one list, and which row handles a request.
+//!
+//! `table` has the mechanism; the modules in the list below have the rows. A new module is one
+//! line here.
+
+use crate::ironic::{
+    agent, drivers, events, nodes, openapi_document, passthru, ports, resources, root,
+};
+use crate::table::access::Access;
+use crate::table::call::ApiCall;
+use crate::table::error::ApiFault;
+use crate::table::percent;
+use crate::table::route::{self, ApiRoute};
+use crate::trivet::{agent_artifacts, bmc_requests, images, lan, progress};
+use crate::{ApiOutcome, BODY_BYTES_MAX, Response, inspector, trivet};
+
+/// All rows. The first matching row is used, so fixed segments are before segments in braces.
+pub(crate) const TABLES: &[&[ApiRoute]] = &[
+    root::ROUTES,
+    openapi_document::ROUTES,
+    agent::ROUTES,
+    nodes::ROUTES,
+    nodes::OF_CHASSIS,
+    nodes::SUBRESOURCES,
+    nodes::STATES,
+    nodes::MANAGEMENT,
+    nodes::LIGHTS,
+    nodes::SETTINGS,
+    nodes::MEDIA,
+    nodes::PROVISION,
+    trivet::nodes::ROUTES,
+    ports::ROUTES,
+    resources::BELOW,
+    resources::CHASSIS,
+    resources::PORTGROUPS,
+    resources::ALLOCATIONS,
+    resources::TEMPLATES,
+    resources::RUNBOOKS,
+    resources::RULES,
+    resources::VOLUME,
+    drivers::ROUTES,
+    passthru::ROUTES,
+    events::ROUTES,
+    images::ROUTES,
+    lan::ROUTES,
+    agent_artifacts::ROUTES,
+    progress::ROUTES,
+    bmc_requests::ROUTES,
+];
+
+/// All rows in order.
+pub(crate) fn rows() -> impl Iterator<Item = &'static ApiRoute> + Clone {
+    TABLES.iter().flat_map(|table| table.iter())
+}
+
+/// The row for a method and a path, independent of the version.
+pub(crate) fn find(method: &str, segments: &[String]) -> Option<&'static ApiRoute> {
+    rows().find(|row| row.method == method && row.matches(segments))
+}
+
+/// The role that a request needs, from its row of the route table. A path that does not exist needs
+/// the same role as other paths, so that unauthenticated clients cannot find out which paths exist.
+pub fn access(method: &str, path: &str) -> Access {
+    let segments = percent::segments(path).ok();
+    let row = segments.and_then(|segments| find(method, &segments));
+    match (row, method) {
+        (Some(row), _) => row.access,
+        (None, "GET" | "HEAD" | "OPTIONS") => Access::Reader,
+        (None, _) => Access::Operator,
+    }
+}
+
+/// Handles a call: returns a response or an order.
+pub(crate) fn route(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
+    if call.body.len() > BODY_BYTES_MAX {
+        return Err(ApiFault::layer(
+            413,
+            "Content Too Large",
+            format!("A body has at most {BODY_BYTES_MAX} bytes."),
+        ));
+    }
+    if call.method == "OPTIONS" {
+        return Ok(ApiOutcome::Reply(Response::empty(200)));
+    }
+    let Some(row) = route::select(rows(), call)? else {
+        return Err(inspector::wrong_endpoint(call).unwrap_or_else(ApiFault::no_path));
+    };
+    route::check_query(call, row)?;
+    (row.answer)(call)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_row_hides_another() {
+        let rows: Vec<&ApiRoute> = rows().collect();
+        for (at, row) in rows.iter().enumerate() {
+            let own: Vec<String> = row.path.iter().map(|word| (*word).to_owned()).collect();
+            let earlier = rows[..at]
+                .iter()
+                .find(|other| other.method == row.method && other.matches(&own));
+            assert!(earlier.is_none(), "{} {:?}", row.method, row.path);
+        }
+    }
+
+    #[test]
+    fn every_row_has_a_summary_and_a_known_version() {
+        for row in rows() {
+            assert!(!row.summary.is_empty(), "{} {:?}", row.method, row.path);
+            assert!((1..=crate::VERSION_MAX.0).contains(&row.since));
+            for arg in row.query_args.iter().flat_map(|group| group.iter()) {
+                assert!((1..=crate::VERSION_MAX.0).contains(&arg.since), "{arg:?}");
+            }
+        }
+    }
+
+    #[track_caller]
+    fn needs(want: Access, requests: &[(&str, &str)]) {
+        for (method, path) in requests {
+            assert_eq!(access(method, path), want, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn only_discovery_and_the_agents_paths_need_no_credentials() {
+        needs(
+            Access::Public,
+            &[("GET", "/"), ("GET", "/v1"), ("GET", "/v1/")],
+        );
+        needs(
+            Access::Agent,
+            &[
+                ("GET", "/v1/lookup"),
+                ("POST", "/v1/heartbeat/node-1"),
+                ("POST", "/v1/continue_inspection"),
+            ],
+        );
+    }
+
+    #[test]
+    fn reads_need_a_reader() {
+        needs(
+            Access::Reader,
+            &[
+                ("GET", "/v1/nodes"),
+                ("HEAD", "/v1/nodes/x"),
+                ("OPTIONS", "/v1/nodes"),
+                ("GET", "/v1/runbooks"),
+                ("GET", "/v1/lookup/../nodes"),
+                ("GET", "/v1//nodes"),
+                ("GET", "/v1/heartbeat/node-1"),
+                ("GET", "/v1/nodes/x/vendor_passthru/methods"),
+                ("GET", "/%zz"),
+                ("GET", "/v1/%6eodes"),
+            ],
+        );
+    }
+
+    #[test]
+    fn changes_need_an_operator() {
+        needs(
+            Access::Operator,
+            &[
+                ("POST", "/v1/nodes"),
+                ("DELETE", "/v1/nodes/x"),
+                ("PATCH", "/v1/nodes/x"),
+                ("PUT", "/v1/nodes/x/states/provision"),
+                ("POST", "/v1"),
+                ("POST", "/v1/heartbeat/a/b"),
+                ("POST", "/v1/lookup"),
+                ("BREW", "/v1/nodes"),
+                ("POST", "/%zz"),
+            ],
+        );
+    }
+
+    #[test]
+    fn raw_commands_and_what_runs_later_need_an_admin() {
+        needs(
+            Access::Admin,
+            &[
+                ("POST", "/v1/nodes/x/vendor_passthru"),
+                ("POST", "/v1/nodes/x/vendor_passthru/send_raw"),
+                ("GET", "/v1/nodes/x/vendor_passthru/read"),
+                ("GET", "/v1/nodes/x/vendor_passthru/heartbeat"),
+                ("POST", "/v1/nodes/x/%76endor_passthru"),
+                ("PUT", "/v1/drivers/ipmi/vendor_passthru/anything"),
+            ],
+        );
+    }
+}

@@ -1,0 +1,120 @@
+//! Request bodies: parsed once, bounded in size and depth.
+
+use serde_json::Value;
+use trivet_model::node::JsonObject;
+
+use crate::table::call::ApiCall;
+use crate::table::error::ApiFault;
+use crate::table::field;
+use crate::table::route::ApiArg;
+
+/// Deepest nesting in a record. Ours, below the 128 levels at which the JSON parser stops, so that
+/// a stored record can always be read again.
+pub(crate) const DEPTH_MAX: usize = 64;
+
+/// The body as any JSON; `None` if it is empty.
+pub(crate) fn value(call: &ApiCall<'_>) -> Result<Option<Value>, ApiFault> {
+    if call.body.iter().all(u8::is_ascii_whitespace) {
+        return Ok(None);
+    }
+    serde_json::from_slice(call.body)
+        .map(Some)
+        .map_err(|error| ApiFault::bad(format!("Malformed JSON in the body: {error}")))
+}
+
+/// The body as an object, which is required.
+pub(crate) fn object(call: &ApiCall<'_>) -> Result<JsonObject, ApiFault> {
+    match value(call)? {
+        Some(Value::Object(object)) => Ok(object),
+        _ => Err(ApiFault::bad("The body must be a JSON object.")),
+    }
+}
+
+/// The body as an object; empty if there is no body.
+pub(crate) fn object_or_empty(call: &ApiCall<'_>) -> Result<JsonObject, ApiFault> {
+    match value(call)? {
+        None | Some(Value::Null) => Ok(JsonObject::new()),
+        Some(Value::Object(object)) => Ok(object),
+        Some(_) => Err(ApiFault::bad("The body must be a JSON object.")),
+    }
+}
+
+/// Refuses every key that is not among these.
+pub(crate) fn only(object: &JsonObject, known: &[&str]) -> Result<(), ApiFault> {
+    let strange: Vec<&str> = object
+        .keys()
+        .map(String::as_str)
+        .filter(|key| !known.contains(key))
+        .collect();
+    if strange.is_empty() {
+        return Ok(());
+    }
+    Err(ApiFault::bad(format!(
+        "Unexpected arguments: {}",
+        strange.join(", ").escape_debug()
+    )))
+}
+
+/// The body as an object with only these keys, each of its shape. Null counts as absent.
+pub(crate) fn args(call: &ApiCall<'_>, args: &[ApiArg]) -> Result<JsonObject, ApiFault> {
+    let mut object = object_or_empty(call)?;
+    let names: Vec<&str> = args.iter().map(|arg| arg.name).collect();
+    only(&object, &names)?;
+    object.retain(|_, value| !value.is_null());
+    for arg in args {
+        match object.remove(arg.name) {
+            Some(_) if !call.has(arg.since) => return Err(ApiFault::too_new(arg.name, arg.since)),
+            Some(value) => {
+                let value = field::read(arg.name, arg.shape, value)?;
+                object.insert(arg.name.to_owned(), value);
+            }
+            None if arg.required => {
+                let name = arg.name;
+                return Err(ApiFault::bad(format!("'{name}' is a required property")));
+            }
+            None => {}
+        }
+    }
+    Ok(object)
+}
+
+/// A text of the object; null counts as absent.
+pub(crate) fn text<'o>(object: &'o JsonObject, key: &str) -> Result<Option<&'o str>, ApiFault> {
+    match object.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(ApiFault::bad(format!("{key} must be a string."))),
+    }
+}
+
+/// How deep a value is nested; a plain value has depth zero.
+pub(crate) fn depth(value: &Value) -> usize {
+    match value {
+        Value::Object(object) => 1 + object.values().map(depth).max().unwrap_or(0),
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{ApiBench, send};
+    use serde_json::json;
+
+    #[test]
+    fn malformed_json_is_a_bad_request() {
+        for body in ["{", "[1]", "\"x\"", "", "null"] {
+            let response = ApiBench::new().reply(&send("POST", "/v1/nodes", body).at("1.95"));
+            assert_eq!(response.status, 400, "{body}");
+            assert_eq!(response.fault()["faultcode"], "Client");
+        }
+    }
+
+    #[test]
+    fn depth_counts_objects_and_lists() {
+        assert_eq!(depth(&json!(1)), 0);
+        assert_eq!(depth(&json!({})), 1);
+        assert_eq!(depth(&json!({"a": [{"b": 1}], "c": 1})), 3);
+    }
+}

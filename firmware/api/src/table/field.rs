@@ -1,0 +1,292 @@
+//! Field tables: the fields of a record, the version of each, and whether it can be written. One
+//! row per field defines responses, `fields=`, sorting and bodies.
+
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde_json::Value;
+use trivet_model::UnixMs;
+use trivet_model::node::JsonObject;
+
+use crate::table::call::ApiCall;
+use crate::table::error::ApiFault;
+use crate::table::query::truth;
+
+/// Longest short text in Ironic, such as a name.
+pub(crate) const TEXT_BYTES_MAX: usize = 255;
+
+/// Longest description, as in Ironic.
+pub(crate) const DESCRIPTION_BYTES_MAX: usize = 4096;
+
+/// The type of a value.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ValueShape {
+    Text,
+    LongText,
+    Flag,
+    Uuid,
+    Number,
+    Object,
+    List,
+    Links,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    Any,
+}
+
+/// When a field can be written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum FieldWrite {
+    Never,
+    AtCreation,
+    InPatch,
+    Always,
+}
+
+/// The properties of one field that do not depend on the record type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    pub(crate) since: u16,
+    pub(crate) shape: ValueShape,
+    pub(crate) write: FieldWrite,
+}
+
+/// The columns of a table.
+pub(crate) fn columns<R>(table: &'static [Field<R>]) -> Vec<Column> {
+    table
+        .iter()
+        .map(|field| Column {
+            name: field.name,
+            since: field.since,
+            shape: field.shape,
+            write: field.write,
+        })
+        .collect()
+}
+
+/// One field of a record of kind `R`.
+pub(crate) struct Field<R> {
+    pub(crate) name: &'static str,
+    pub(crate) since: u16,
+    pub(crate) shape: ValueShape,
+    pub(crate) write: FieldWrite,
+    /// Returns the value; for links only the path, from which the pair is built.
+    show: fn(&R, &ApiCall<'_>, &'static str) -> Value,
+}
+
+/// A row of a table.
+pub(crate) const fn field<R>(
+    name: &'static str,
+    since: u16,
+    shape: ValueShape,
+    write: FieldWrite,
+    show: fn(&R, &ApiCall<'_>, &'static str) -> Value,
+) -> Field<R> {
+    Field {
+        name,
+        since,
+        shape,
+        write,
+        show,
+    }
+}
+
+impl<R> Field<R> {
+    pub(crate) fn show(&self, record: &R, call: &ApiCall<'_>) -> Value {
+        match (self.shape, (self.show)(record, call, self.name)) {
+            (ValueShape::Links, Value::String(path)) => call.links(&path),
+            (_, value) => value,
+        }
+    }
+
+    pub(crate) fn at_creation(&self) -> bool {
+        matches!(self.write, FieldWrite::AtCreation | FieldWrite::Always)
+    }
+
+    pub(crate) fn in_patch(&self) -> bool {
+        matches!(self.write, FieldWrite::InPatch | FieldWrite::Always)
+    }
+
+    pub(crate) fn sortable(&self) -> bool {
+        !matches!(
+            self.shape,
+            ValueShape::Object | ValueShape::List | ValueShape::Links
+        )
+    }
+}
+
+/// The row with this name, if the request's version has it.
+pub(crate) fn named<R>(
+    table: &'static [Field<R>],
+    name: &str,
+    call: &ApiCall<'_>,
+) -> Result<&'static Field<R>, ApiFault> {
+    let field = table
+        .iter()
+        .find(|field| field.name == name)
+        .ok_or_else(|| ApiFault::bad(format!("Field \"{}\" is not known.", name.escape_debug())))?;
+    if call.has(field.since) {
+        Ok(field)
+    } else {
+        Err(ApiFault::too_new(name, field.since))
+    }
+}
+
+/// A record with these fields, for a response. Each value is built during serialization, so that a
+/// long list needs memory for its bytes only, not for a tree of values.
+pub(crate) struct RenderedRecord<'s, 'c, R: 'static> {
+    pub(crate) fields: &'s [&'static Field<R>],
+    pub(crate) record: &'s R,
+    pub(crate) call: &'s ApiCall<'c>,
+}
+
+impl<R> Serialize for RenderedRecord<'_, '_, R> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut map = out.serialize_map(Some(self.fields.len()))?;
+        for field in self.fields {
+            match (
+                field.shape,
+                (field.show)(self.record, self.call, field.name),
+            ) {
+                (ValueShape::Links, Value::String(path)) => {
+                    map.serialize_entry(field.name, &self.call.record_links(&path))?;
+                }
+                (_, value) => map.serialize_entry(field.name, &value)?,
+            }
+        }
+        map.end()
+    }
+}
+
+/// The record with these fields, as a value.
+pub(crate) fn render<R>(
+    fields: &[&'static Field<R>],
+    record: &R,
+    call: &ApiCall<'_>,
+) -> JsonObject {
+    fields
+        .iter()
+        .map(|field| (field.name.to_owned(), field.show(record, call)))
+        .collect()
+}
+
+/// Every field of the request's version.
+pub(crate) fn available_fields<R>(
+    table: &'static [Field<R>],
+    call: &ApiCall<'_>,
+) -> Vec<&'static Field<R>> {
+    table.iter().filter(|field| call.has(field.since)).collect()
+}
+
+/// Converts a written value to its stored form; null passes.
+pub(crate) fn read(name: &str, shape: ValueShape, value: Value) -> Result<Value, ApiFault> {
+    let bad = |want: &str| Err(ApiFault::bad(format!("{name} must be {want}.")));
+    match (shape, value) {
+        (_, Value::Null) => Ok(Value::Null),
+        (ValueShape::Text | ValueShape::LongText, Value::String(text)) => {
+            let limit = match shape {
+                ValueShape::LongText => DESCRIPTION_BYTES_MAX,
+                _ => TEXT_BYTES_MAX,
+            };
+            if text.len() > limit {
+                return bad(&format!("at most {limit} bytes long"));
+            }
+            Ok(Value::String(text))
+        }
+        (ValueShape::Uuid, Value::String(text)) => match text.parse::<trivet_model::NodeId>() {
+            Ok(id) => Ok(Value::String(id.to_string())),
+            Err(_) => bad("a UUID"),
+        },
+        (ValueShape::Flag, Value::Bool(flag)) => Ok(Value::Bool(flag)),
+        // The command-line client sends the operator's word for some flags.
+        (ValueShape::Flag, Value::String(text)) => match truth(&text) {
+            Some(flag) => Ok(Value::Bool(flag)),
+            None => bad("true or false"),
+        },
+        (ValueShape::Object, Value::Object(object)) => Ok(Value::Object(object)),
+        (ValueShape::List, Value::Array(items)) => Ok(Value::Array(items)),
+        (ValueShape::Number, Value::Number(number)) => Ok(Value::Number(number)),
+        // The command-line client sends numbers as the operator typed them.
+        (ValueShape::Number, Value::String(text)) => match text.trim().parse::<i64>() {
+            Ok(number) => Ok(Value::from(number)),
+            Err(_) => bad("a number"),
+        },
+        (ValueShape::Word(words), Value::String(text)) if words.contains(&text.as_str()) => {
+            Ok(Value::String(text))
+        }
+        (ValueShape::Any, value) => Ok(value),
+        (ValueShape::Text | ValueShape::LongText, _) => bad("a string"),
+        (ValueShape::Uuid, _) => bad("a UUID"),
+        (ValueShape::Flag, _) => bad("true or false"),
+        (ValueShape::Object, _) => bad("an object"),
+        (ValueShape::List, _) => bad("a list"),
+        (ValueShape::Number, _) => bad("a number"),
+        (ValueShape::Word(words), _) => bad(&format!("one of {}", words.join(", "))),
+        (ValueShape::Links, _) => bad("left to the server"),
+    }
+}
+
+/// A timestamp, or null.
+pub(crate) fn timestamp(at: Option<UnixMs>) -> Value {
+    at.map_or(Value::Null, |at| Value::String(at.to_string()))
+}
+
+/// A text, or null.
+pub(crate) fn text(text: Option<&str>) -> Value {
+    text.map_or(Value::Null, Value::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn flags_come_as_words_too() {
+        assert_eq!(
+            read("f", ValueShape::Flag, json!("True")).unwrap(),
+            json!(true)
+        );
+        assert_eq!(
+            read("f", ValueShape::Flag, json!(false)).unwrap(),
+            json!(false)
+        );
+        assert!(read("f", ValueShape::Flag, json!("perhaps")).is_err());
+        assert!(read("f", ValueShape::Flag, json!(1)).is_err());
+    }
+
+    #[test]
+    fn texts_are_bounded() {
+        let long = "x".repeat(TEXT_BYTES_MAX);
+        assert!(read("t", ValueShape::Text, json!(long)).is_ok());
+        assert!(read("t", ValueShape::Text, json!(long.clone() + "x")).is_err());
+        let longer = "x".repeat(DESCRIPTION_BYTES_MAX);
+        assert!(read("t", ValueShape::LongText, json!(longer)).is_ok());
+        assert!(read("t", ValueShape::LongText, json!(longer.clone() + "x")).is_err());
+    }
+
+    #[test]
+    fn a_uuid_is_kept_in_its_usual_form() {
+        let plain = json!("00000000000040008000000000000001");
+        assert_eq!(
+            read("u", ValueShape::Uuid, plain).unwrap(),
+            json!("00000000-0000-4000-8000-000000000001")
+        );
+        assert!(read("u", ValueShape::Uuid, json!("x")).is_err());
+    }
+
+    #[test]
+    fn each_shape_refuses_the_others() {
+        for shape in [
+            ValueShape::Text,
+            ValueShape::Uuid,
+            ValueShape::Flag,
+            ValueShape::Object,
+            ValueShape::Number,
+            ValueShape::Word(&["a"]),
+            ValueShape::Links,
+        ] {
+            assert!(read("f", shape, json!([1])).is_err(), "{shape:?}");
+            assert_eq!(read("f", shape, Value::Null).unwrap(), Value::Null);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! A node with the fields that Ironic does not have: `/trivet/nodes/<ident>`.
+//!
+//! These fields are outside `/v1`, so that clients of Ironic get exactly Ironic's fields. A
+//! new field is one row of the table below.
+
+use serde_json::{Value, json};
+use trivet_model::Node;
+use trivet_model::node::{JsonObject, NodeLocation};
+use trivet_model::view::NodeView;
+
+use crate::ironic::nodes::fields::FIELDS;
+use crate::ironic::nodes::{replace, unlocked};
+use crate::table::call::{ApiCall, reply};
+use crate::table::error::ApiFault;
+use crate::table::field::TEXT_BYTES_MAX;
+use crate::table::route::{ApiRoute, BodySchema};
+use crate::table::{body, field};
+use crate::{ApiOutcome, ResponsePlan};
+
+/// Sets a field; null means its default.
+type OwnFieldWriter = fn(&mut Node, &Value) -> Result<(), ApiFault>;
+
+/// A field of Trivet.
+struct OwnField {
+    name: &'static str,
+    show: fn(&Node) -> Value,
+    /// None: the field cannot be written.
+    write: Option<OwnFieldWriter>,
+}
+
+/// Every field of a node that Ironic does not have, by name.
+const OWN_FIELDS: &[OwnField] = &[
+    OwnField {
+        name: "location",
+        show: |node| json!(node.location),
+        write: Some(set_location),
+    },
+    OwnField {
+        name: "revision",
+        show: |node| json!(node.revision),
+        write: None,
+    },
+];
+
+fn set_location(node: &mut Node, value: &Value) -> Result<(), ApiFault> {
+    let location: Option<NodeLocation> = serde_json::from_value(value.clone()).map_err(|_| {
+        ApiFault::bad("location must be an object such as {\"rack\": \"r1\", \"unit\": 17}.")
+    })?;
+    let rack = location.as_ref().map_or("", |location| &location.rack);
+    if location.is_some() && !(1..=TEXT_BYTES_MAX).contains(&rack.len()) {
+        return Err(ApiFault::bad(format!(
+            "The rack of a location has 1 to {TEXT_BYTES_MAX} bytes."
+        )));
+    }
+    node.location = location;
+    Ok(())
+}
+
+pub(crate) const ROUTES: &[ApiRoute] = &[
+    ApiRoute::get(
+        &["trivet", "nodes", "{node}"],
+        1,
+        "Show a node with Ironic's fields and Trivet's own",
+        |call| show(call, call.this()?),
+    ),
+    ApiRoute::new(
+        "PATCH",
+        &["trivet", "nodes", "{node}"],
+        1,
+        "Change Trivet's own fields of a node: an object of fields, null for the default",
+        |call| update(call, call.this()?),
+    )
+    .body(BodySchema::Any),
+];
+
+fn show(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
+    let ironic = field::available_fields(FIELDS, call).into_iter();
+    let mut shown: JsonObject = ironic
+        .map(|field| (field.name.to_owned(), field.show(view, call)))
+        .collect();
+    for field in OWN_FIELDS {
+        shown.insert(field.name.to_owned(), (field.show)(&view.node));
+    }
+    reply(&Value::Object(shown))
+}
+
+fn update(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
+    let changes = body::object(call)?;
+    unlocked(call, &view.node)?;
+    let mut node = Node::clone(&view.node);
+    for (name, value) in &changes {
+        let field = OWN_FIELDS.iter().find(|field| field.name == name);
+        let write = field.and_then(|field| field.write).ok_or_else(|| {
+            let name = name.escape_debug();
+            ApiFault::bad(format!("\"{name}\" is not a field that can be set here."))
+        })?;
+        write(&mut node, value)?;
+    }
+    let then = ResponsePlan::Empty {
+        status: 204,
+        location: None,
+    };
+    replace(view, node, then)
+}
+
+#[cfg(test)]
+mod tests {
+    use trivet_model::ProvisionState;
+
+    use super::*;
+    use crate::testing::{ApiBench, get, send};
+
+    const PATH: &str = "/trivet/nodes/node-1";
+
+    #[test]
+    fn a_node_is_shown_with_the_fields_of_ironic_and_of_trivet() {
+        let mut bench = ApiBench::with(ProvisionState::Available);
+        bench.change(|node| node.revision = 5);
+        let shown = bench.reply(&get(PATH)).value();
+        assert_eq!(shown["revision"], 5);
+        let mut ironic = bench.reply(&get("/v1/nodes/node-1")).value();
+        for field in OWN_FIELDS {
+            assert!(ironic.get(field.name).is_none(), "{}", field.name);
+            ironic[field.name] = shown[field.name].clone();
+        }
+        assert_eq!(shown, ironic);
+        bench.refuses(&get("/trivet/nodes/nobody"), 404);
+    }
+
+    #[test]
+    fn a_location_is_set_shown_and_removed() {
+        let mut bench = ApiBench::with(ProvisionState::Available);
+        assert_eq!(bench.reply(&get(PATH)).value()["location"], Value::Null);
+        for location in [
+            json!({"rack": "r1", "unit": 17}),
+            json!({"rack": "r2", "unit": null}),
+            Value::Null,
+        ] {
+            let body = json!({ "location": location }).to_string();
+            assert_eq!(bench.done(&send("PATCH", PATH, &body)).status, 204);
+            assert_eq!(bench.reply(&get(PATH)).value()["location"], location);
+        }
+        let long = "r".repeat(TEXT_BYTES_MAX + 1);
+        for wrong in [
+            json!("r1"),
+            json!({"rack": ""}),
+            json!({"rack": long}),
+            json!({"unit": 1}),
+            json!({"rack": "r", "unit": -1}),
+            json!({"rack": "r", "row": 1}),
+        ] {
+            let body = json!({ "location": wrong }).to_string();
+            bench.refuses(&send("PATCH", PATH, &body), 400);
+        }
+    }
+
+    #[test]
+    fn fields_that_cannot_be_written_are_refused() {
+        let bench = ApiBench::with(ProvisionState::Available);
+        for body in [r#"{"revision": 1}"#, r#"{"driver": "x"}"#, "[]", ""] {
+            bench.refuses(&send("PATCH", PATH, body), 400);
+        }
+    }
+}
