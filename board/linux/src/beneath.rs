@@ -1,21 +1,12 @@
 //! Opens files below a directory: no symbolic link leads out of it, even if another process
 //! changes links meanwhile (openat2, Linux 5.6; on older kernels the path is checked first).
 
-use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// `struct open_how` of openat2(2).
-#[repr(C)]
-struct OpenHow {
-    flags: u64,
-    mode: u64,
-    resolve: u64,
-}
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
 /// Opens a file for reading by its path relative to `root`. An absolute link is followed if it
 /// leads to a file below the root; opening a FIFO does not block.
@@ -43,33 +34,15 @@ pub fn open_beneath(root: &Path, relative: &Path) -> io::Result<File> {
     }
 }
 
-#[expect(unsafe_code, reason = "std has no openat2")]
 fn open(root: &Path, relative: &Path) -> io::Result<File> {
-    let directory = File::open(root)?;
-    let path = CString::new(relative.as_os_str().as_bytes())?;
-    let how = OpenHow {
-        flags: (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK)
-            .unsigned_abs()
-            .into(),
-        mode: 0,
-        resolve: libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS,
-    };
-    // SAFETY: the path ends with a zero, the structure has the given size, and both outlive the
-    // call.
-    let opened = unsafe {
-        libc::syscall(
-            libc::SYS_openat2,
-            directory.as_raw_fd(),
-            path.as_ptr(),
-            &raw const how,
-            size_of::<OpenHow>(),
-        )
-    };
-    match libc::c_int::try_from(opened) {
-        // SAFETY: the kernel has just opened it, and it has no other owner.
-        Ok(descriptor) if descriptor >= 0 => Ok(unsafe { File::from_raw_fd(descriptor) }),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let opened = openat2(
+        File::open(root)?,
+        relative,
+        OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
+        Mode::empty(),
+        ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+    )?;
+    Ok(opened.into())
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::io::retry_on_intr;
+use rustix::rand::{GetRandomFlags, getrandom};
 use trivet_board_hal::{BOX_KEY_BYTES, BoxKey, KeyError, KeyVault};
 use zeroize::Zeroize as _;
 
@@ -188,24 +190,16 @@ fn write_new(path: &Path, key: &BoxKey) -> io::Result<()> {
 
 /// A key from the operating system. Waits until its generator is seeded, which at the first
 /// start of a new box may take a moment and must not be skipped.
-#[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 fn random() -> io::Result<BoxKey> {
     let mut bytes = [0_u8; BOX_KEY_BYTES];
-    loop {
-        // SAFETY: the pointer and the length are those of one live, writable array. The
-        // kernel writes at most that many bytes into it and keeps no reference.
-        let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-        if usize::try_from(got).is_ok_and(|got| got == bytes.len()) {
-            let key = BoxKey::new(bytes);
-            bytes.zeroize();
-            return Ok(key);
-        }
-        let error = io::Error::last_os_error();
-        // Up to 256 bytes are never partial, so any error except a signal is final.
-        if got >= 0 || error.kind() != ErrorKind::Interrupted {
-            return Err(error);
-        }
+    // Up to 256 bytes are never partial, so only a signal makes a second call necessary.
+    let got = retry_on_intr(|| getrandom(&mut bytes[..], GetRandomFlags::empty()))?;
+    if got < BOX_KEY_BYTES {
+        return Err(ErrorKind::UnexpectedEof.into());
     }
+    let key = BoxKey::new(bytes);
+    bytes.zeroize();
+    Ok(key)
 }
 
 fn io_error(operation: &'static str, path: &Path, source: io::Error) -> KeyFileError {

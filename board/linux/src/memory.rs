@@ -3,14 +3,11 @@
 
 use std::io;
 
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
 /// Disables core dumps, and debuggers of users other than root.
-#[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 pub fn disable_core_dumps() -> io::Result<()> {
-    // SAFETY: PR_SET_DUMPABLE takes one number and touches no memory of ours.
-    match unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
 /// Returns freed memory to the system. glibc keeps it otherwise, as long as memory at a higher
@@ -53,10 +50,9 @@ mod tests {
     }
 
     #[test]
-    #[expect(unsafe_code, reason = "reads the setting from the kernel")]
     fn a_protected_process_is_not_dumped() {
         disable_core_dumps().unwrap();
-        // SAFETY: PR_GET_DUMPABLE takes nothing and touches no memory of ours.
-        assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }, 0);
+        let behavior = rustix::process::dumpable_behavior().unwrap();
+        assert_eq!(behavior, DumpableBehavior::NotDumpable);
     }
 }

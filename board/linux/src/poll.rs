@@ -5,12 +5,21 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
+
 /// Most ready sockets of one call. Ours; further ones are reported by the next call.
 const READY_MAX: usize = 256;
+
+/// Longest wait of one call: the kernel takes milliseconds as a signed 32-bit number. The caller
+/// waits again.
+const WAIT_MS_MAX: u64 = 0x7fff_ffff;
 
 /// The events to wait for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -22,12 +31,11 @@ pub enum Interest {
 }
 
 impl Interest {
-    fn bits(self) -> u32 {
-        let bits = match self {
-            Self::Read => libc::EPOLLIN,
-            Self::ReadAndWrite => libc::EPOLLIN | libc::EPOLLOUT,
-        };
-        bits.cast_unsigned()
+    fn flags(self) -> EventFlags {
+        match self {
+            Self::Read => EventFlags::IN,
+            Self::ReadAndWrite => EventFlags::IN | EventFlags::OUT,
+        }
     }
 }
 
@@ -35,70 +43,46 @@ impl Interest {
 #[derive(Debug)]
 pub struct Epoll {
     epoll: OwnedFd,
-    events: Vec<libc::epoll_event>,
 }
 
 impl Epoll {
     /// An empty set.
-    #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
     pub fn new() -> io::Result<Self> {
-        // SAFETY: takes a flag and touches no memory of ours.
-        let epoll = checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         Ok(Self {
-            // SAFETY: the call has just made it, and it has no other owner.
-            epoll: unsafe { OwnedFd::from_raw_fd(epoll) },
-            events: vec![libc::epoll_event { events: 0, u64: 0 }; READY_MAX],
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
         })
     }
 
     /// Adds a socket. It leaves the set when it is closed.
     pub fn add(&self, socket: impl AsFd, key: u64, interest: Interest) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_ADD, socket, key, interest)
+        let data = EventData::new_u64(key);
+        Ok(epoll::add(&self.epoll, socket, data, interest.flags())?)
     }
 
     /// Changes the events of a socket in the set.
     pub fn change(&self, socket: impl AsFd, key: u64, interest: Interest) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_MOD, socket, key, interest)
-    }
-
-    #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
-    fn control(
-        &self,
-        what: libc::c_int,
-        socket: impl AsFd,
-        key: u64,
-        interest: Interest,
-    ) -> io::Result<()> {
-        let mut event = libc::epoll_event {
-            events: interest.bits(),
-            u64: key,
-        };
-        let (epoll, socket) = (self.epoll.as_raw_fd(), socket.as_fd().as_raw_fd());
-        // SAFETY: both descriptors are open, and the event outlives the call.
-        checked(unsafe { libc::epoll_ctl(epoll, what, socket, &raw mut event) }).map(drop)
+        let data = EventData::new_u64(key);
+        Ok(epoll::modify(&self.epoll, socket, data, interest.flags())?)
     }
 
     /// Waits until some sockets are ready or the timeout has passed, and puts their keys into
     /// `ready`, which is empty after a timeout.
-    #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
-    pub fn wait(&mut self, wait: Option<Duration>, ready: &mut Vec<u64>) -> io::Result<()> {
+    pub fn wait(&self, wait: Option<Duration>, ready: &mut Vec<u64>) -> io::Result<()> {
         ready.clear();
-        let wait_ms = wait.map_or(-1, |wait| {
-            // Rounded up, so that a deadline has passed afterwards.
-            let ms = wait.as_micros().div_ceil(1000);
-            libc::c_int::try_from(ms).unwrap_or(libc::c_int::MAX)
+        // Rounded up to milliseconds, so that a deadline has passed afterwards.
+        let wait = wait.map(|wait| {
+            let ms = u64::try_from(wait.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
+            Timespec::try_from(Duration::from_millis(ms.min(WAIT_MS_MAX)))
         });
-        let (epoll, room) = (self.epoll.as_raw_fd(), self.events.len());
-        let room = libc::c_int::try_from(room).unwrap_or(libc::c_int::MAX);
-        // SAFETY: `events` has space for the given number of events.
-        let count =
-            checked(unsafe { libc::epoll_wait(epoll, self.events.as_mut_ptr(), room, wait_ms) });
-        let count = match count {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
-            other => other?,
-        };
-        let count = usize::try_from(count).unwrap_or(0);
-        ready.extend(self.events[..count].iter().map(|event| event.u64));
+        let wait = wait.transpose().map_err(io::Error::other)?;
+        // On the stack: an event can hold a pointer, so a set with a buffer of them could not move
+        // to the thread that waits.
+        let mut space = [const { MaybeUninit::<Event>::uninit() }; READY_MAX];
+        match epoll::wait(&self.epoll, &mut space, wait.as_ref()) {
+            Ok((events, _)) => ready.extend(events.iter().map(|event| event.data.u64())),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
         Ok(())
     }
 }
@@ -109,12 +93,8 @@ pub struct PollWaker(Arc<File>);
 
 impl PollWaker {
     /// Wakes the thread that waits for this set, with this key.
-    #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
     pub fn new(poll: &Epoll, key: u64) -> io::Result<Self> {
-        // SAFETY: takes two numbers and touches no memory of ours.
-        let event = checked(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        // SAFETY: the call has just made it, and it has no other owner.
-        let event = unsafe { File::from_raw_fd(event) };
+        let event = File::from(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         poll.add(&event, key, Interest::Read)?;
         Ok(Self(Arc::new(event)))
     }
@@ -145,7 +125,7 @@ mod tests {
 
     #[test]
     fn reports_a_readable_socket_until_it_is_read() {
-        let mut poll = Epoll::new().unwrap();
+        let poll = Epoll::new().unwrap();
         let sockets: Vec<_> = (0..3)
             .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
             .collect();
@@ -168,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_writable_socket_is_reported_if_requested() {
-        let mut poll = Epoll::new().unwrap();
+        let poll = Epoll::new().unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         poll.add(&socket, 1, Interest::ReadAndWrite).unwrap();
         let mut ready = Vec::new();
@@ -181,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_wake_from_another_thread_ends_the_wait() {
-        let mut poll = Epoll::new().unwrap();
+        let poll = Epoll::new().unwrap();
         let waker = PollWaker::new(&poll, 5).unwrap();
         let other = waker.clone();
         let thread = std::thread::spawn(move || {

@@ -1,32 +1,24 @@
 //! Reads a file without waiting for its disk.
 
 use std::fs::File;
-use std::io;
-use std::os::fd::AsRawFd as _;
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt as _;
+
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 /// Reads the bytes from `offset` that are in the page cache. The error is `WouldBlock` if the
 /// disk must be read first. On file systems without support (those in memory, and some old
 /// ones) it is a normal read.
-#[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 pub fn read_cached(file: &File, offset: u64, out: &mut [u8]) -> io::Result<usize> {
-    let Ok(at) = libc::off_t::try_from(offset) else {
+    // The kernel takes offsets as signed numbers; no file is that long.
+    if i64::try_from(offset).is_err() {
         return Ok(0);
-    };
-    let piece = libc::iovec {
-        iov_base: out.as_mut_ptr().cast(),
-        iov_len: out.len(),
-    };
-    // SAFETY: the one piece is `out`, which is borrowed for writing.
-    let length =
-        unsafe { libc::preadv2(file.as_raw_fd(), &raw const piece, 1, at, libc::RWF_NOWAIT) };
-    if let Ok(length) = usize::try_from(length) {
-        return Ok(length);
     }
-    let error = io::Error::last_os_error();
-    match error.raw_os_error() {
-        Some(libc::EOPNOTSUPP | libc::ENOSYS) => file.read_at(out, offset),
-        _ => Err(error),
+    let mut pieces = [IoSliceMut::new(out)];
+    match preadv2(file, &mut pieces, offset, ReadWriteFlags::NOWAIT) {
+        Ok(length) => Ok(length),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.read_at(out, offset),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -1,29 +1,24 @@
 //! Sends files to sockets without a copy through user memory.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd as _};
+
+use rustix::fs::sendfile;
+use rustix::io::{ReadWriteFlags, preadv2};
+use rustix::net::{SendFlags, send};
 
 /// Sends bytes of a file from `at`, at most `count`; returns how many the socket accepted. Zero
 /// means the end of the file.
-#[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 pub fn send_file(socket: impl AsFd, file: impl AsFd, at: u64, count: usize) -> io::Result<usize> {
-    let mut offset = libc::off_t::try_from(at).map_err(io::Error::other)?;
-    let (socket, file) = (socket.as_fd().as_raw_fd(), file.as_fd().as_raw_fd());
-    // SAFETY: both descriptors are borrowed for the call, and the kernel writes the
-    // new offset to a variable that outlives it.
-    let sent = unsafe { libc::sendfile(socket, file, &raw mut offset, count) };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    // The kernel takes offsets as signed numbers.
+    i64::try_from(at).map_err(io::Error::other)?;
+    Ok(sendfile(socket, file, Some(&mut { at }), count)?)
 }
 
 /// Sends bytes that more will follow, so that no TCP segment is sent for them alone; returns
 /// how many the socket accepted.
-#[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 pub fn send_more(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-    let flags = libc::MSG_MORE | libc::MSG_NOSIGNAL;
-    let socket = socket.as_fd().as_raw_fd();
-    // SAFETY: the kernel reads as many bytes as the slice has.
-    let sent = unsafe { libc::send(socket, bytes.as_ptr().cast(), bytes.len(), flags) };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    Ok(send(socket, bytes, SendFlags::MORE | SendFlags::NOSIGNAL)?)
 }
 
 /// How many bytes the peer of a TCP connection has not acknowledged, sent or not; the FIN
@@ -43,20 +38,10 @@ pub fn unacknowledged(socket: impl AsFd) -> io::Result<u64> {
 
 /// Whether the byte at `at` can be read without waiting for a disk. False on file systems
 /// without support.
-#[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
 pub fn in_memory(file: impl AsFd, at: u64) -> bool {
-    let Ok(offset) = libc::off_t::try_from(at) else {
-        return false;
-    };
-    let mut byte = 0_u8;
-    let into = libc::iovec {
-        iov_base: (&raw mut byte).cast(),
-        iov_len: 1,
-    };
-    let file = file.as_fd().as_raw_fd();
-    // SAFETY: one buffer of one byte, and both it and its description outlive the call.
-    let read = unsafe { libc::preadv2(file, &raw const into, 1, offset, libc::RWF_NOWAIT) };
-    read >= 0
+    let mut byte = [0_u8];
+    let mut pieces = [IoSliceMut::new(&mut byte)];
+    i64::try_from(at).is_ok() && preadv2(file, &mut pieces, at, ReadWriteFlags::NOWAIT).is_ok()
 }
 
 #[cfg(test)]

@@ -29,9 +29,6 @@ use crate::reload::Reload;
 use crate::tls_identity::ServerCertificate;
 use crate::{check, image_directory, listeners, log, sockets, tls_identity};
 
-/// Open-file limit that is assumed where the system reports none.
-const OPEN_FILES: u64 = 1024;
-
 /// Runs until SIGINT or SIGTERM. `file` is read again at SIGHUP.
 pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     // From here on SIGHUP does not end the process, however long the start takes.
@@ -193,7 +190,7 @@ fn certificate(
 
 /// The connection limit. Logs a line if it is lower than the settings request.
 fn connections_max(settings: &Settings) -> usize {
-    let open_files = trivet_board_linux::raise_open_files().unwrap_or(OPEN_FILES);
+    let open_files = trivet_board_linux::raise_open_files();
     let wanted = settings.limits.connections_max as usize;
     let (connections_max, lowered) = listeners::http::connections_max(wanted, open_files);
     if let Some(line) = lowered {

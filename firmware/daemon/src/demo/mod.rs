@@ -151,7 +151,7 @@ async fn machines(
     let disks = data.join("disks");
     crate::private::directory(&disks)?;
     // Each machine has a socket for its BMC, and some more while it boots.
-    let _ = trivet_board_linux::raise_open_files();
+    trivet_board_linux::raise_open_files();
     let mut machines = Vec::new();
     for number in 1..=options.nodes {
         let hardware = SimHardware::new(number);

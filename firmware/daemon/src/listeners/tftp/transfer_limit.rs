@@ -39,7 +39,7 @@ const LOG_GAP_US: u64 = 10_000_000;
 pub(crate) fn transfers_max(wished: Option<u32>, connections_max: usize) -> usize {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let free = free_bytes(&text).unwrap_or(FREE_BYTES_DEFAULT);
-    let files = trivet_board_linux::raise_open_files().unwrap_or(1024);
+    let files = trivet_board_linux::raise_open_files();
     let fit = fit(free, files, connections_max as u64);
     let wished = wished.map_or(u64::MAX, u64::from);
     usize::try_from(fit.min(wished)).unwrap_or(usize::MAX)
