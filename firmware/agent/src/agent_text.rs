@@ -3,7 +3,7 @@
 //! They become part of `last_error` and of the web page. The agent often quotes the URL it was
 //! called with, and the token is in that URL, so tokens are masked here.
 
-use trivet_ipa::{TOKEN_MASK, TOKEN_PARAMETER};
+use trivet_agent_wire::{TOKEN_MASK, TOKEN_PARAMETER};
 
 /// Longer texts of the agent are truncated. Ours: a text has to fit a record.
 pub const AGENT_TEXT_CHARS_MAX: usize = 1000;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use trivet_ipa::command::StepsByManager;
-use trivet_ipa::{AgentFault, CommandList, CommandResult, CommandStatus, IpaStep};
+use trivet_agent_wire::command::StepsByManager;
+use trivet_agent_wire::{AgentFault, CommandList, CommandResult, CommandStatus, IpaStep};
 use trivet_model::{AgentError, AgentEvent, AgentOrder, BootPartitions, JobStep, StepKind};
 
 use crate::agent_text::sanitized;

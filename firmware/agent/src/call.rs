@@ -3,7 +3,7 @@
 use core::fmt;
 
 use serde_json::{Map, Value, json};
-use trivet_ipa::{COMMANDS_PATH, CommandRequest, IpaStep, TOKEN_MASK, TOKEN_PARAMETER};
+use trivet_agent_wire::{COMMANDS_PATH, CommandRequest, IpaStep, TOKEN_MASK, TOKEN_PARAMETER};
 use trivet_model::secret::masked;
 use trivet_model::{AgentOrder, AgentSession, BootPartitions, JobStep, Node, Port, StepKind};
 

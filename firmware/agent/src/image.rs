@@ -4,8 +4,8 @@
 //! Missing or invalid fields are reported before the machine is changed.
 
 use serde_json::{Value, json};
-use trivet_ipa::ImageInfo;
-use trivet_ipa::image::{PartitionSizes, is_file_name};
+use trivet_agent_wire::ImageInfo;
+use trivet_agent_wire::image::{PartitionSizes, is_file_name};
 use trivet_model::image::{ImageFormat, UnpackedImage};
 use trivet_model::node::JsonObject;
 use trivet_model::{Digest, JobStep, Node};

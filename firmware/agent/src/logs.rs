@@ -12,7 +12,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde_json::{Map, Value};
-use trivet_ipa::CommandResult;
+use trivet_agent_wire::CommandResult;
 use trivet_model::AgentSession;
 
 use crate::agent_text::sanitized;

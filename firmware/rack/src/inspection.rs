@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use serde_json::Value;
-use trivet_inspect::InspectionResult;
+use trivet_agent_inventory::InspectionResult;
 use trivet_model::node::JsonObject;
 use trivet_model::{JobPhase, NodeId, NoteKind, Now, OrderOutcome, Port, PortId, ProvisionState};
 use trivet_model::{Node, OrderRefusal, RefusalKind};
@@ -23,7 +23,7 @@ impl Rack {
         from: IpAddr,
         document: &Value,
     ) -> Result<OrderOutcome, OrderRefusal> {
-        let findings = trivet_inspect::read(document).map_err(|problem| {
+        let findings = trivet_agent_inventory::read(document).map_err(|problem| {
             let sentence = problem.to_string();
             self.inspection_refused(now, from, document, &sentence);
             OrderRefusal::new(RefusalKind::Invalid, sentence)
@@ -64,7 +64,7 @@ impl Rack {
     /// Notes why inspection data were refused, so that the operator sees why the inspection
     /// failed.
     fn inspection_refused(&mut self, now: Now, from: IpAddr, document: &Value, why: &str) {
-        let owner = self.only_owner(now, from, &trivet_inspect::addresses(document));
+        let owner = self.only_owner(now, from, &trivet_agent_inventory::addresses(document));
         let refused = RefusedAgent {
             from,
             node: owner,
@@ -121,7 +121,9 @@ fn missing(node: &Node, found: JsonObject) -> JsonObject {
     let known = |key: &str| node.properties.get(key).filter(|value| !value.is_null());
     let text = |object: &JsonObject| object.get(CAPABILITIES)?.as_str().map(str::to_owned);
     let capabilities = match (text(&found), text(&node.properties)) {
-        (Some(newer), Some(older)) => Some(trivet_inspect::merged_capabilities(&newer, &older)),
+        (Some(newer), Some(older)) => {
+            Some(trivet_agent_inventory::merged_capabilities(&newer, &older))
+        }
         _ => None,
     };
     let found = found.into_iter().filter(|(key, _)| known(key).is_none());

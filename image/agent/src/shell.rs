@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
-use trivet_ipa::{HEARTBEAT_VERSION, LOOKUP_VERSION};
+use trivet_agent_wire::{HEARTBEAT_VERSION, LOOKUP_VERSION};
 use trivet_model::secret::SecretText;
 use trivet_model::{Digest, Entropy, NodeId, Tick};
 

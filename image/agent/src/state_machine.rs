@@ -14,7 +14,7 @@ mod work;
 use std::collections::VecDeque;
 
 use serde_json::{Value, json};
-use trivet_ipa::{
+use trivet_agent_wire::{
     CommandResult, HEARTBEAT_PATH, HeartbeatBody, LOOKUP_PATH, LookupAnswer, LookupNode,
     TOKEN_CHARS_MIN, TOKEN_MASK,
 };
@@ -104,12 +104,12 @@ pub enum AgentDueRequest {
         /// JSON.
         body: Vec<u8>,
     },
-    /// Look up the node, with microversion [`trivet_ipa::LOOKUP_VERSION`].
+    /// Look up the node, with microversion [`trivet_agent_wire::LOOKUP_VERSION`].
     Lookup {
         /// Path below the API's URL.
         path_and_query: String,
     },
-    /// Send a heartbeat, with microversion [`trivet_ipa::HEARTBEAT_VERSION`].
+    /// Send a heartbeat, with microversion [`trivet_agent_wire::HEARTBEAT_VERSION`].
     Heartbeat {
         /// The node.
         node: NodeId,

@@ -91,14 +91,14 @@ impl InvariantChecks {
         if body.windows(secret.len()).any(|part| part == secret) {
             self.fail(format!("{} showed the rescue password", exchange.path));
         }
-        if exchange.path != trivet_ipa::LOOKUP_PATH {
+        if exchange.path != trivet_agent_wire::LOOKUP_PATH {
             self.check_no_token(&exchange.path, &String::from_utf8_lossy(body));
         }
         if !exchange.api || status >= 300 {
             return;
         }
         let read = || serde_json::from_slice::<Value>(body).unwrap_or_default();
-        if exchange.path == trivet_ipa::LOOKUP_PATH {
+        if exchange.path == trivet_agent_wire::LOOKUP_PATH {
             self.check_token(&read());
         }
         if exchange.client == SimHttpClient::Impostor && exchange.method == "POST" {
@@ -157,7 +157,7 @@ impl InvariantChecks {
         if token == MASK {
             return;
         }
-        if token.len() < trivet_ipa::TOKEN_CHARS_MIN {
+        if token.len() < trivet_agent_wire::TOKEN_CHARS_MIN {
             self.fail(format!(
                 "a lookup was answered with the short token {token:?}"
             ));
@@ -340,7 +340,7 @@ mod tests {
             peer: Ipv4Addr::LOCALHOST,
             api: true,
             method: "GET",
-            path: trivet_ipa::LOOKUP_PATH.to_owned(),
+            path: trivet_agent_wire::LOOKUP_PATH.to_owned(),
             query: String::new(),
             version: Some("1.62".to_owned()),
             body: Vec::new(),

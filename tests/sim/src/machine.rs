@@ -7,8 +7,8 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use trivet_agent_wire::LOOKUP_VERSION;
 use trivet_bmc_ipmi::bmc::{IpmiChassis as _, IpmiSimulator};
-use trivet_ipa::LOOKUP_VERSION;
 use trivet_model::{BootDevice, PowerOrder, PowerState, SeededRandom, Tick};
 use trivet_rack::AgentHttpRequest;
 use trivet_sim::{

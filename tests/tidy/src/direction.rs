@@ -7,13 +7,16 @@ use crate::{Dependency, Finding, Package};
 
 /// Rooms that may know more than `firmware/model`, and what.
 const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 12] = [
-    ("firmware/agent", &["firmware/model", "firmware/ipa"]),
-    ("firmware/inspect", &["firmware/model", "firmware/ipa"]),
+    ("firmware/agent", &["firmware/model", "firmware/agent/wire"]),
+    (
+        "firmware/agent/inventory",
+        &["firmware/model", "firmware/agent/wire"],
+    ),
     (
         "firmware/api",
         &[
             "firmware/model",
-            "firmware/ipa",
+            "firmware/agent/wire",
             "firmware/drivers",
             "firmware/web",
         ],
@@ -23,7 +26,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 12] = [
     ("firmware/images", &["firmware/model", "firmware/chunks"]),
     (
         "image/agent",
-        &["firmware/model", "firmware/ipa", "firmware/chunks"],
+        &["firmware/model", "firmware/agent/wire", "firmware/chunks"],
     ),
     ("board/linux", &["board/hal"]),
     ("board/sim", &["board/hal"]),
@@ -185,7 +188,7 @@ mod tests {
 
     #[test]
     fn model_and_hal_depend_on_nothing() {
-        check("firmware/model", "firmware/ipa", false, false);
+        check("firmware/model", "firmware/agent/wire", false, false);
         check("board/hal", "firmware/model", false, false);
         check("firmware/model", "board/hal", true, false);
     }
@@ -197,7 +200,7 @@ mod tests {
         check("firmware/dhcp", "firmware/node", true, false);
         check("firmware/bmc/ipmi", "firmware/node", false, false);
         check("firmware/some-new-room", "firmware/dhcp", false, false);
-        check("firmware/web", "firmware/ipa", false, false);
+        check("firmware/web", "firmware/agent/wire", false, false);
     }
 
     /// The commands are a client of the API: nothing behind it is theirs to use.
@@ -218,8 +221,8 @@ mod tests {
 
     #[test]
     fn listed_crates_may_depend_on_more() {
-        check("firmware/agent", "firmware/ipa", false, true);
-        check("firmware/api", "firmware/ipa", false, true);
+        check("firmware/agent", "firmware/agent/wire", false, true);
+        check("firmware/api", "firmware/agent/wire", false, true);
         check("firmware/api", "firmware/web", false, true);
         check("firmware/web", "firmware/api", false, false);
         check("firmware/store", "board/hal", false, true);

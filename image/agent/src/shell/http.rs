@@ -13,7 +13,7 @@ use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
-use trivet_ipa::VERSION_HEADER;
+use trivet_agent_wire::VERSION_HEADER;
 
 use super::NO_ANSWER;
 use crate::AGENT_VERSION;

@@ -1,7 +1,7 @@
 //! The supported commands and their implementation.
 
 use serde_json::{Map, Value, json};
-use trivet_ipa::{CommandError, IpaStep};
+use trivet_agent_wire::{CommandError, IpaStep};
 use trivet_model::StepKind;
 use trivet_model::secret::SecretText;
 

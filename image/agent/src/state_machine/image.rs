@@ -1,7 +1,7 @@
 //! Parses and validates the image to write, before anything is changed.
 
 use serde_json::{Map, Value};
-use trivet_ipa::ImageInfo;
+use trivet_agent_wire::ImageInfo;
 use trivet_model::Digest;
 
 /// Most URLs of an image. Ours.

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 use subtle::ConstantTimeEq as _;
-use trivet_ipa::{COMMANDS_PATH, CommandResult, CommandStatus, TOKEN_PARAMETER};
+use trivet_agent_wire::{COMMANDS_PATH, CommandResult, CommandStatus, TOKEN_PARAMETER};
 use trivet_model::Tick;
 
 use super::command_table::{self, AgentCommandOutcome, UnknownAgentCommand};

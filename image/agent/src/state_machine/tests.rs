@@ -1,5 +1,5 @@
 use super::*;
-use trivet_ipa::InspectionDocument;
+use trivet_agent_wire::InspectionDocument;
 use trivet_model::SeededRandom;
 
 const NODE: &str = "11111111-2222-4333-8444-555555555555";

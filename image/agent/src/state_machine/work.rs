@@ -1,7 +1,7 @@
 //! Work that the shell does for the state machine, and its result.
 
 use serde_json::{Value, json};
-use trivet_ipa::{CommandError, CommandResult, CommandStatus};
+use trivet_agent_wire::{CommandError, CommandResult, CommandStatus};
 use trivet_model::secret::SecretText;
 use trivet_model::{StepKind, Tick};
 

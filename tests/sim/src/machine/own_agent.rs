@@ -2,11 +2,11 @@
 
 use std::net::Ipv4Addr;
 
+use trivet_agent_wire::{AGENT_PORT, HEARTBEAT_VERSION, INSPECTION_PATH};
 use trivet_image_agent::state_machine::{
     AgentDueRequest, AgentIntervals, AgentMachineIdentity, AgentPhase, AgentPlan, AgentState,
     AgentWork, AgentWorkError, AgentWorkOutcome,
 };
-use trivet_ipa::{AGENT_PORT, HEARTBEAT_VERSION, INSPECTION_PATH};
 use trivet_model::{Digest, SeededRandom, Tick};
 use trivet_rack::AgentHttpRequest;
 use trivet_sim::{AgentKernelArguments, SimHardware};

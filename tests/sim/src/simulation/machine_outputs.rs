@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use trivet_ipa::{HEARTBEAT_PATH, LOOKUP_PATH};
+use trivet_agent_wire::{HEARTBEAT_PATH, LOOKUP_PATH};
 use trivet_model::ProvisionState;
 
 use super::RackSimulation;

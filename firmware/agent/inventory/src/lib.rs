@@ -6,7 +6,7 @@
 //! in the document may contain live tokens and is always dropped.
 
 use serde_json::{Value, json};
-use trivet_ipa::inventory::{InspectionDocument, IpaDisk, IpaInventory};
+use trivet_agent_wire::inventory::{InspectionDocument, IpaDisk, IpaInventory};
 use trivet_model::MacAddr;
 use trivet_model::node::JsonObject;
 
