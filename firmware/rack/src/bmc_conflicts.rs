@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use trivet_bmc_ipmi::ipmi_address;
 use trivet_bmc_redfish::RedfishTarget;
 use trivet_drivers::{InterfaceKind, interface};
 use trivet_model::{BoxFault, Node, NodeId, Now, PowerError};
 
 use crate::Rack;
-use crate::ipmi_target::bmc_address;
 
 /// Which nodes name which BMC.
 #[derive(Default)]
@@ -97,7 +97,7 @@ fn bmc_identity(node: &Node) -> Option<String> {
     ];
     let speaks = speaks.map(|kind| interface(node, kind));
     if speaks.contains(&"ipmitool") {
-        let address = bmc_address(&node.driver_info).ok()?;
+        let address = ipmi_address(&node.driver_info).ok()?;
         return Some(address.to_string());
     }
     if speaks.contains(&"redfish") {

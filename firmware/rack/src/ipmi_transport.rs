@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
-use trivet_bmc_ipmi::{IpmiSession, IpmiTiming};
+use trivet_bmc_ipmi::{IpmiSession, IpmiTiming, ipmi_address, ipmi_target};
 use trivet_model::node::JsonObject;
 use trivet_model::{
     BmcReply, BmcRequest, Entropy, Node, NodeId, PowerAnswer, PowerError, PowerOrder, Tick,
 };
-
-use crate::ipmi_target::{bmc_address, target};
 
 /// One session for each BMC that was used.
 pub(crate) struct IpmiTransport {
@@ -107,7 +105,7 @@ impl IpmiTransport {
 
     fn open(&mut self, node: &Node, entropy: &mut dyn Entropy) -> Result<(), PowerError> {
         self.remove(node.id, entropy);
-        let address = bmc_address(&node.driver_info)?;
+        let address = ipmi_address(&node.driver_info)?;
         // Two nodes with one BMC address would receive each other's replies. A session without
         // work belongs to a node whose driver_info was changed since: it is replaced.
         if let Some(&other) = self.by_address.get(&address) {
@@ -119,7 +117,7 @@ impl IpmiTransport {
             }
             self.remove(other, entropy);
         }
-        let target = target(&node.driver_info)?;
+        let target = ipmi_target(&node.driver_info)?;
         let line = IpmiNodeSession {
             address,
             info: node.driver_info.clone(),

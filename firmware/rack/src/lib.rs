@@ -23,7 +23,6 @@ mod health;
 mod image_deployment;
 mod images;
 mod inspection;
-mod ipmi_target;
 mod ipmi_transport;
 mod lan;
 mod logs;

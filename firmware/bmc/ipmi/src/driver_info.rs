@@ -4,9 +4,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
-use trivet_bmc_ipmi::{IpmiCipherSuite, IpmiPrivilege, IpmiTarget};
 use trivet_model::PowerError;
 use trivet_model::node::JsonObject;
+
+use crate::{IpmiCipherSuite, IpmiPrivilege, IpmiTarget};
 
 /// The port of IPMI over LAN (IPMI 2.0, section 13.1.2).
 const IPMI_PORT: u16 = 623;
@@ -16,7 +17,7 @@ const KG_DIGITS: usize = 40;
 
 /// Where a node's BMC listens. Names are not resolved: the box may have no uplink, and a change
 /// in the DNS must not redirect power orders.
-pub(crate) fn bmc_address(info: &JsonObject) -> Result<SocketAddr, PowerError> {
+pub fn ipmi_address(info: &JsonObject) -> Result<SocketAddr, PowerError> {
     let missing = |missing| PowerError::NotConfigured { missing };
     let address: IpAddr = info
         .get("ipmi_address")
@@ -36,7 +37,7 @@ pub(crate) fn bmc_address(info: &JsonObject) -> Result<SocketAddr, PowerError> {
 }
 
 /// User name, password, privilege level and cipher suite for the login.
-pub(crate) fn target(info: &JsonObject) -> Result<IpmiTarget, PowerError> {
+pub fn ipmi_target(info: &JsonObject) -> Result<IpmiTarget, PowerError> {
     let text = |key: &str, missing| match info.get(key) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::String(text)) => Ok(text.clone().into_bytes()),
@@ -132,7 +133,7 @@ mod tests {
     use serde_json::json;
 
     fn read(key: &str, value: Value) -> Result<IpmiTarget, PowerError> {
-        target(&JsonObject::from_iter([(key.to_owned(), value)]))
+        ipmi_target(&JsonObject::from_iter([(key.to_owned(), value)]))
     }
 
     #[test]
@@ -162,7 +163,7 @@ mod tests {
     #[test]
     fn cipher_suite_0_must_be_allowed_explicitly() {
         let with = |insists: Value| {
-            target(&JsonObject::from_iter([
+            ipmi_target(&JsonObject::from_iter([
                 ("ipmi_cipher_suite".to_owned(), json!(0)),
                 ("ipmi_allow_cipher_suite_0".to_owned(), insists),
             ]))
