@@ -32,14 +32,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use trivet_images::rate_limit::{ImageFillWindow, ImageRateLimiter};
-use trivet_images::{ImageKey, ImageSpec};
+use trivet_images::{ImageKey, ImageMetadata, ImageSpec};
 use trivet_model::image::ImageStatus;
 
 use crate::clock::DaemonClock;
 use checking::ScrubPace;
 use derived_image::DerivedImage;
+use entry::CacheEntry;
 pub(crate) use entry::ImageReader;
-use entry::{CacheEntry, ImageMetadata};
 pub(crate) use origin::Origin;
 use unpacking::UnpackJob;
 pub(crate) use uploading::{ImageUploadError, ImageUploadRange};
@@ -429,7 +429,7 @@ impl ImageCache {
         let mut kept = kept.unwrap_or_else(|| ImageMetadata::new(wanted));
         kept.spec = wanted.clone();
         if other && kept.whole {
-            let written = kept.write(&self.0.root);
+            let written = entry::write_metadata(&kept, &self.0.root);
             written.map_err(|error| format!("the cache cannot write its record: {error}"))?;
         }
         let entry = CacheEntry::open(&self.0.root, key, kept.whole);

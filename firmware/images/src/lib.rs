@@ -2,7 +2,8 @@
 //!
 //! [`ImageCatalogue`] lists the files in the box's own directory. [`ImageFill`] decides how an
 //! image is fetched from its sources: which bytes to request from which source, when a partial
-//! download can be continued, when it is dropped, and when to give up. [`ImageFillProgress`]
+//! download can be continued, when it is dropped, and when to give up. [`ImageFillJob`] orders the
+//! work on one image: verify, repair, fetch, verify the digest. [`ImageFillProgress`]
 //! gives how far a reader may read meanwhile. [`checksums`] parses checksum files,
 //! [`rate_limit`] keeps a fill from using the whole uplink, and [`space`] selects the images to
 //! evict. Nothing here opens a file or a socket.
@@ -10,6 +11,7 @@
 mod catalogue;
 pub mod checksums;
 mod fill;
+mod fill_job;
 mod image_spec;
 mod progress;
 pub mod rate_limit;
@@ -20,6 +22,10 @@ pub use catalogue::{
 };
 pub use fill::{
     ImageBodyAction, ImageFill, ImageFillError, ImageFillStep, ImageSourceHead, ImageSourceRequest,
+};
+pub use fill_job::{
+    ChunkFetch, ImageBodyEnd, ImageFillJob, ImageFillOrder, ImageFillReport, ImageFillResult,
+    ImageMetadata, REPORT_BYTES, StoredImageCheck, check_declared_format,
 };
 pub use image_spec::{
     IMAGE_BYTES_MAX, ImageFormat, ImageKey, ImageSpec, SOURCES_MAX, digest_of, file_name,

@@ -6,34 +6,15 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 use trivet_chunks::{CHUNK_BYTES, ChunkList, DigestAlgorithm, LIST_BYTES_MAX, chunk_count};
-use trivet_images::ImageSourceRequest;
+use trivet_images::{ImageMetadata, ImageSourceRequest, StoredImageCheck};
 use trivet_model::Digest;
 
 use super::ImageCache;
-use super::entry::{CacheEntry, ImageMetadata};
+use super::entry::CacheEntry;
 use super::filling::PIECE_TIMEOUT;
-
-/// The result of verifying a stored image.
-pub(super) enum StoredImageCheck {
-    /// Every byte is correct.
-    Valid,
-    /// The chunk list matches the digest, and these chunks do not match the list.
-    Corrupt {
-        /// The chunk list.
-        list: ChunkList,
-        /// The indices of the bad chunks, ascending.
-        bad: Vec<u64>,
-    },
-    /// Only the beginning is stored, as far as the list reaches.
-    Partial {
-        /// The chunk list.
-        list: ChunkList,
-    },
-}
 
 /// Hashes a stored image. Readers follow as far as it is verified.
 pub(super) async fn verify_stored(
@@ -199,14 +180,13 @@ impl StoredImageVerifier {
                 self.entry.set_hashed(size.min((chunk + 1) * CHUNK_BYTES));
             }
         }
-        let list = all.list;
         if bad.is_empty() {
             return Ok(StoredImageCheck::Valid);
         }
         // Possibly only the list has changed.
         let (found, made) = hash(&self.entry.file, size, &self.digest)?;
         if found != self.digest {
-            return Ok(StoredImageCheck::Corrupt { list, bad });
+            return Ok(StoredImageCheck::Corrupt { bad });
         }
         std::fs::write(&self.chunks_path, made.bytes())?;
         self.entry.set_hashed(size);
@@ -215,18 +195,17 @@ impl StoredImageVerifier {
 
     /// Hashes the whole image, and accepts it if the digest is correct.
     fn rebuild(self, size: u64) -> io::Result<StoredImageCheck> {
-        let (found, mut list) = hash(&self.entry.file, size, &self.digest)?;
+        let (found, list) = hash(&self.entry.file, size, &self.digest)?;
         if found == self.digest {
             std::fs::write(&self.chunks_path, list.bytes())?;
             self.entry.set_hashed(size);
             return Ok(StoredImageCheck::Valid);
         }
-        list.truncate(0);
-        Ok(StoredImageCheck::Partial { list })
+        Ok(StoredImageCheck::Partial { chunks: 0 })
     }
 
     /// Counts the chunks from the beginning that match the list.
-    fn verify_part(mut self, here: u64) -> io::Result<StoredImageCheck> {
+    fn verify_part(self, here: u64) -> io::Result<StoredImageCheck> {
         let mut buffer = vec![0; CHUNK_BYTES as usize];
         let most = self.list.known_chunks().min(here / CHUNK_BYTES);
         let mut good = 0;
@@ -245,9 +224,7 @@ impl StoredImageVerifier {
             good += 1;
             self.entry.set_hashed(good * CHUNK_BYTES);
         }
-        self.list.truncate(good);
-        let list = self.list;
-        Ok(StoredImageCheck::Partial { list })
+        Ok(StoredImageCheck::Partial { chunks: good })
     }
 }
 
@@ -269,83 +246,8 @@ fn hash(file: &File, size: u64, like: &Digest) -> io::Result<(Digest, ChunkList)
     Ok((running.finish(), list))
 }
 
-/// Why bad chunks were not repaired.
-pub(super) enum ChunkRepairError {
-    /// No source is reachable now: the end of a sentence that begins with the source.
-    SourceUnreachable(String),
-    /// The sources serve no ranges, or other bytes: the rest of the image must be
-    /// fetched.
-    NoRanges,
-}
-
-/// How often in a row a chunk request may fail, and the first delay. Ours.
-const REPAIR_TRIES_MAX: u32 = 5;
-const REPAIR_WAIT_FIRST: Duration = Duration::from_millis(250);
-
-/// Fetches only the bad chunks again.
-pub(super) async fn repair(
-    cache: &ImageCache,
-    entry: &CacheEntry,
-    kept: &ImageMetadata,
-    list: &ChunkList,
-    bad: &[u64],
-) -> Result<(), ChunkRepairError> {
-    let size = kept.size.ok_or(ChunkRepairError::NoRanges)?;
-    let broken = |error: io::Error| ChunkRepairError::SourceUnreachable(error.to_string());
-    for &chunk in bad {
-        let bytes = fetch_chunk(cache, kept, list, (chunk, size)).await?;
-        entry
-            .file
-            .write_all_at(&bytes, chunk * CHUNK_BYTES)
-            .map_err(broken)?;
-    }
-    entry.file.sync_all().map_err(broken)?;
-    entry.set_hashed(size);
-    Ok(())
-}
-
-/// The correct bytes of a chunk, from the first source that has them.
-async fn fetch_chunk(
-    cache: &ImageCache,
-    kept: &ImageMetadata,
-    list: &ChunkList,
-    (chunk, size): (u64, u64),
-) -> Result<Vec<u8>, ChunkRepairError> {
-    let at = chunk * CHUNK_BYTES;
-    let mut last = ChunkRepairError::NoRanges;
-    for tries in 0..REPAIR_TRIES_MAX {
-        if tries > 0 {
-            tokio::time::sleep(REPAIR_WAIT_FIRST * (1 << (tries - 1))).await;
-        }
-        let mut away = false;
-        for url in &kept.spec.sources {
-            let ask = ImageSourceRequest {
-                url: url.clone(),
-                from: at,
-                to: Some(size.min(at + CHUNK_BYTES)),
-                if_range: None,
-                if_changed: None,
-            };
-            match fetch_range(cache, &ask).await {
-                Ok(Some(bytes)) if list.is_chunk_valid(chunk, &bytes, size, &kept.spec.digest) => {
-                    return Ok(bytes);
-                }
-                Ok(_) => {}
-                Err(why) => {
-                    away = true;
-                    last = ChunkRepairError::SourceUnreachable(why);
-                }
-            }
-        }
-        if !away {
-            return Err(ChunkRepairError::NoRanges);
-        }
-    }
-    Err(last)
-}
-
 /// These bytes of a file; none from a source that does not serve the range.
-async fn fetch_range(
+pub(super) async fn fetch_range(
     cache: &ImageCache,
     ask: &ImageSourceRequest,
 ) -> Result<Option<Vec<u8>>, String> {

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::derived_image::DerivedImage;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use trivet_images::{ImageFillProgress, ImageFillVerdict, ImageFormat, ImageSpec, SOURCES_MAX};
+use trivet_images::{
+    ImageFillProgress, ImageFillVerdict, ImageFormat, ImageMetadata, ImageSpec, SOURCES_MAX,
+};
 use trivet_model::secret::without_url_credentials;
 
 /// Longest `.json` that is read.
@@ -234,46 +236,23 @@ impl ImageReader {
     }
 }
 
-/// What the cache stores about an image across restarts.
-pub(super) struct ImageMetadata {
-    pub(super) spec: ImageSpec,
-    pub(super) size: Option<u64>,
-    pub(super) validator: Option<String>,
-    pub(super) whole: bool,
-    /// For a disk from a packed image: the key of that image.
-    pub(super) unpacked_from: Option<String>,
-}
-
-impl ImageMetadata {
-    /// The metadata of an image without any bytes yet.
-    pub(super) fn new(wanted: &ImageSpec) -> Self {
-        Self {
-            spec: wanted.clone(),
-            size: None,
-            validator: None,
-            whole: false,
-            unpacked_from: None,
-        }
-    }
-
-    /// Writes it next to the image, atomically.
-    pub(super) fn write(&self, root: &Path) -> io::Result<()> {
-        let key = self.spec.key();
-        // Sources with credentials are not stored; the next order for the image names
-        // them again.
-        let open = |source: &&String| without_url_credentials(source).is_none();
-        let sources: Vec<&String> = self.spec.sources.iter().filter(open).collect();
-        let name = &self.spec.name;
-        let text = json!({
-            "name": without_url_credentials(name).unwrap_or_else(|| name.clone()),
-            "sources": sources,
-            "format": self.spec.format.name(),
-            "size": self.size,
-            "validator": self.validator,
-            "from": self.unpacked_from,
-        });
-        write_record(root, &format!("{key}.json"), &text)
-    }
+/// Writes metadata next to the image, atomically.
+pub(super) fn write_metadata(kept: &ImageMetadata, root: &Path) -> io::Result<()> {
+    let key = kept.spec.key();
+    // Sources with credentials are not stored; the next order for the image names them
+    // again.
+    let open = |source: &&String| without_url_credentials(source).is_none();
+    let sources: Vec<&String> = kept.spec.sources.iter().filter(open).collect();
+    let name = &kept.spec.name;
+    let text = json!({
+        "name": without_url_credentials(name).unwrap_or_else(|| name.clone()),
+        "sources": sources,
+        "format": kept.spec.format.name(),
+        "size": kept.size,
+        "validator": kept.validator,
+        "from": kept.unpacked_from,
+    });
+    write_record(root, &format!("{key}.json"), &text)
 }
 
 /// Writes a record atomically.

@@ -114,19 +114,24 @@ impl ImageCache {
             .collect()
     }
 
-    /// The error for a failed write; on a full disk it names what to remove.
+    /// The error for a failed write.
     pub(super) fn disk_failure(
         &self,
         key: &str,
         wanted: &ImageSpec,
         error: &std::io::Error,
     ) -> ImageFillError {
-        let why = if error.kind() == std::io::ErrorKind::StorageFull {
+        let why = self.disk_failure_reason(key, error);
+        let image = wanted.name.clone();
+        ImageFillError::Disk { image, why }
+    }
+
+    /// Why a write failed; on a full disk it names what to remove.
+    pub(super) fn disk_failure_reason(&self, key: &str, error: &std::io::Error) -> String {
+        if error.kind() == std::io::ErrorKind::StorageFull {
             space::disk_full_message(&self.other_images(&self.slots(), key))
         } else {
             error.to_string()
-        };
-        let image = wanted.name.clone();
-        ImageFillError::Disk { image, why }
+        }
     }
 }

@@ -17,14 +17,15 @@ use ring::digest::{SHA256, digest};
 use tokio::time::{sleep, timeout};
 use trivet_chunks::ChunkList;
 use trivet_images::{
-    ImageFormat, ImageKey, ImageSourceHead, ImageSourceRequest, ImageSpec, SOURCES_MAX, file_name,
+    ImageFormat, ImageKey, ImageMetadata, ImageSourceHead, ImageSourceRequest, ImageSpec,
+    REPORT_BYTES, SOURCES_MAX, file_name,
 };
 use trivet_model::Digest;
 use trivet_model::image::ImageState;
 use trivet_rack::FetchedFile;
 
-use super::entry::{self, CacheEntry, ImageMetadata};
-use super::filling::{PIECE_TIMEOUT, REPORT_BYTES};
+use super::entry::{self, CacheEntry};
+use super::filling::PIECE_TIMEOUT;
 use super::hashing::ImageHasher;
 use super::origin::{OriginBody, OriginResponse};
 use super::{CacheSlot, CacheSlotState, ENTRIES_MAX, FillTrigger, ImageCache};
@@ -340,7 +341,7 @@ impl ImageCache {
             self.path(&key, "chunks"),
         )?;
         std::fs::rename(self.path(coming, FETCH_SUFFIX), self.path(&key, "whole"))?;
-        kept.write(&self.0.root)?;
+        entry::write_metadata(kept, &self.0.root)?;
         came.entry.set_size(came.size);
         came.entry.set_hashed(came.size);
         came.entry.mark_verified();
@@ -367,7 +368,7 @@ impl ImageCache {
             }
         }
         here.validator.clone_from(&fetched.validator);
-        here.write(&self.0.root)?;
+        entry::write_metadata(&here, &self.0.root)?;
         slot.spec = here.spec;
         Ok(())
     }

@@ -2,12 +2,11 @@
 //! it from an image that contains it: only bad chunks are written.
 
 use trivet_chunks::chunk_count;
-use trivet_images::ImageFillError;
+use trivet_images::{ImageFillError, ImageMetadata, StoredImageCheck};
 use trivet_model::image::ImageState;
 
-use super::checking::{self, StoredImageCheck};
+use super::checking;
 use super::derived_image::DerivedImage;
-use super::entry::ImageMetadata;
 use super::filling::ImageFillTask;
 use super::unpacking::DiskUnavailable;
 use super::{FillOutcome, FillTrigger};

@@ -13,13 +13,13 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use trivet_images::{ImageFillError, ImageFormat, ImageKey, ImageSpec};
+use trivet_images::{ImageFillError, ImageFormat, ImageKey, ImageMetadata, ImageSpec};
 use trivet_model::image::{ImageState, UnpackedImage};
-use trivet_unpack::{MAGIC_BYTES, Packing};
+use trivet_unpack::Packing;
 
 use super::checking;
 use super::derived_image::DerivedImage;
-use super::entry::{self, CacheEntry, ImageMetadata, ImageReader};
+use super::entry::{self, CacheEntry, ImageReader};
 use super::unpack_worker::{DiskUnpackError, UnpackWorker, UnpackedDisk};
 use super::{CacheSlot, CacheSlotState, ENTRIES_MAX, FillTrigger, ImageCache};
 
@@ -51,33 +51,6 @@ fn packing(format: ImageFormat) -> Option<Packing> {
         ImageFormat::Xz => Some(Packing::Xz),
         ImageFormat::Raw | ImageFormat::Iso | ImageFormat::Kernel | ImageFormat::Ramdisk => None,
     }
-}
-
-/// Refuses an image that is declared raw but is qcow2. Only qcow2 is detected: a
-/// machine with such a disk would not boot, and its agent would parse the image.
-pub(super) fn check_declared_format(
-    wanted: &ImageSpec,
-    entry: &CacheEntry,
-) -> Result<(), ImageFillError> {
-    use std::os::unix::fs::FileExt as _;
-    if wanted.format != ImageFormat::Raw {
-        return Ok(());
-    }
-    let mut first = [0; MAGIC_BYTES];
-    let read = entry.file.read_at(&mut first, 0);
-    let read = read.map_err(|error| ImageFillError::Disk {
-        image: wanted.name.clone(),
-        why: error.to_string(),
-    })?;
-    if Packing::of_magic(&first[..read]) != Some(Packing::Qcow2) {
-        return Ok(());
-    }
-    Err(ImageFillError::Format {
-        image: wanted.name.clone(),
-        why: "is declared raw, but its first bytes are those of qcow2; declare it: --format qcow2 \
-              in the catalogue, image_disk_format=qcow2 for a node"
-            .to_owned(),
-    })
 }
 
 impl ImageCache {
@@ -356,7 +329,7 @@ impl ImageCache {
                 whole: true,
                 unpacked_from: Some(key.to_owned()),
             };
-            kept.write(&self.0.root)?;
+            entry::write_metadata(&kept, &self.0.root)?;
             let slot = CacheSlot {
                 spec: kept.spec,
                 entry: Arc::clone(entry),

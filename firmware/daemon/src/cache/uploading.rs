@@ -11,13 +11,14 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use tokio::time::timeout;
 use trivet_chunks::{CHUNK_BYTES, ChunkList};
-use trivet_images::{ImageFillError, ImageSpec};
+use trivet_images::{
+    ImageFillError, ImageMetadata, ImageSpec, REPORT_BYTES, check_declared_format,
+};
 use trivet_model::image::ImageState;
 
-use super::entry::{self, CacheEntry, ImageMetadata};
-use super::filling::REPORT_BYTES;
+use super::entry::{self, CacheEntry};
+use super::filling::is_qcow2;
 use super::hashing::ImageHasher;
-use super::unpacking::check_declared_format;
 use super::{
     CacheSlot, CacheSlotState, ENTRIES_MAX, FillOutcome, ImageCache, PartialImage, checking,
 };
@@ -130,7 +131,7 @@ impl ImageCache {
             }
             kept.unpacked_from = None;
             kept.spec = wanted.clone();
-            kept.write(&self.0.root).ok()?;
+            entry::write_metadata(&kept, &self.0.root).ok()?;
             slot.spec = wanted.clone();
             kept.size?
         };
@@ -269,7 +270,8 @@ impl ImageUploadTask {
                 bytes: self.have,
             });
         }
-        check_declared_format(&self.kept.spec, &self.entry)?;
+        let packed = is_qcow2(&self.entry).map_err(|error| self.disk_failure(&error))?;
+        check_declared_format(&self.kept.spec, packed)?;
         self.mark_whole()
     }
 
@@ -290,7 +292,7 @@ impl ImageUploadTask {
         let path = self.cache.path(&self.key, "chunks");
         std::fs::write(&path, list.bytes()).map_err(failed)?;
         let chunks = OpenOptions::new().append(true).open(path).map_err(failed)?;
-        self.kept.write(&self.cache.0.root).map_err(failed)?;
+        entry::write_metadata(&self.kept, &self.cache.0.root).map_err(failed)?;
         if let Some(size) = self.kept.size {
             self.entry.set_size(size);
         }
