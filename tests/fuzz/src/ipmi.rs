@@ -242,6 +242,14 @@ fn sel(bytes: &[u8]) {
     assert_eq!(record.is_some(), bytes.len() == 16);
     if let Some(record) = record {
         assert_eq!(record.bytes, bytes);
+        // The texts of events come from a foreign crate.
+        let shown = trivet_bmc_ipmi::to_bmc_reply(IpmiReply::Sel {
+            info: SelInfo::default(),
+            records: vec![record],
+        });
+        let shown = shown.value();
+        let message = shown["events"][0]["message"].as_str();
+        assert!(message.is_some_and(|message| !message.is_empty()));
         if let (Some(event), Some(time_s)) = (record.event, record.time_s) {
             let again = SelRecord::new(record.id, time_s, event);
             assert_eq!((again.event, again.time_s), (record.event, record.time_s));

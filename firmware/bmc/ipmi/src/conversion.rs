@@ -218,7 +218,7 @@ fn bmc_identity(identity: IpmiIdentity) -> Who {
     let device = identity.device;
     Who {
         protocol: "ipmi".to_owned(),
-        protocol_version: Some(format!("{}.{}", device.ipmi & 0x0f, device.ipmi >> 4)),
+        protocol_version: Some(format!("{}.{}", device.ipmi.0, device.ipmi.1)),
         firmware_version: Some(format!("{}.{:02x}", device.major, device.minor)),
         manufacturer: kind::maker(device.maker).map(str::to_owned),
         manufacturer_id: (device.maker != 0).then_some(device.maker),

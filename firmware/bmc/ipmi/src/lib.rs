@@ -11,6 +11,7 @@ mod boot;
 mod channel;
 mod client;
 mod command;
+mod completion_code;
 mod conversion;
 mod driver_info;
 pub mod fru;

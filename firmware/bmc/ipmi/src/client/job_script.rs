@@ -1,10 +1,11 @@
 //! A power order or an operation, with one interface for both, so that the session handles them
 //! alike.
 
-use trivet_model::{PowerAnswer, PowerError, PowerOrder};
+use trivet_model::{BmcFailureCause, PowerAnswer, PowerError, PowerOrder};
 
 use super::power_script::{self, IpmiPowerScript};
 use crate::command::{IpmiRequest, completion};
+use crate::completion_code;
 use crate::operation::{self, IpmiOperationScript, IpmiReply};
 
 /// The next action after a response.
@@ -110,7 +111,8 @@ impl IpmiJobScript {
     }
 }
 
-/// Completion codes that have the same meaning for every command.
+/// The error that leaves the client: completion codes that have the same meaning for every command
+/// have an error of their own, and the others a text.
 pub(super) fn classify_completion_code(error: PowerError) -> PowerError {
     match error {
         PowerError::Refused {
@@ -119,6 +121,10 @@ pub(super) fn classify_completion_code(error: PowerError) -> PowerError {
         PowerError::Refused {
             code: completion::NODE_BUSY,
         } => PowerError::BmcBusy,
+        PowerError::Refused { code } => PowerError::Bmc {
+            cause: BmcFailureCause::Refused,
+            said: completion_code::refusal(code),
+        },
         other => other,
     }
 }

@@ -1,9 +1,13 @@
 //! The message and severity of an event log record (tables 42-2 and 42-3).
+//!
+//! The messages are those of the crate `ipmi-rs-core`; the severities are ours, because the
+//! standard has none for discrete events.
 
-use core::fmt::Write as _;
+use core::fmt::{self, Write as _};
 
+use ipmi_rs_core::storage::sdr::{SensorType, decode_event};
 use trivet_model::UnixMs;
-use trivet_model::bmc_request::{BmcEvent as Told, BmcEventSeverity};
+use trivet_model::bmc_request::{BmcEvent, BmcEventSeverity};
 
 use super::kind;
 use crate::sel::{SelEvent, SelRecord};
@@ -18,7 +22,7 @@ const TIME_S_MIN: u32 = 0x2000_0001;
 const TIME_NONE: u32 = u32::MAX;
 
 /// The shared form of one record.
-pub(super) fn bmc_event(record: &SelRecord) -> Told {
+pub(super) fn bmc_event(record: &SelRecord) -> BmcEvent {
     let time = record.time_s;
     let time = time.filter(|&time| (TIME_S_MIN..TIME_NONE).contains(&time));
     let raw = record.bytes.iter().fold(String::new(), |mut raw, byte| {
@@ -26,7 +30,7 @@ pub(super) fn bmc_event(record: &SelRecord) -> Told {
         raw
     });
     let event = record.event.as_ref();
-    Told {
+    BmcEvent {
         id: record.id.to_string(),
         time: time.map(|time| UnixMs(u64::from(time) * 1000).to_string()),
         severity: event.map_or(BmcEventSeverity::Unknown, severity),
@@ -47,165 +51,96 @@ fn severity(event: &SelEvent) -> BmcEventSeverity {
     if !event.asserted {
         return BmcEventSeverity::Ok;
     }
-    match (event.kind, event.sensor_type, offset(event)) {
-        (THRESHOLD, _, 0 | 1 | 6 | 7) => BmcEventSeverity::Warning,
-        (THRESHOLD, _, 2..=5 | 8..=11) => BmcEventSeverity::Critical,
-        (OF_SENSOR, sensor_type, offset) => STATES
-            .iter()
-            .find(|(of, at, ..)| (*of, *at) == (sensor_type, offset))
-            .map_or(BmcEventSeverity::Unknown, |(.., severity)| *severity),
+    let at = offset(event);
+    match event.kind {
+        THRESHOLD => match at {
+            0 | 1 | 6 | 7 => BmcEventSeverity::Warning,
+            2..=5 | 8..=11 => BmcEventSeverity::Critical,
+            _ => BmcEventSeverity::Unknown,
+        },
+        OF_SENSOR => sensor_severity(event.sensor_type, at),
+        _ => generic_severity(event.kind, at),
+    }
+}
+
+/// Severity of a generic discrete event (table 42-2), where its text says one.
+fn generic_severity(event_type: u8, at: u8) -> BmcEventSeverity {
+    match (event_type, at) {
+        // Predictive failure, limit, performance; then severity; then redundancy.
+        (0x04..=0x06 | 0x0b, 0) | (0x07, 0 | 7 | 8) => BmcEventSeverity::Ok,
+        (0x04..=0x06, 1) | (0x07, 1 | 4) | (0x0b, 1..=4 | 6 | 7) => BmcEventSeverity::Warning,
+        (0x07, 2 | 3 | 5 | 6) | (0x0b, 5) => BmcEventSeverity::Critical,
         _ => BmcEventSeverity::Unknown,
     }
 }
 
-fn message(event: &SelEvent) -> String {
-    let at = offset(event);
-    let what = match event.kind {
-        THRESHOLD => threshold(at),
-        OF_SENSOR => {
-            let known = STATES
-                .iter()
-                .find(|(of, state, ..)| (*of, *state) == (event.sensor_type, at));
-            known.map(|(_, _, words, _)| (*words).to_owned())
-        }
-        _ => None,
-    };
-    let what = what.unwrap_or_else(|| {
-        let kind = event.kind;
-        format!("state {at} of kind 0x{kind:02x}")
-    });
-    if event.asserted {
-        what
-    } else {
-        format!("{what}: over")
+/// Severity of a sensor-specific event (table 42-3).
+fn sensor_severity(sensor_type: u8, at: u8) -> BmcEventSeverity {
+    let row = SEVERITIES.iter().find(|row| row.0 == sensor_type);
+    match row {
+        Some((_, ok, _, _)) if ok.contains(&at) => BmcEventSeverity::Ok,
+        Some((_, _, warning, _)) if warning.contains(&at) => BmcEventSeverity::Warning,
+        Some((_, _, _, critical)) if critical.contains(&at) => BmcEventSeverity::Critical,
+        _ => BmcEventSeverity::Unknown,
     }
 }
 
-fn threshold(at: u8) -> Option<String> {
-    const LEVELS: [&str; 6] = [
-        "lower non-critical",
-        "lower critical",
-        "lower non-recoverable",
-        "upper non-critical",
-        "upper critical",
-        "upper non-recoverable",
-    ];
-    let level = LEVELS.get(usize::from(at / 2))?;
-    let way = if at.is_multiple_of(2) {
-        "falling"
-    } else {
-        "rising"
-    };
-    Some(format!("{level} threshold passed, {way}"))
+/// Sensor type, then the offsets that need no action, those that may be the first sign of a
+/// failure, and those that are failures.
+type SeverityRow = (u8, &'static [u8], &'static [u8], &'static [u8]);
+
+const SEVERITIES: &[SeverityRow] = &[
+    // Physical security.
+    (0x05, &[], &[0], &[]),
+    // Processor.
+    (0x07, &[7], &[10, 12], &[0, 1, 2, 3, 4, 6, 11]),
+    // Power supply and power unit.
+    (0x08, &[0], &[2], &[1, 3]),
+    (0x09, &[0], &[7], &[4, 6]),
+    // Memory, drive slot, firmware progress, event log.
+    (0x0c, &[6], &[0, 5], &[1, 10]),
+    (0x0d, &[0], &[2], &[1, 6]),
+    (0x0f, &[2], &[], &[0, 1]),
+    (0x10, &[2], &[4, 5], &[]),
+    // System event, critical interrupt, button.
+    (0x12, &[1, 5], &[], &[]),
+    (0x13, &[], &[0, 7], &[4, 5, 8, 9, 10]),
+    (0x14, &[0, 2], &[], &[]),
+    // System boot, boot error, operating system.
+    (0x1d, &[0, 1, 2], &[], &[]),
+    (0x1e, &[], &[0, 2], &[]),
+    (0x1f, &[1, 2], &[], &[]),
+    (0x20, &[2, 3], &[], &[0, 1]),
+    (0x22, &[0, 5, 6], &[], &[]),
+    // Watchdog 2, presence, battery, session audit.
+    (0x23, &[], &[0], &[1, 2, 3]),
+    (0x25, &[0], &[], &[]),
+    (0x29, &[2], &[0], &[1]),
+    (0x2a, &[], &[2, 3], &[]),
+];
+
+/// The text for an event; empty where the standard defines none.
+struct EventText<'a>(&'a SelEvent);
+
+impl fmt::Display for EventText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(event) = self;
+        let sensor_type = SensorType::from(event.sensor_type);
+        decode_event(f, event.kind, sensor_type, offset(event))
+    }
 }
 
-/// Type of sensor, offset, message, and severity when asserted. Only the usual ones.
-const STATES: &[(u8, u8, &str, BmcEventSeverity)] = &[
-    (0x05, 0, "chassis opened", BmcEventSeverity::Warning),
-    (
-        0x07,
-        0,
-        "processor: internal error",
-        BmcEventSeverity::Critical,
-    ),
-    (0x07, 1, "processor: too hot", BmcEventSeverity::Critical),
-    (0x07, 7, "processor present", BmcEventSeverity::Ok),
-    (0x07, 10, "processor throttled", BmcEventSeverity::Warning),
-    (0x08, 0, "power supply present", BmcEventSeverity::Ok),
-    (0x08, 1, "power supply failed", BmcEventSeverity::Critical),
-    (0x08, 2, "power supply will fail", BmcEventSeverity::Warning),
-    (
-        0x08,
-        3,
-        "power supply without input",
-        BmcEventSeverity::Critical,
-    ),
-    (0x09, 0, "power off", BmcEventSeverity::Ok),
-    (0x09, 4, "mains lost", BmcEventSeverity::Critical),
-    (0x09, 6, "power unit failed", BmcEventSeverity::Critical),
-    (
-        0x0c,
-        0,
-        "memory error, corrected",
-        BmcEventSeverity::Warning,
-    ),
-    (
-        0x0c,
-        1,
-        "memory error, not corrected",
-        BmcEventSeverity::Critical,
-    ),
-    (
-        0x0c,
-        5,
-        "too many corrected memory errors",
-        BmcEventSeverity::Warning,
-    ),
-    (0x0d, 0, "drive present", BmcEventSeverity::Ok),
-    (0x0d, 1, "drive failed", BmcEventSeverity::Critical),
-    (0x0d, 2, "drive will fail", BmcEventSeverity::Warning),
-    (
-        0x0f,
-        0,
-        "firmware: error at start",
-        BmcEventSeverity::Critical,
-    ),
-    (0x0f, 1, "firmware: hangs", BmcEventSeverity::Critical),
-    (0x0f, 2, "firmware: progress", BmcEventSeverity::Ok),
-    (0x10, 2, "event log cleared", BmcEventSeverity::Ok),
-    (0x10, 4, "event log full", BmcEventSeverity::Warning),
-    (0x10, 5, "event log almost full", BmcEventSeverity::Warning),
-    (
-        0x12,
-        1,
-        "system booted for the first time",
-        BmcEventSeverity::Ok,
-    ),
-    (0x12, 5, "clock set", BmcEventSeverity::Ok),
-    (
-        0x13,
-        0,
-        "interrupt from the front panel",
-        BmcEventSeverity::Warning,
-    ),
-    (0x13, 4, "PCI parity error", BmcEventSeverity::Critical),
-    (0x13, 5, "PCI system error", BmcEventSeverity::Critical),
-    (
-        0x13,
-        8,
-        "bus error, not corrected",
-        BmcEventSeverity::Critical,
-    ),
-    (0x14, 0, "power button pressed", BmcEventSeverity::Ok),
-    (0x14, 2, "reset button pressed", BmcEventSeverity::Ok),
-    (0x1d, 0, "started by power-up", BmcEventSeverity::Ok),
-    (0x1d, 1, "started by hard reset", BmcEventSeverity::Ok),
-    (0x1d, 2, "started by warm reset", BmcEventSeverity::Ok),
-    (0x1e, 0, "no medium to boot from", BmcEventSeverity::Warning),
-    (
-        0x1e,
-        2,
-        "no answer to network boot",
-        BmcEventSeverity::Warning,
-    ),
-    (0x1f, 1, "booted from disk", BmcEventSeverity::Ok),
-    (0x1f, 2, "booted from the network", BmcEventSeverity::Ok),
-    (
-        0x20,
-        1,
-        "operating system stopped",
-        BmcEventSeverity::Critical,
-    ),
-    (0x20, 3, "operating system shut down", BmcEventSeverity::Ok),
-    (0x22, 0, "running", BmcEventSeverity::Ok),
-    (0x22, 6, "soft off", BmcEventSeverity::Ok),
-    (0x23, 0, "watchdog expired", BmcEventSeverity::Warning),
-    (0x23, 1, "watchdog: hard reset", BmcEventSeverity::Critical),
-    (0x23, 2, "watchdog: power off", BmcEventSeverity::Critical),
-    (0x23, 3, "watchdog: power cycle", BmcEventSeverity::Critical),
-    (0x29, 0, "battery low", BmcEventSeverity::Warning),
-    (0x29, 1, "battery failed", BmcEventSeverity::Critical),
-];
+fn message(event: &SelEvent) -> String {
+    let mut text = EventText(event).to_string();
+    if text.is_empty() {
+        let at = offset(event);
+        text = format!("event offset {at} of event type 0x{:02x}", event.kind);
+    }
+    if !event.asserted {
+        text.push_str(" (deasserted)");
+    }
+    text
+}
 
 #[cfg(test)]
 mod tests {
@@ -234,41 +169,63 @@ mod tests {
 
     #[test]
     fn threshold_messages_have_the_direction() {
-        let rising = "upper non-critical threshold passed, rising";
+        let rising = "Upper Non-critical - going high";
         check(1, 1, 7, true, (rising, BmcEventSeverity::Warning));
-        let over = "upper non-critical threshold passed, rising: over";
+        let over = "Upper Non-critical - going high (deasserted)";
         check(1, 1, 7, false, (over, BmcEventSeverity::Ok));
-        let falling = "lower critical threshold passed, falling";
+        let falling = "Lower Critical - going low";
         check(2, 1, 2, true, (falling, BmcEventSeverity::Critical));
-        check(
-            2,
-            1,
-            12,
-            true,
-            ("state 12 of kind 0x01", BmcEventSeverity::Unknown),
-        );
+        let unknown = "event offset 12 of event type 0x01";
+        check(2, 1, 12, true, (unknown, BmcEventSeverity::Unknown));
     }
 
     #[test]
     fn known_sensor_states_have_messages() {
-        check(
-            0x10,
-            0x6f,
-            2,
-            true,
-            ("event log cleared", BmcEventSeverity::Ok),
-        );
-        let failed = ("power supply failed", BmcEventSeverity::Critical);
+        let cleared = ("Log Area Reset/Cleared", BmcEventSeverity::Ok);
+        check(0x10, 0x6f, 2, true, cleared);
+        let failed = ("Power Supply Failure detected", BmcEventSeverity::Critical);
         check(0x08, 0x6f, 1, true, failed);
-        let unknown = ("state 9 of kind 0x6f", BmcEventSeverity::Unknown);
-        check(0x08, 0x6f, 9, true, unknown);
-        check(
-            0x08,
-            0x03,
-            1,
-            true,
-            ("state 1 of kind 0x03", BmcEventSeverity::Unknown),
-        );
+        let violation = ("Invalid Username or Password", BmcEventSeverity::Warning);
+        check(0x2a, 0x6f, 2, true, violation);
+        let unknown = "event offset 9 of event type 0x6f";
+        check(0x08, 0x6f, 9, true, (unknown, BmcEventSeverity::Unknown));
+    }
+
+    #[test]
+    fn generic_events_have_messages() {
+        let lost = ("Redundancy Lost", BmcEventSeverity::Warning);
+        check(0x08, 0x0b, 1, true, lost);
+        let state = ("State Asserted", BmcEventSeverity::Unknown);
+        check(0x08, 0x03, 1, true, state);
+        let oem = "event offset 1 of event type 0x70";
+        check(0x08, 0x70, 1, true, (oem, BmcEventSeverity::Unknown));
+    }
+
+    /// All values of the three fields that the text depends on. Each gives a message without a
+    /// panic, and a severity is only given to an event that has a text.
+    #[test]
+    fn every_event_that_a_record_can_hold_has_a_message() {
+        let mut sensor_texts = 0;
+        for kind in 0..=0x7f {
+            for sensor_type in 0..=u8::MAX {
+                for at in 0..=0x0f {
+                    let event = SelEvent {
+                        generator: 0x20,
+                        sensor_type,
+                        sensor: 1,
+                        asserted: true,
+                        kind,
+                        data: [at, 0, 0],
+                    };
+                    let known = !EventText(&event).to_string().is_empty();
+                    sensor_texts += usize::from(known && kind == OF_SENSOR);
+                    assert!(!message(&event).is_empty());
+                    let rated = severity(&event) != BmcEventSeverity::Unknown;
+                    assert!(known || !rated, "{kind} {sensor_type} {at}");
+                }
+            }
+        }
+        assert_eq!(sensor_texts, 192);
     }
 
     #[test]

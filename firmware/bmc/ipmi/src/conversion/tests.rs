@@ -171,7 +171,7 @@ fn identity_network_and_users_are_converted() {
         revision: 1,
         major: 2,
         minor: 0x05,
-        ipmi: 0x51,
+        ipmi: (1, 5),
         maker: 674,
         product: 256,
     };

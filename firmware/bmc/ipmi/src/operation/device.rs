@@ -14,44 +14,32 @@ pub struct DeviceId {
     pub revision: u8,
     /// Major firmware revision.
     pub major: u8,
-    /// Minor firmware revision: two decimal digits in BCD.
+    /// Minor firmware revision as it was sent: two digits in BCD, hexadecimal ones in some BMCs.
     pub minor: u8,
-    /// IPMI version: two BCD digits, the first one in the lower half.
-    pub ipmi: u8,
+    /// IPMI version, major and minor.
+    pub ipmi: (u8, u8),
     /// IANA's enterprise number of the manufacturer.
     pub maker: u32,
     /// Product ID, assigned by the manufacturer.
     pub product: u16,
 }
 
+/// Enterprise numbers have 20 bits here; the others are reserved.
+const MAKER_MASK: u32 = 0x000f_ffff;
+
 impl DeviceId {
     /// Reads the data of Get Device ID.
     pub fn parse(data: &[u8]) -> Option<Self> {
-        let &[
-            id,
-            revision,
-            major,
-            minor,
-            ipmi,
-            _support,
-            maker_low,
-            maker_middle,
-            maker_high,
-            product_low,
-            product_high,
-            ..,
-        ] = data
-        else {
-            return None;
-        };
+        let device = ipmi_rs_core::app::DeviceId::from_data(data)?;
         Some(Self {
-            id,
-            revision: revision & 0x0f,
-            major: major & 0x7f,
-            minor,
-            ipmi,
-            maker: u32::from_le_bytes([maker_low, maker_middle, maker_high & 0x0f, 0]),
-            product: u16::from_le_bytes([product_low, product_high]),
+            id: device.device_id,
+            revision: device.device_revision,
+            major: device.major_fw_revision,
+            // The crate converts from BCD, which loses hexadecimal digits.
+            minor: *data.get(3)?,
+            ipmi: (device.major_version, device.minor_version),
+            maker: device.manufacturer_id & MAKER_MASK,
+            product: device.product_id,
         })
     }
 }
@@ -147,7 +135,7 @@ mod tests {
             revision: 1,
             major: 2,
             minor: 0x45,
-            ipmi: 2,
+            ipmi: (2, 0),
             maker: 10_876,
             product: 0x1234,
         };

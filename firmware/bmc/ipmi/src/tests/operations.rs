@@ -2,7 +2,7 @@
 
 use trivet_model::{BootDevice, PowerError, PowerOrder, PowerState};
 
-use super::rig::{ACCEPTED, IpmiTestRig, IpmiWireFaults, SET_PXE, setup, target};
+use super::rig::{ACCEPTED, IpmiTestRig, IpmiWireFaults, SET_PXE, refused, setup, target};
 use crate::fru::{FruInventory, FruProduct};
 use crate::operation::{AddressSource, IpmiIdentify, IpmiLanConfig, IpmiOperation, IpmiReply};
 use crate::sdr::SdrSensorState;
@@ -168,7 +168,7 @@ fn the_fru_is_read_and_written_in_chunks_that_the_bmc_accepts() {
         assert_eq!(rig.run_operation(write), Ok(IpmiReply::Done));
         assert_eq!(FruInventory::parse(rig.bmc.fru()), Ok(other));
         let elsewhere = rig.run_operation(IpmiOperation::ReadFru { device: 1 });
-        assert_eq!(elsewhere, Err(PowerError::Refused { code: 0xcb }));
+        assert_eq!(elsewhere, refused(0xcb));
     }
 }
 
@@ -371,7 +371,7 @@ fn a_bmc_returns_its_identity_and_network() {
     rig.bmc.set_lan(lan);
     assert_eq!(rig.run_operation(ask), Ok(IpmiReply::Lan(lan)));
     let elsewhere = rig.run_operation(IpmiOperation::Lan { channel: 7 });
-    assert_eq!(elsewhere, Err(PowerError::Refused { code: 0xcc }));
+    assert_eq!(elsewhere, refused(0xcc));
 }
 
 #[test]

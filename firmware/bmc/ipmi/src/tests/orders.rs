@@ -2,7 +2,7 @@
 
 use trivet_model::{BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
 
-use super::rig::{ACCEPTED, IpmiTestRig, SET_PXE, setup, target};
+use super::rig::{ACCEPTED, IpmiTestRig, SET_PXE, refused, setup, target};
 use crate::wire::message::IpmiMessage;
 use crate::wire::packet::{self, RmcpPacket};
 use crate::{IpmiCipherSuite, IpmiTarget, ORDERS_WAITING_MAX};
@@ -92,10 +92,7 @@ fn a_cycle_of_what_is_off_switches_it_on() {
 #[test]
 fn a_reset_of_what_is_off_is_refused() {
     let mut rig = IpmiTestRig::new(target(), setup());
-    assert_eq!(
-        rig.run(PowerOrder::Reset),
-        Err(PowerError::Refused { code: 0xd5 })
-    );
+    assert_eq!(rig.run(PowerOrder::Reset), refused(0xd5));
     assert_eq!(rig.run(PowerOrder::SoftOff), ACCEPTED);
     assert!(rig.machine.done.is_empty());
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use trivet_model::{
-    BootDevice, Entropy, PowerAnswer, PowerError, PowerOrder, PowerState, SeededRandom, Tick,
+    BmcFailureCause, BootDevice, Entropy, PowerAnswer, PowerError, PowerOrder, PowerState,
+    SeededRandom, Tick,
 };
 
 use crate::bmc::{
@@ -15,6 +16,14 @@ use crate::{BootFlags, IpmiCipherSuite, IpmiSession, IpmiTarget, IpmiTiming};
 pub(super) type IpmiPowerResult = Result<PowerAnswer, PowerError>;
 
 pub(super) const ACCEPTED: IpmiPowerResult = Ok(PowerAnswer::Accepted);
+
+/// The outcome of a request that the BMC refused with this completion code.
+pub(super) fn refused<T>(code: u8) -> Result<T, PowerError> {
+    Err(PowerError::Bmc {
+        cause: BmcFailureCause::Refused,
+        said: crate::completion_code::refusal(code),
+    })
+}
 
 pub(super) const SET_PXE: PowerOrder = PowerOrder::SetBoot {
     device: BootDevice::Pxe,

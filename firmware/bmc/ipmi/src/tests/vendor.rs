@@ -4,7 +4,7 @@
 use trivet_model::power::{RAW_BYTES_MAX, RawBytes};
 use trivet_model::{PowerAnswer, PowerError, PowerOrder};
 
-use super::rig::{ACCEPTED, IpmiPowerResult, IpmiTestRig, setup, target};
+use super::rig::{ACCEPTED, IpmiPowerResult, IpmiTestRig, refused, setup, target};
 use crate::wire::packet::{self, KIND_OPEN_REQUEST};
 use crate::wire::rakp::status;
 use crate::{IpmiPrivilege, IpmiTarget};
@@ -40,7 +40,7 @@ fn a_raw_command_returns_the_response_of_the_bmc() {
 #[test]
 fn an_interrupt_reaches_a_machine_that_runs() {
     let mut rig = IpmiTestRig::new(target(), setup());
-    let off = Err(PowerError::Refused { code: 0xd5 });
+    let off = refused(0xd5);
     assert_eq!(rig.run(PowerOrder::Nmi), off);
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     assert_eq!(rig.run(PowerOrder::Nmi), ACCEPTED);
