@@ -10,6 +10,8 @@ mod clock;
 mod demo;
 mod engine;
 mod files;
+#[cfg(test)]
+mod help_tests;
 mod image_directory;
 mod listeners;
 mod log;
