@@ -12,6 +12,7 @@ mod client;
 mod connection;
 mod exit;
 mod fault;
+mod manual_pages;
 mod plan;
 mod progress;
 mod request;
@@ -31,4 +32,5 @@ pub use arguments::{
 };
 pub use arguments::{ClientCommand, completion};
 pub use exit::{EXIT_CODES, Exit};
+pub use manual_pages::ManualPageArguments;
 pub use shell::{run, run_into};

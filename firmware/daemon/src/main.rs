@@ -77,6 +77,8 @@ enum DaemonCommand {
     Client(trivet_cli::ClientCommand),
     /// Print a script that completes commands and options in a shell
     Completion(trivet_cli::CompletionArguments),
+    /// Write a manual page for each command
+    Man(trivet_cli::ManualPageArguments),
     /// List the exit codes and what they mean
     #[command(long_about = trivet_cli::EXIT_CODES, help_template = "{about}\n")]
     ExitCodes,
@@ -109,6 +111,14 @@ fn main() -> ExitCode {
             &wanted,
             &mut DaemonArguments::command(),
         )),
+        DaemonCommand::Man(wanted) => match wanted.run(DaemonArguments::command()) {
+            Ok(line) => print(&line),
+            Err(error) => {
+                log::line(&format!("trivet: {error}"));
+                log::flush();
+                ExitCode::from(exit::FAILED)
+            }
+        },
         DaemonCommand::ExitCodes => print(&format!("{}\n", trivet_cli::EXIT_CODES)),
     }
 }
