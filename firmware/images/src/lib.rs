@@ -24,7 +24,7 @@ pub use fill::{
     ImageBodyAction, ImageFill, ImageFillError, ImageFillStep, ImageSourceHead, ImageSourceRequest,
 };
 pub use fill_job::{
-    ChunkFetch, ImageBodyEnd, ImageFillJob, ImageFillOrder, ImageFillReport, ImageFillResult,
+    ChunkFetchResult, ImageBodyEnd, ImageFillJob, ImageFillOrder, ImageFillReport, ImageFillResult,
     ImageMetadata, REPORT_BYTES, StoredImageCheck, check_declared_format,
 };
 pub use image_spec::{

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use trivet_chunks::{CHUNK_BYTES, ChunkList};
 use trivet_images::{
-    ChunkFetch, ImageBodyEnd, ImageFillError, ImageFillJob, ImageFillOrder, ImageFillResult,
+    ChunkFetchResult, ImageBodyEnd, ImageFillError, ImageFillJob, ImageFillOrder, ImageFillResult,
     ImageMetadata, ImageSourceRequest, ImageSpec,
 };
 use trivet_model::image::ImageState;
@@ -207,18 +207,18 @@ impl ImageFillTask {
         chunk: u64,
         size: u64,
         request: &ImageSourceRequest,
-    ) -> io::Result<ChunkFetch> {
+    ) -> io::Result<ChunkFetchResult> {
         let bytes = match checking::fetch_range(&self.cache, request).await {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => return Ok(ChunkFetch::NotServed),
-            Err(why) => return Ok(ChunkFetch::Unreachable(why)),
+            Ok(None) => return Ok(ChunkFetchResult::NotServed),
+            Err(why) => return Ok(ChunkFetchResult::Unreachable(why)),
         };
         let list = read_list(&self.cache, &self.key, &spec.digest);
         if !list.is_chunk_valid(chunk, &bytes, size, &spec.digest) {
-            return Ok(ChunkFetch::NotServed);
+            return Ok(ChunkFetchResult::NotServed);
         }
         self.entry.file.write_all_at(&bytes, chunk * CHUNK_BYTES)?;
-        Ok(ChunkFetch::Written)
+        Ok(ChunkFetchResult::Written)
     }
 
     /// Appends the body of the response.

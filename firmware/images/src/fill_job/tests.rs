@@ -331,7 +331,7 @@ fn only_bad_chunks_are_fetched_again() {
             (*at, request.from, request.to),
             (chunk, chunk * CHUNK, Some(to))
         );
-        bench.give(ImageFillResult::Chunk(ChunkFetch::Written));
+        bench.give(ImageFillResult::Chunk(ChunkFetchResult::Written));
     }
     assert_eq!(bench.order, ImageFillOrder::FlushRepaired { size: SIZE });
     bench.give(ImageFillResult::Done);
@@ -348,7 +348,7 @@ fn a_repair_asks_the_next_source_then_waits_then_gives_up() {
         match &bench.order {
             ImageFillOrder::FetchChunk { request, .. } => {
                 urls.push(request.url.clone());
-                let away = ChunkFetch::Unreachable("is away".to_owned());
+                let away = ChunkFetchResult::Unreachable("is away".to_owned());
                 bench.give(ImageFillResult::Chunk(away));
             }
             ImageFillOrder::Wait { ms } => {
@@ -372,7 +372,7 @@ fn a_repair_asks_the_next_source_then_waits_then_gives_up() {
 fn without_ranges_the_image_is_fetched_from_the_first_bad_chunk() {
     let mut bench = Bench::new(stored(&["http://a"], Some(SIZE), true));
     bench.give(checked(StoredImageCheck::Corrupt { bad: vec![2] }));
-    bench.give(ImageFillResult::Chunk(ChunkFetch::NotServed));
+    bench.give(ImageFillResult::Chunk(ChunkFetchResult::NotServed));
     assert_eq!(bench.order, ImageFillOrder::MarkPartial);
     bench.give(ImageFillResult::Done);
     assert_eq!(bench.order, ImageFillOrder::StartHashing { chunks: 2 });
@@ -423,4 +423,92 @@ fn a_result_of_another_order_ends_the_job() {
     let mut bench = Bench::requesting(&["http://a"]);
     bench.give(ImageFillResult::Hashed(RIGHT));
     assert!(bench.error().to_string().contains("does not belong"));
+}
+
+/// A random number below `below`, from a seed.
+fn random(seed: &mut u64, below: u64) -> u64 {
+    *seed = seed
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    (*seed >> 33) % below
+}
+
+/// A result that a shell with failing disks and sources may give to an order. `right` becomes
+/// true when the bytes were proven to be right, false when they change.
+fn any_result(seed: &mut u64, order: &ImageFillOrder, right: &mut bool) -> ImageFillResult {
+    if random(seed, 40) == 0 {
+        return ImageFillResult::DiskFailed("input/output error".to_owned());
+    }
+    match order {
+        ImageFillOrder::Verify { .. } => checked(match random(seed, 3) {
+            0 => {
+                *right = true;
+                StoredImageCheck::Valid
+            }
+            1 => StoredImageCheck::Corrupt {
+                bad: vec![random(seed, 4)],
+            },
+            _ => StoredImageCheck::Partial {
+                chunks: random(seed, 4),
+            },
+        }),
+        ImageFillOrder::FetchChunk { .. } => ImageFillResult::Chunk(match random(seed, 3) {
+            0 => {
+                *right = true;
+                ChunkFetchResult::Written
+            }
+            1 => ChunkFetchResult::NotServed,
+            _ => ChunkFetchResult::Unreachable("is away".to_owned()),
+        }),
+        ImageFillOrder::Request(request) => match random(seed, 4) {
+            0 => ImageFillResult::Responded(Err("is away".to_owned())),
+            1 => head(206, request.from, "\"one\""),
+            2 => head(200, 0, "\"two\""),
+            _ => head(404, 0, ""),
+        },
+        ImageFillOrder::Reserve { .. } if random(seed, 10) == 0 => {
+            ImageFillResult::NoSpace("unpin one".to_owned())
+        }
+        ImageFillOrder::Receive { bytes_max, .. } => {
+            let bytes_max = bytes_max.unwrap_or(SIZE);
+            match random(seed, 5) {
+                0 => cut(random(seed, bytes_max + 1)),
+                1 => ended(bytes_max, ImageBodyEnd::TooLong),
+                2 => ended(random(seed, bytes_max + 1), ImageBodyEnd::Complete),
+                _ => ended(bytes_max, ImageBodyEnd::Complete),
+            }
+        }
+        ImageFillOrder::FinishHashing => {
+            *right = random(seed, 2) == 0;
+            ImageFillResult::Hashed(if *right { RIGHT } else { WRONG })
+        }
+        ImageFillOrder::ReadMagic => ImageFillResult::Magic { is_qcow2: false },
+        _ => ImageFillResult::Done,
+    }
+}
+
+#[test]
+fn whatever_fails_a_job_ends_and_succeeds_only_with_the_right_bytes() {
+    let (mut succeeded, mut failed) = (0, 0);
+    for start in 0..2_000 {
+        let mut seed = start;
+        let (mut right, mut orders) = (false, 0);
+        let mut bench = Bench::new(stored(&["http://a", "http://b"], Some(SIZE), true));
+        while !matches!(bench.order, ImageFillOrder::End(_)) {
+            let order = bench.order.clone();
+            if matches!(order, ImageFillOrder::Restart { .. }) {
+                right = false;
+            }
+            bench.give(any_result(&mut seed, &order, &mut right));
+            orders += 1;
+            assert!(orders < 400, "seed {start} goes on: {:?}", bench.order);
+        }
+        if bench.order == ImageFillOrder::End(Ok(())) {
+            assert!(right, "seed {start} succeeded without the right bytes");
+            succeeded += 1;
+        } else {
+            failed += 1;
+        }
+    }
+    assert!(succeeded > 200 && failed > 200, "{succeeded}, {failed}");
 }
