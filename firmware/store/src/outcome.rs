@@ -117,10 +117,14 @@ impl SalvageOutcome {
         let _ = write!(said, ", at the end: {}", damage.what);
         if damage.bytes > 0 {
             let pages = damage.bytes / PAGE_BYTES as u64;
+            let commits = match pages {
+                0 | 1 => "one commit is damaged here, and what it".to_owned(),
+                pages => format!("up to {pages} commits are damaged here, and what they"),
+            };
             let _ = write!(
                 said,
-                "; if the box was stopped in order, up to {pages} commits are damaged here, and \
-                 what they changed (nodes, ports, resources, leases) is lost or older"
+                "; if the box was stopped in order, {commits} changed (nodes, ports, resources, \
+                 leases) is lost or older"
             );
         }
         self.name_hit(&mut said, "; it changed ", damage);
