@@ -141,10 +141,19 @@ pub(crate) fn agent_files_missing(settings: &Settings) -> Vec<BoxFault> {
     let missing = files.filter_map(|path| {
         Some(BoxFault::AgentFileMissing {
             path: path.display().to_string(),
-            why: fs::File::open(path).err()?.to_string(),
+            why: agent_file_fault(path)?,
         })
     });
     missing.collect()
+}
+
+/// Why a file cannot be served, if so. Directories can be opened but not read.
+fn agent_file_fault(path: &Path) -> Option<String> {
+    match fs::File::open(path).and_then(|file| file.metadata()) {
+        Ok(found) if found.is_file() => None,
+        Ok(_) => Some("it is not a file".to_owned()),
+        Err(error) => Some(error.to_string()),
+    }
 }
 
 /// API tokens that are sent over unencrypted HTTP on a network.
@@ -364,6 +373,17 @@ mod tests {
     const RACK: &str = "[[dhcp]]\ninterface = \"eth9\"\nmode = \"server\"\n\
         network = \"192.0.2.0/24\"\nfirst = \"192.0.2.10\"\nlast = \"192.0.2.20\"\n\
         server = \"192.0.2.1\"\n";
+
+    #[test]
+    fn a_directory_is_no_ramdisk() {
+        let directory = TestbedDirectory::new();
+        let path = directory.0.as_path();
+        assert_eq!(agent_file_fault(path).as_deref(), Some("it is not a file"));
+        let file = path.join("kernel");
+        assert!(agent_file_fault(&file).is_some_and(|why| why.contains("No such file")));
+        fs::write(&file, "k").unwrap();
+        assert_eq!(agent_file_fault(&file), None);
+    }
 
     fn settings(more: &str) -> Settings {
         trivet_config::parse(&format!("[box]\ndata = \"/d\"\n{more}")).unwrap()
