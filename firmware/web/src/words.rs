@@ -68,9 +68,9 @@ fn boot_queue_position(view: &RackView, node: &NodeView) -> Option<String> {
 fn phase(node: &NodeView, job: &Job) -> String {
     match job.phase {
         JobPhase::ReadPower => "reading the power state".to_owned(),
-        JobPhase::PowerOff => "switching off before the agent boots".to_owned(),
+        JobPhase::PowerOff => "powering off before the agent boots".to_owned(),
         JobPhase::BootFromNet => "choosing the network as boot device".to_owned(),
-        JobPhase::PowerOn => "switching on".to_owned(),
+        JobPhase::PowerOn => "powering on".to_owned(),
         JobPhase::AwaitAgent => booting(node),
         JobPhase::GetSteps => "requesting the agent's steps".to_owned(),
         JobPhase::StartStep => format!("starting {}", step(job)),
@@ -81,12 +81,12 @@ fn phase(node: &NodeView, job: &Job) -> String {
         JobPhase::CheckPower => "no heartbeat from the agent: reading the power state".to_owned(),
         JobPhase::Bootloader => "requesting the agent's result of the write".to_owned(),
         JobPhase::AwaitBootloader => "installing the boot loader".to_owned(),
-        JobPhase::PowerStep => format!("switching power for {}", step(job)),
+        JobPhase::PowerStep => format!("changing the power state for {}", step(job)),
         JobPhase::Pause => format!("{}, waiting", step(job)),
         JobPhase::Hold => "on hold until \"unhold\"".to_owned(),
         JobPhase::FinishRescue => "setting the rescue password".to_owned(),
         JobPhase::Sync => "writing buffers to disk".to_owned(),
-        JobPhase::FinalOff => "switching off".to_owned(),
+        JobPhase::FinalOff => "powering off".to_owned(),
         JobPhase::BootFromDisk => "choosing the disk as boot device".to_owned(),
         JobPhase::StartInstance => "starting the instance".to_owned(),
     }
