@@ -1,11 +1,11 @@
-//! Who may know whom, from the dependencies in the manifests.
+//! Which package may depend on which, from the manifests.
 //!
-//! The table is the house's plan: a room that is not in it knows `model` and nobody
-//! else, so a new room needs no line here until it wants more.
+//! A package that is not in the table may depend on `model` and on no other package of the
+//! workspace, so a new package needs no line here until it depends on more.
 
 use crate::{Dependency, Finding, Package};
 
-/// Rooms that may know more than `firmware/model`, and what.
+/// Packages that may depend on more than `firmware/model`, and on what.
 const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 12] = [
     ("firmware/agent", &["firmware/model", "firmware/agent/wire"]),
     (
@@ -35,7 +35,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 12] = [
     ("firmware/tftp", &[]),
 ];
 
-/// Packages that put rooms together, and what even they may not know.
+/// Packages that connect the others, and what even they may not depend on.
 const COMPOSERS: [(&str, &[&str]); 4] = [
     (
         "firmware/rack",
@@ -55,7 +55,7 @@ const ASYNC: [&str; 5] = [
     "tests/",
 ];
 
-/// What a room's tests may use beyond what the room may know.
+/// What a package's tests may use beyond what the package may depend on.
 const TEST_ONLY: [&str; 1] = ["board/sim"];
 
 fn covers(rule: &str, path: &str) -> bool {
@@ -85,7 +85,12 @@ fn refusal(package: &Package, dependency: &Dependency, path: &str) -> Option<Str
         .find(|(rule, _)| covers(rule, &package.path));
     if let Some((_, refused)) = composer {
         let wrong = refused.iter().any(|rule| covers(rule, path));
-        return wrong.then(|| format!("{} must not know {path}: turn it round", package.path));
+        return wrong.then(|| {
+            format!(
+                "{} must not depend on {path}; the other direction is allowed",
+                package.path
+            )
+        });
     }
     let allowed: &[&str] = ALLOWED_DEPENDENCIES
         .iter()
@@ -100,7 +105,7 @@ fn refusal(package: &Package, dependency: &Dependency, path: &str) -> Option<Str
         allowed.join(", ")
     };
     Some(format!(
-        "{} must not know {path}, only {known}: carry it through firmware/rack in words of \
+        "{} must not depend on {path}, only on {known}: carry it through firmware/rack in words of \
          firmware/model",
         package.path
     ))
@@ -142,7 +147,7 @@ pub fn names(packages: &[Package]) -> Vec<Finding> {
 }
 
 fn name_of(path: &str) -> String {
-    // Published for others, who know nothing of the house.
+    // Published by itself, so it depends on no other package here.
     if path == "firmware/tftp" {
         return "embedded-tftp".to_owned();
     }
@@ -199,7 +204,7 @@ mod tests {
         check("firmware/dhcp", "firmware/node", false, false);
         check("firmware/dhcp", "firmware/node", true, false);
         check("firmware/bmc/ipmi", "firmware/node", false, false);
-        check("firmware/some-new-room", "firmware/dhcp", false, false);
+        check("firmware/some-new-package", "firmware/dhcp", false, false);
         check("firmware/web", "firmware/agent/wire", false, false);
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One place that breaks a house rule.
+/// One place that breaks a rule.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Finding {
     /// Path from the root of the tree.

@@ -1,4 +1,4 @@
-//! The top level, and whether every room is on the map.
+//! The top level, and whether every folder is named in a README.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ pub fn top(paths: &[String]) -> Vec<Finding> {
 
 /// Packages and folders of tests that no README names by their path.
 pub fn unlisted_packages(packages: &[Package], paths: &[String], readmes: &[&str]) -> Vec<Finding> {
-    let mut rooms: BTreeSet<&str> = packages
+    let mut folders: BTreeSet<&str> = packages
         .iter()
         .map(|package| package.path.as_str())
         .collect();
@@ -50,26 +50,26 @@ pub fn unlisted_packages(packages: &[Package], paths: &[String], readmes: &[&str
         if let (Some(_), Some(second)) = (slashes.next(), slashes.next())
             && !path.starts_with('.')
         {
-            rooms.insert(&path[..second]);
+            folders.insert(&path[..second]);
         }
     }
-    let named = |room: &&str| readmes.iter().any(|readme| is_named(readme, room));
-    rooms
+    let named = |folder: &&str| readmes.iter().any(|readme| is_named(readme, folder));
+    folders
         .into_iter()
-        .filter(|room| !named(room))
-        .map(|room| {
+        .filter(|folder| !named(folder))
+        .map(|folder| {
             Finding::in_file(
                 "README.md",
-                format!("does not name {room}: say in a sentence what it is"),
+                format!("does not name {folder}: say in a sentence what it is"),
             )
         })
         .collect()
 }
 
 /// Whether the path stands in the text and is not just the beginning of another.
-fn is_named(readme: &str, room: &str) -> bool {
-    readme.match_indices(room).any(|(at, _)| {
-        let after = readme[at + room.len()..].chars().next();
+fn is_named(readme: &str, folder: &str) -> bool {
+    readme.match_indices(folder).any(|(at, _)| {
+        let after = readme[at + folder.len()..].chars().next();
         after.is_none_or(|sign| !sign.is_alphanumeric() && sign != '-' && sign != '_')
     })
 }

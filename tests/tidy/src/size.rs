@@ -177,7 +177,7 @@ mod tests {
     fn test_files_are_known_by_their_place() {
         assert!(is_test_file("firmware/store/src/tests.rs"));
         assert!(is_test_file("firmware/store/tests/cut.rs"));
-        assert!(is_test_file("tests/tidy/tests/house.rs"));
+        assert!(is_test_file("tests/tidy/tests/workspace.rs"));
         assert!(is_test_file("tests/bench/benches/store.rs"));
         assert!(!is_test_file("tests/tidy/src/size.rs"));
         assert!(!is_test_file("firmware/store/src/log.rs"));
