@@ -71,7 +71,8 @@ pub(crate) enum LanCommand {
     /// Current faults, and what to do about them
     Faults,
     /// Machines that request an address and match no port of a node
-    Strangers,
+    #[command(alias = "strangers")]
+    Unknown,
 }
 
 /// Arguments of `trivet completion`.
@@ -302,11 +303,12 @@ pub(crate) struct NodeSetArguments {
     pub(crate) driver: Option<String>,
     #[command(flatten)]
     pub(crate) fields: NodeFieldArguments,
-    /// The rack that it is mounted in
+    /// The rack that it is mounted in; without --location-unit the unit becomes unknown
     #[arg(long, value_name = "RACK")]
     pub(crate) location_rack: Option<String>,
     /// The lowest rack unit that it occupies
-    #[arg(long, value_name = "UNIT", requires = "location_rack")]
+    #[arg(long, value_name = "UNIT", requires = "location_rack",
+        value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) location_unit: Option<u32>,
     /// A field to remove, such as extra.rack or instance_info.image_source
     #[arg(long, value_name = "FIELD")]

@@ -88,6 +88,9 @@ pub(crate) fn is_passing(answer: &CliResponse) -> bool {
     }
 }
 
+/// For a response of something else than the API, such as the web page or a proxy.
+const NO_REASON: &str = "the response has no message; is this the address of the API (port 6385)?";
+
 /// The message in an error, in any of the forms that are in use.
 pub(crate) fn error_message(body: &Value) -> String {
     let inner = match &body["error_message"] {
@@ -102,7 +105,7 @@ pub(crate) fn error_message(body: &Value) -> String {
         &body["message"],
     ];
     let text = texts.into_iter().find_map(Value::as_str);
-    let mut text: String = harmless(text.unwrap_or("no reason given"))
+    let mut text: String = harmless(text.unwrap_or(NO_REASON))
         .chars()
         .take(SENTENCE_CHARS_MAX)
         .collect();
@@ -139,8 +142,14 @@ mod tests {
             error_message(&json!({"error_message": {"faultstring": "a"}})),
             "a."
         );
-        assert_eq!(error_message(&Value::Null), "no reason given.");
-        assert_eq!(error_message(&json!([1])), "no reason given.");
+        assert_eq!(
+            error_message(&Value::Null),
+            "the response has no message; is this the address of the API (port 6385)?"
+        );
+        assert_eq!(
+            error_message(&json!([1])),
+            "the response has no message; is this the address of the API (port 6385)?"
+        );
         assert_eq!(
             error_message(&json!({"message": "a\u{1b}[2J\nb"})),
             "a [2J b."

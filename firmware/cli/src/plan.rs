@@ -197,7 +197,7 @@ pub(crate) fn lan(command: LanCommand) -> CommandPlan {
     let (subject, view) = match command {
         LanCommand::Networks => ("networks", OutputView::Networks),
         LanCommand::Faults => ("faults", OutputView::Faults),
-        LanCommand::Strangers => ("strangers", OutputView::UnknownMachines),
+        LanCommand::Unknown => ("strangers", OutputView::UnknownMachines),
     };
     CommandPlan {
         subject: subject.to_owned(),

@@ -75,7 +75,7 @@ impl ImageUpload<'_> {
                 before = from;
             }
             let broke = match self.send(client, from, size, watched).await {
-                Ok(answer) if answer.status == 200 => return Ok(answer.body),
+                Ok(answer) if answer.status == 200 => return self.accepted(answer.body),
                 // The box replies with 400 to an interrupted upload.
                 Ok(answer) if answer.status != 400 => return Err(self.refused(&answer)),
                 Ok(answer) => self.refused(&answer),
@@ -88,6 +88,17 @@ impl ImageUpload<'_> {
             }
             watched.note(&format!("trivet: {}", broke.sentence));
             tokio::time::sleep(TRY_GAP).await;
+        }
+    }
+
+    /// The record of an image whose bytes were received; the box may have found them wrong.
+    fn accepted(&self, record: serde_json::Value) -> Result<serde_json::Value, CliFault> {
+        match ImageSnapshot::of(&record).verdict() {
+            WaitVerdict::Failed(why) => {
+                let sentence = format!("image {} {why}", self.image);
+                Err(CliFault::new(Exit::Failed, sentence))
+            }
+            WaitVerdict::Reached | WaitVerdict::Pending => Ok(record),
         }
     }
 

@@ -249,7 +249,7 @@ fn another_http_server_is_not_taken_for_a_box() {
 fn a_watch_reports_changes_until_all_have_reached_the_goal() {
     let list = |state: &str, target| json!({"nodes": [node(state, target)]});
     let progress = |percent: u64| {
-        json!({"progress": [{"uuid": "u1", "doing": "Cleaning: switching on", "percent": percent,
+        json!({"progress": [{"uuid": "u1", "doing": "Cleaning: powering on", "percent": percent,
                              "try": 1, "tries_max": 4, "since": "t", "elapsed_ms": 5000}]})
     };
     let scenes = vec![
@@ -273,7 +273,7 @@ fn a_watch_reports_changes_until_all_have_reached_the_goal() {
     assert_eq!(lines.len(), 2, "{out}");
     assert!(lines[0].contains("n1: cleaning") && lines[1].contains("n1: available"));
     assert!(
-        lines[0].contains("27 %, try 1 of 4, 5 s: switching on"),
+        lines[0].contains("27 %, try 1 of 4, 5 s: powering on"),
         "{out}"
     );
 }
@@ -417,6 +417,20 @@ fn an_upload_makes_the_record_first_and_then_sends_the_file() {
     assert!(heard[2].ends_with("\r\n\r\nabc"), "{heard:?}");
     assert!(heard[2].contains("content-length: 3\r\n"), "{heard:?}");
     assert!(!heard[2].contains("content-range"), "{heard:?}");
+}
+
+#[test]
+fn an_upload_that_the_box_finds_wrong_is_a_failure() {
+    let sample = TemporaryFile::new("wrong", "abc");
+    let absent = json!({"name": "a", "state": "absent", "here": 0, "size": null});
+    let wrong = json!({"name": "a", "state": "failed", "fault": "its SHA-256 is another"});
+    let one = ScriptedBox::with(vec![
+        ("GET /trivet/images/a ", 200, absent),
+        ("PUT /trivet/images/a/data ", 200, wrong),
+    ]);
+    let (exit, out, notes, _) = one.run(&format!("image upload a {}", sample.0.display()));
+    assert_eq!((exit, out.as_str()), (Exit::Failed, ""), "{notes}");
+    assert!(notes.contains("its SHA-256 is another"), "{notes}");
 }
 
 #[test]
