@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use trivet_agent_wire::{COMMANDS_PATH, CommandRequest, IpaStep, TOKEN_MASK, TOKEN_PARAMETER};
 use trivet_model::secret::masked;
 use trivet_model::{AgentOrder, AgentSession, BootPartitions, JobStep, Node, Port, StepKind};
+use trivet_net::percent;
 
 use crate::image::WRITE_IMAGE;
 use crate::rescue::RESCUE_HASH;
@@ -184,7 +185,7 @@ pub(crate) fn post(
 /// Agents from before tokens refuse arguments that they do not know.
 fn path(agent: &AgentSession, wait: bool) -> String {
     let token = (!agent.is_legacy())
-        .then(|| format!("{TOKEN_PARAMETER}={}", percent_encoded(&agent.token)));
+        .then(|| format!("{TOKEN_PARAMETER}={}", percent::encode(&agent.token)));
     let wait = wait.then(|| "wait=true".to_owned());
     let query: Vec<String> = wait.into_iter().chain(token).collect();
     let base = base_path(agent.url.as_deref().unwrap_or_default());
@@ -261,20 +262,6 @@ fn step_for_agent(node: &Node, step: &JobStep, at: u32) -> Value {
         argsinfo: None,
         trivet_at: Some(at),
     })
-}
-
-/// Unreserved characters of RFC 3986 stay, the rest is encoded.
-fn percent_encoded(text: &str) -> String {
-    use core::fmt::Write as _;
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            write!(out, "%{byte:02X}").expect("a String takes every write");
-        }
-    }
-    out
 }
 
 #[cfg(test)]
@@ -573,7 +560,6 @@ mod tests {
     fn a_printed_call_shows_no_token_and_odd_tokens_are_encoded() {
         let (call, _) = sent(&AgentOrder::ListCommands);
         assert!(!format!("{call:?}").contains(TOKEN));
-        assert_eq!(percent_encoded("a&b=\u{e9}"), "a%26b%3D%C3%A9");
     }
 
     #[test]

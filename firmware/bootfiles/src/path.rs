@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use trivet_net::percent;
+
 /// Longest accepted path. Ours: HTTP and TFTP set no limit.
 pub const PATH_BYTES_MAX: usize = 1024;
 
@@ -19,7 +21,7 @@ impl RelativePath {
             return None;
         }
         path.split('/')
-            .map(|part| checked(decoded(part)?))
+            .map(|part| checked(percent::decode(part)?))
             .collect::<Option<_>>()
             .map(Self)
     }
@@ -59,7 +61,8 @@ impl fmt::Display for RelativePath {
 /// for lookup.
 pub(crate) fn lenient_parts(path: &str) -> Vec<String> {
     let mut parts = Vec::new();
-    for part in lossily_decoded(path).split(['/', '\\']) {
+    let decoded = percent::decode_lenient(path);
+    for part in String::from_utf8_lossy(&decoded).split(['/', '\\']) {
         match part {
             "" | "." => {}
             ".." => drop(parts.pop()),
@@ -67,30 +70,6 @@ pub(crate) fn lenient_parts(path: &str) -> Vec<String> {
         }
     }
     parts
-}
-
-/// Decodes every percent sign that two hexadecimal digits follow.
-fn lossily_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let digit = |byte: &u8| char::from(*byte).to_digit(16);
-        let pair = match tail {
-            [high, low, ..] if *first == b'%' => digit(high).zip(digit(low)),
-            _ => None,
-        };
-        match pair {
-            Some((high, low)) => {
-                bytes.push((high * 16 + low) as u8);
-                rest = tail.get(2..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn checked(part: String) -> Option<String> {
@@ -101,26 +80,6 @@ fn checked(part: String) -> Option<String> {
             .chars()
             .any(|letter| matches!(letter, '/' | '\\') || letter.is_control());
     harmless.then_some(part)
-}
-
-fn decoded(part: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.as_bytes();
-    while let [first, tail @ ..] = rest {
-        match (first, tail) {
-            (b'%', [high, low, tail @ ..]) => {
-                let digit = |byte: &u8| char::from(*byte).to_digit(16);
-                bytes.push((digit(high)? * 16 + digit(low)?) as u8);
-                rest = tail;
-            }
-            (b'%', _) => return None,
-            (byte, tail) => {
-                bytes.push(*byte);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use trivet_net::percent::encode;
 
 use crate::progress::duration;
-use crate::request::{CliRequest, encoded};
+use crate::request::CliRequest;
 use crate::table::harmless;
 
 /// By the UUID of the node.
@@ -94,7 +95,7 @@ impl Activity {
 /// Requests the progress of one node, or of all with work in progress.
 pub(crate) fn progress_request(node: Option<&str>) -> CliRequest {
     match node {
-        Some(node) => CliRequest::get(format!("/trivet/nodes/{}/progress", encoded(node))),
+        Some(node) => CliRequest::get(format!("/trivet/nodes/{}/progress", encode(node))),
         None => CliRequest::get("/trivet/progress"),
     }
 }

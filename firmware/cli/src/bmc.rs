@@ -3,11 +3,12 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
+use trivet_net::percent::encode;
 
 use crate::arguments::{ConnectionArguments, MaintenanceSwitch, NodeIdentArguments};
 use crate::fault::CliFault;
 use crate::plan::{CommandPlan, FinalAction};
-use crate::request::{CliRequest, encoded, node_path};
+use crate::request::{CliRequest, node_path};
 use crate::show::OutputView;
 use crate::show::bmc::BmcTable as Shown;
 use crate::values::{FileTextReader, file_text};
@@ -188,7 +189,7 @@ pub(crate) fn plan(
 
 /// `/trivet/nodes/<ident>/bmc` and its sub-resources.
 fn path(node: &str, word: &str) -> String {
-    let path = format!("/trivet/nodes/{}/bmc", encoded(node));
+    let path = format!("/trivet/nodes/{}/bmc", encode(node));
     match word {
         "" => path,
         word => format!("{path}/{word}"),

@@ -5,6 +5,7 @@ mod images;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use trivet_net::percent::encode;
 
 use crate::arguments::{
     LanCommand, MaintenanceSwitch, NodeBootDeviceArguments, NodeCleanArguments, NodeCommand,
@@ -13,7 +14,7 @@ use crate::arguments::{
     NodeWatchArguments, PortCommand, PowerAction, WaitArguments,
 };
 use crate::fault::CliFault;
-use crate::request::{CliRequest, encoded, node_path, own_node_path};
+use crate::request::{CliRequest, node_path, own_node_path};
 use crate::show::OutputView;
 use crate::values::{FileTextReader, file_json, file_text, object, value};
 use crate::wait::WaitGoal;
@@ -123,7 +124,7 @@ pub(crate) fn node(
         C::Inventory(one) => Ok(shown(&one.node, "/inventory", OutputView::Inventory)),
         C::Steps(one) => Ok(agent_artifacts(&one.node, "steps", OutputView::Steps)),
         C::Logs(one) if one.collect => {
-            let path = format!("/trivet/nodes/{}/logs", encoded(&one.node));
+            let path = format!("/trivet/nodes/{}/logs", encode(&one.node));
             let what = "the agent's logs are being collected; `trivet node logs` lists them";
             Ok(print_plan(
                 &one.node,
@@ -141,7 +142,7 @@ pub(crate) fn port(command: &PortCommand) -> CommandPlan {
         PortCommand::List { node } => {
             let mut path = "/v1/ports?detail=True".to_owned();
             if let Some(node) = node {
-                let _ = write!(path, "&node={}", encoded(node));
+                let _ = write!(path, "&node={}", encode(node));
             }
             let subject = node
                 .as_ref()
@@ -171,7 +172,7 @@ pub(crate) fn port(command: &PortCommand) -> CommandPlan {
             let subject = format!("port {port}");
             // The API finds ports by UUID only; operators know their MAC addresses.
             if port.contains(':') {
-                let path = format!("/v1/ports?address={}", encoded(port));
+                let path = format!("/v1/ports?address={}", encode(port));
                 return CommandPlan {
                     subject,
                     requests: vec![CliRequest::get(path)],
@@ -189,7 +190,7 @@ pub(crate) fn port(command: &PortCommand) -> CommandPlan {
 
 /// Deletes a port by its UUID.
 pub(crate) fn delete_port(uuid: &str) -> CliRequest {
-    CliRequest::new("DELETE", format!("/v1/ports/{}", encoded(uuid)))
+    CliRequest::new("DELETE", format!("/v1/ports/{}", encode(uuid)))
 }
 
 /// The requests of `trivet lan ...`.
@@ -230,7 +231,7 @@ fn shown(node: &str, below: &str, view: OutputView) -> CommandPlan {
 
 /// The data that its agents sent to the box: logs and steps.
 fn agent_artifacts(node: &str, what: &str, view: OutputView) -> CommandPlan {
-    let path = format!("/trivet/nodes/{}/{what}", encoded(node));
+    let path = format!("/trivet/nodes/{}/{what}", encode(node));
     CommandPlan {
         subject: format!("node {node}"),
         requests: vec![CliRequest::get(path)],
@@ -260,7 +261,7 @@ fn list(list: &NodeListArguments, json: bool) -> CommandPlan {
     ];
     for (key, value) in filters {
         if let Some(value) = value {
-            let _ = write!(path, "&{key}={}", encoded(value));
+            let _ = write!(path, "&{key}={}", encode(value));
         }
     }
     CommandPlan {
@@ -521,7 +522,7 @@ fn image_info(image: &str, sha256: Option<&str>) -> Value {
 /// The path of a request that combines a verb and a change of `instance_info`. Only
 /// Trivet has it.
 pub(crate) fn provision_with_image_path(node: &str) -> String {
-    format!("/trivet/nodes/{}/provision", encoded(node))
+    format!("/trivet/nodes/{}/provision", encode(node))
 }
 
 fn config_drive(given: &str, read: FileTextReader<'_>) -> Result<Value, CliFault> {

@@ -1,6 +1,7 @@
 //! Requests to the box and its responses, as values.
 
 use serde_json::Value;
+use trivet_net::percent::encode;
 
 /// The newest microversion that these commands need: `abort` while deploying.
 pub(crate) const VERSION: u16 = 110;
@@ -65,27 +66,12 @@ pub(crate) struct CliResponse {
 
 /// `/v1/nodes/<ident>` and its sub-resources.
 pub(crate) fn node_path(ident: &str, below: &str) -> String {
-    format!("/v1/nodes/{}{below}", encoded(ident))
+    format!("/v1/nodes/{}{below}", encode(ident))
 }
 
 /// `/trivet/nodes/<ident>`: a node with Trivet's own fields.
 pub(crate) fn own_node_path(ident: &str) -> String {
-    format!("/trivet/nodes/{}", encoded(ident))
-}
-
-/// Percent-encodes everything but unreserved characters (RFC 3986).
-pub(crate) fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('0');
-            out.push('%');
-            out.extend([digit(byte >> 4), digit(byte & 15)].map(|one| one.to_ascii_uppercase()));
-        }
-    }
-    out
+    format!("/trivet/nodes/{}", encode(ident))
 }
 
 /// Path and query of a link in a response. The host of the link is ignored: all
@@ -110,7 +96,6 @@ mod tests {
             "/v1/nodes/a%2F..%2Fb%3Fx%3D1%23y/states"
         );
         assert_eq!(node_path("ns~name", ""), "/v1/nodes/ns~name");
-        assert_eq!(encoded("\u{e9} %"), "%C3%A9%20%25");
     }
 
     #[test]

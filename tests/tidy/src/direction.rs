@@ -6,8 +6,14 @@
 use crate::{Dependency, Finding, Package};
 
 /// Packages that may depend on more than `firmware/model`, and on what.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 12] = [
-    ("firmware/agent", &["firmware/model", "firmware/agent/wire"]),
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 15] = [
+    (
+        "firmware/agent",
+        &["firmware/model", "firmware/agent/wire", "firmware/net"],
+    ),
+    ("firmware/bootfiles", &["firmware/model", "firmware/net"]),
+    ("firmware/cli", &["firmware/model", "firmware/net"]),
+    ("firmware/net", &[]),
     (
         "firmware/agent/inventory",
         &["firmware/model", "firmware/agent/wire"],
@@ -18,6 +24,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 12] = [
             "firmware/model",
             "firmware/agent/wire",
             "firmware/drivers",
+            "firmware/net",
             "firmware/web",
         ],
     ),
@@ -26,7 +33,12 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 12] = [
     ("firmware/images", &["firmware/model", "firmware/chunks"]),
     (
         "image/agent",
-        &["firmware/model", "firmware/agent/wire", "firmware/chunks"],
+        &[
+            "firmware/model",
+            "firmware/agent/wire",
+            "firmware/chunks",
+            "firmware/net",
+        ],
     ),
     ("board/linux", &["board/hal"]),
     ("board/sim", &["board/hal"]),
@@ -210,8 +222,10 @@ mod tests {
 
     /// The commands are a client of the API: nothing behind it is theirs to use.
     #[test]
-    fn the_cli_depends_on_the_model_only() {
+    fn the_cli_depends_on_no_core() {
         check("firmware/cli", "firmware/model", false, true);
+        check("firmware/cli", "firmware/net", false, true);
+        check("firmware/net", "firmware/model", false, false);
         for inside in [
             "firmware/api",
             "firmware/rack",

@@ -254,7 +254,7 @@ fn next(call: &ApiCall<'_>, limit: usize, marker: &str) -> String {
     let path: Vec<String> = call
         .segments
         .iter()
-        .map(|part| crate::table::percent::encoded(part))
+        .map(|part| trivet_net::percent::encode(part))
         .collect();
     format!(
         "{}/{}?{rest}limit={limit}&marker={marker}",

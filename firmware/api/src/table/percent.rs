@@ -1,4 +1,6 @@
-//! Percent-encoding (RFC 3986), in paths and queries.
+//! Percent-encoded paths and queries.
+
+use trivet_net::percent;
 
 use crate::table::error::ApiFault;
 
@@ -19,44 +21,21 @@ pub(crate) fn segments(path: &str) -> Result<Vec<String>, ApiFault> {
     if path.is_empty() {
         return Ok(Vec::new());
     }
-    path.split('/')
-        .map(|segment| decoded(segment, false))
-        .collect()
+    path.split('/').map(decoded).collect()
 }
 
-/// The decoded text. In queries a plus sign is a space.
-pub(crate) fn decoded(text: &str, plus_is_space: bool) -> Result<String, ApiFault> {
-    let bad = || ApiFault::bad("The address is not valid percent-encoded UTF-8.");
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let mut digit = || {
-                    let byte = rest.next().ok_or_else(bad)?;
-                    char::from(byte).to_digit(16).ok_or_else(bad)
-                };
-                (digit()? * 16 + digit()?) as u8
-            }
-            b'+' if plus_is_space => b' ',
-            other => other,
-        });
-    }
-    String::from_utf8(bytes).map_err(|_| bad())
+/// The decoded text of a path segment.
+fn decoded(text: &str) -> Result<String, ApiFault> {
+    percent::decode(text).ok_or_else(bad)
 }
 
-/// The encoded text: everything but unreserved characters.
-pub(crate) fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            let digit = |nibble: u8| char::from(b"0123456789ABCDEF"[usize::from(nibble)]);
-            out.extend(['%', digit(byte >> 4), digit(byte & 15)]);
-        }
-    }
-    out
+/// The decoded text of a key or value in a query.
+pub(crate) fn decoded_query(text: &str) -> Result<String, ApiFault> {
+    percent::decode_query(text).ok_or_else(bad)
+}
+
+fn bad() -> ApiFault {
+    ApiFault::bad("The address is not valid percent-encoded UTF-8.")
 }
 
 #[cfg(test)]
@@ -83,12 +62,5 @@ mod tests {
     fn refuses_a_path_that_is_too_long() {
         assert!(segments(&"/".repeat(PATH_BYTES_MAX)).is_ok());
         assert!(segments(&"/".repeat(PATH_BYTES_MAX + 1)).is_err());
-    }
-
-    #[test]
-    fn what_is_encoded_reads_back() {
-        for text in ["", "a b+c", "52:54:00", "\u{e9}&=%", "ns~name"] {
-            assert_eq!(decoded(&encoded(text), true).unwrap(), text);
-        }
     }
 }

@@ -1,5 +1,7 @@
 //! Query arguments.
 
+use trivet_net::percent::encode;
+
 use crate::table::error::ApiFault;
 use crate::table::percent;
 
@@ -20,7 +22,7 @@ impl Query {
                 )));
             }
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            pairs.push((percent::decoded(key, true)?, percent::decoded(value, true)?));
+            pairs.push((percent::decoded_query(key)?, percent::decoded_query(value)?));
         }
         Ok(Self(pairs))
     }
@@ -62,7 +64,7 @@ impl Query {
             .0
             .iter()
             .filter(|(key, _)| !dropped.contains(&key.as_str()))
-            .map(|(key, value)| format!("{}={}", percent::encoded(key), percent::encoded(value)))
+            .map(|(key, value)| format!("{}={}", encode(key), encode(value)))
             .collect();
         kept.join("&")
     }

@@ -1,10 +1,11 @@
 //! Converts arguments about images to requests.
 
 use serde_json::json;
+use trivet_net::percent::encode;
 
 use super::{CommandPlan, FinalAction};
 use crate::arguments::ImageCommand;
-use crate::request::{CliRequest, encoded};
+use crate::request::CliRequest;
 use crate::show::OutputView;
 
 /// The requests of `trivet image ...`.
@@ -68,7 +69,7 @@ fn listed(subject: String, view: OutputView) -> CommandPlan {
 }
 
 fn image_request(image: &str, method: &'static str, rest: &str) -> CliRequest {
-    CliRequest::new(method, format!("/trivet/images/{}{rest}", encoded(image)))
+    CliRequest::new(method, format!("/trivet/images/{}{rest}", encode(image)))
 }
 
 fn of_image(image: &str, request: CliRequest, what: &str) -> CommandPlan {

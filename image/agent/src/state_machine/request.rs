@@ -301,19 +301,7 @@ fn parameter(query: &str, name: &str) -> Option<String> {
     let value = pairs
         .into_iter()
         .find_map(|(key, value)| (key == name).then_some(value))?;
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let Some((&byte, tail)) = rest.split_first() {
-        let digit = |at: usize| tail.get(at).and_then(|&byte| char::from(byte).to_digit(16));
-        if let (b'%', Some(high), Some(low)) = (byte, digit(0), digit(1)) {
-            bytes.push((high * 16 + low) as u8);
-            rest = &tail[2..];
-        } else {
-            bytes.push(byte);
-            rest = tail;
-        }
-    }
-    String::from_utf8(bytes).ok()
+    String::from_utf8(trivet_net::percent::decode_lenient(value)).ok()
 }
 
 #[cfg(test)]

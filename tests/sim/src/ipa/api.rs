@@ -257,13 +257,5 @@ fn has_wait(query: &str) -> bool {
 fn parameter(query: &str, name: &str) -> Option<String> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let (_, value) = pairs.find(|(key, _)| *key == name)?;
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut parts = value.split('%');
-    bytes.extend(parts.next().unwrap_or_default().bytes());
-    for part in parts {
-        let code = part.get(..2)?;
-        bytes.push(u8::from_str_radix(code, 16).ok()?);
-        bytes.extend(part[2..].bytes());
-    }
-    String::from_utf8(bytes).ok()
+    trivet_net::percent::decode(value)
 }
