@@ -112,7 +112,7 @@ impl RunningAppliance {
         settings: trivet_rack::Settings,
         store: Store<FileFlash>,
     ) -> anyhow::Result<Self> {
-        let bmc_socket = Arc::new(ground.bmc);
+        let bmc_socket = bmc::shared_socket(ground.bmc)?;
         let (dhcp, ears) = dhcp::DhcpListeners::new(ground.dhcp);
         let back = Arc::new(OnceLock::new());
         let cache = open_cache(&ground.cache, &back)?;
