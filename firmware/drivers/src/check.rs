@@ -38,6 +38,7 @@ pub fn check(node: &Node, kind: InterfaceKind, is_own: &dyn Fn(&str) -> bool) ->
         }
         "redfish" => redfish(&node.driver_info),
         "ssh" => ssh(&node.driver_info),
+        "wake-on-lan" => wake_on_lan(&node.driver_info),
         "direct" => {
             let image = || image(&node.instance_info, is_own);
             let mode = || unknown_boot_mode(node);
@@ -163,6 +164,22 @@ fn ssh(info: &JsonObject) -> Option<String> {
         ),
         _ => None,
     }
+}
+
+fn wake_on_lan(info: &JsonObject) -> Option<String> {
+    let address = info.get("wol_address").filter(|value| !value.is_null());
+    let is_ipv4 = |value: &Value| {
+        let text = value.as_str().map(str::trim);
+        text.is_some_and(|text| text.parse::<std::net::Ipv4Addr>().is_ok())
+    };
+    if address.is_some_and(|value| !is_ipv4(value)) {
+        return Some("driver_info.wol_address is not an IPv4 address".into());
+    }
+    if number(info, "wol_port", 9).is_none() {
+        return Some("driver_info.wol_port is not a port number".into());
+    }
+    // Power-off over SSH is optional, but must be complete where it is set.
+    text(info, "ssh_address").and_then(|_| ssh(info))
 }
 
 fn image(info: &JsonObject, is_own: &dyn Fn(&str) -> bool) -> Option<String> {

@@ -181,6 +181,23 @@ const SSH: DriverInfoProperties = &[
     ),
 ];
 
+const WAKE_ON_LAN: DriverInfoProperties = &[
+    (
+        "wol_address",
+        "With power_interface wake-on-lan: IPv4 address that magic packets are sent to, such as \
+         the broadcast address of the network. Optional, 255.255.255.255 by default.",
+    ),
+    (
+        "wol_port",
+        "With power_interface wake-on-lan: UDP port of magic packets. Optional, 9 by default.",
+    ),
+    (
+        "ssh_address",
+        "With power_interface wake-on-lan: the host that switches the machine off, with the \
+         other keys ssh_* of the hardware type ssh. Optional: power-off is refused without it.",
+    ),
+];
+
 /// Every hardware type.
 pub const ALL: [HardwareTypeSpec; 5] = [
     HardwareTypeSpec {
@@ -235,13 +252,13 @@ pub const ALL: [HardwareTypeSpec; 5] = [
             &["agent", "no-inspect"],
             &["noop"],
             &["noop"],
-            &["fake"],
+            &["fake", "wake-on-lan"],
             &["no-raid", "agent"],
             &["agent", "no-rescue"],
             &["noop"],
             &["no-vendor"],
         ],
-        properties: &[BOOT],
+        properties: &[WAKE_ON_LAN, BOOT],
     },
     HardwareTypeSpec {
         name: "ssh",

@@ -54,9 +54,11 @@ impl Rack {
                     .send_bmc_request(now.tick, node, number, bmc_request)
             }
             BmcTransport::Unsupported(error) => Err(error),
-            BmcTransport::Ssh | BmcTransport::Fake => Err(PowerError::Unsupported {
-                said: "this node has no BMC; choose a driver with a BMC",
-            }),
+            BmcTransport::Ssh | BmcTransport::WakeOnLan | BmcTransport::Fake => {
+                Err(PowerError::Unsupported {
+                    said: "this node has no BMC; choose a driver with a BMC",
+                })
+            }
         };
         if let Err(error) = given {
             self.bmc_request_answered(now, node.id, number, Err(error));

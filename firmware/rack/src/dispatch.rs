@@ -389,8 +389,8 @@ impl Rack {
             self.restart_requested(now, id, order);
         }
         let way = power_transport(&node, order);
-        if let (BmcTransport::Ipmi | BmcTransport::Redfish | BmcTransport::Ssh, Some(order)) =
-            (&way, order.switches())
+        if let Some(order) = order.switches()
+            && !matches!(way, BmcTransport::Fake | BmcTransport::Unsupported(_))
         {
             self.note(now, Some(id), NoteKind::PowerOrdered { order });
         }
@@ -415,6 +415,7 @@ impl Rack {
                 }
             }
             BmcTransport::Ssh => self.order_over_ssh(now, &node, order),
+            BmcTransport::WakeOnLan => self.order_by_wake_on_lan(now, &node, order),
             BmcTransport::Fake => self.fake_power(now, &node, order),
             BmcTransport::Unsupported(error) => self.bmc_answered(now, id, order, Err(error)),
         }

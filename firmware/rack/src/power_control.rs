@@ -1,5 +1,6 @@
 //! The transport of a power order, and power orders of an operator.
 
+use trivet_bmc_wol::{WakeOnLanAction, wake_on_lan};
 use trivet_drivers::{HardwareCapability, InterfaceKind, can, interface};
 use trivet_model::order::PowerWanted;
 use trivet_model::{
@@ -8,9 +9,9 @@ use trivet_model::{
 };
 use trivet_node::{NodeEvent, NodeLimits};
 
-use crate::Rack;
 use crate::logs::LogCollection;
 use crate::power_change::{PowerChangeRules, PowerChangeStart};
+use crate::{Rack, RackOutput};
 
 /// The longest time-out an operator may set, in seconds. Ours.
 const TIMEOUT_S_MAX: u32 = 86_400;
@@ -79,6 +80,8 @@ pub(crate) enum BmcTransport {
     Redfish,
     /// The host that runs the machine.
     Ssh,
+    /// Magic packets to the machine itself.
+    WakeOnLan,
     /// No hardware: the order succeeds immediately.
     Fake,
     Unsupported(PowerError),
@@ -101,6 +104,7 @@ pub(crate) fn power_transport(node: &Node, order: PowerOrder) -> BmcTransport {
     match interface(node, kind) {
         "ipmitool" => BmcTransport::Ipmi,
         "ssh" => BmcTransport::Ssh,
+        "wake-on-lan" => BmcTransport::WakeOnLan,
         "fake" | "noop" => BmcTransport::Fake,
         "redfish" => BmcTransport::Redfish,
         "no-vendor" => BmcTransport::Unsupported(PowerError::Unsupported {
@@ -158,6 +162,27 @@ impl Rack {
             self.note(now, Some(node.id), NoteKind::ManualActionNeeded { what });
         }
         self.bmc_answered(now, node.id, order, Ok(PowerAnswer::Power(state)));
+    }
+
+    /// Sends magic packets, or does what else the order needs on a node with Wake-on-LAN.
+    pub(crate) fn order_by_wake_on_lan(&mut self, now: Now, node: &Node, order: PowerOrder) {
+        let ports = self.records.ports_of(node.id);
+        let macs: Vec<_> = ports.iter().map(|port| port.address).collect();
+        let answer = match wake_on_lan(node, order, &macs) {
+            WakeOnLanAction::OverSsh => return self.order_over_ssh(now, node, order),
+            WakeOnLanAction::Answer(answer) => answer,
+            WakeOnLanAction::Send {
+                to,
+                packets,
+                answer,
+            } => {
+                for bytes in packets {
+                    self.outputs.push(RackOutput::Bmc { to, bytes });
+                }
+                Ok(answer)
+            }
+        };
+        self.bmc_answered(now, node.id, order, answer);
     }
 
     /// A BMC replied: to the job if there is one, else to the operator's order.
@@ -260,7 +285,18 @@ impl Rack {
         if node.job.is_some() || node.power_state == Some(PowerState::On) {
             return;
         }
-        if node.target_power_state.is_none() {
+        if node.target_power_state.is_some() {
+            return;
+        }
+        if matches!(
+            power_transport(&node, PowerOrder::Status),
+            BmcTransport::WakeOnLan
+        ) {
+            // No BMC can tell it, and the record's state is all that is known.
+            let mut node = (*node).clone();
+            node.power_state = Some(PowerState::On);
+            self.records.put_node(now, node);
+        } else {
             // Its power button was pressed, or the BMC is wrong: the state is read now.
             self.power_sync.sync_next(now.tick, id);
         }
