@@ -328,3 +328,22 @@ fn an_agent_that_cannot_be_booted_is_reported_by_the_boot_interface() {
     );
     assert_eq!(check(&node("ipmi"), InterfaceKind::Boot, &|_| false), None);
 }
+
+#[test]
+fn wake_on_lan_checks_its_settings_and_those_of_the_host() {
+    let wake = |info: Value| {
+        let mut node = with_info("manual-management", info);
+        let interface = "wake-on-lan".into();
+        node.kept.insert("power_interface".into(), interface);
+        node
+    };
+    let power = InterfaceKind::Power;
+    assert_eq!(interface(&wake(json!({})), power), "wake-on-lan");
+    assert_eq!(check(&wake(json!({})), power, &|_| false), None);
+    let named = wake(json!({"wol_address": "192.0.2.255", "wol_port": 7}));
+    assert_eq!(check(&named, power, &|_| false), None);
+    lacks(&wake(json!({"wol_address": "lan"})), power, "wol_address");
+    lacks(&wake(json!({"wol_port": 0})), power, "wol_port");
+    let host = json!({"ssh_address": "192.0.2.9"});
+    lacks(&wake(host), power, "ssh_username");
+}

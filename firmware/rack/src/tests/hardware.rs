@@ -279,3 +279,68 @@ fn one_order_goes_to_a_host_at_a_time_and_goes_with_the_node() {
     bench.ran(id, 1, LISTED);
     assert_eq!(bench.run(), None);
 }
+
+impl RackBench {
+    /// A node with Wake-on-LAN and these keys in `driver_info`.
+    fn with_wake_on_lan(&mut self, info: serde_json::Value) -> NodeId {
+        let id = self.with_driver("manual-management");
+        self.force(id, |node| {
+            let interface = json!("wake-on-lan");
+            node.kept.insert("power_interface".into(), interface);
+            node.driver_info = info.as_object().unwrap().clone();
+        });
+        id
+    }
+}
+
+#[test]
+fn wake_on_lan_sends_magic_packets_to_the_ports_of_the_node() {
+    let mut bench = RackBench::new();
+    let id = bench.with_wake_on_lan(json!({"wol_address": "192.0.2.255"}));
+    bench.power(id, PowerWanted::State(PowerState::On)).unwrap();
+    let sent = bench.outputs.iter().filter_map(|output| match output {
+        RackOutput::Bmc { to, bytes } => Some((to.to_string(), bytes.clone())),
+        _ => None,
+    });
+    let sent: Vec<_> = sent.collect();
+    assert!(!sent.is_empty());
+    for (to, bytes) in sent {
+        assert_eq!(to, "192.0.2.255:9");
+        assert_eq!(bytes.len(), 102);
+        assert!(bytes[6..].chunks(6).all(|part| part == MAC.0));
+    }
+    let node = bench.node(id);
+    assert_eq!(node.power_state, Some(PowerState::On));
+    assert_eq!((node.target_power_state, node.last_error), (None, None));
+}
+
+#[test]
+fn wake_on_lan_refuses_to_switch_off_unless_a_host_can() {
+    let mut bench = RackBench::new();
+    let id = bench.with_wake_on_lan(json!({}));
+    bench.force(id, |node| node.power_state = Some(PowerState::On));
+    let off = PowerWanted::State(PowerState::Off);
+    bench.power(id, off).unwrap();
+    let node = bench.node(id);
+    assert_eq!(node.power_state, Some(PowerState::On));
+    assert_eq!(node.target_power_state, None);
+    let said = node.last_error.unwrap();
+    assert!(said.contains("shut it down by hand"), "{said}");
+    let host = json!({
+        "ssh_address": "192.0.2.9", "ssh_username": "root", "ssh_key_filename": "/k",
+    });
+    bench.force(id, |node| {
+        node.driver_info = host.as_object().unwrap().clone();
+    });
+    bench.power(id, off).unwrap();
+    assert!(bench.run().is_some());
+}
+
+#[test]
+fn a_machine_with_wake_on_lan_that_is_seen_is_on() {
+    let mut bench = RackBench::new();
+    let id = bench.with_wake_on_lan(json!({}));
+    bench.force(id, |node| node.power_state = Some(PowerState::Off));
+    bench.rack.sync_power_of_seen_machine(bench.now, id);
+    assert_eq!(bench.node(id).power_state, Some(PowerState::On));
+}
