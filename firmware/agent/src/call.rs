@@ -219,14 +219,13 @@ fn node_for_agent(node: &Node, with_configdrive: bool) -> Value {
     if with_configdrive && let Some(drive) = node.instance_info.get("configdrive") {
         instance_info.insert("configdrive".to_owned(), drive.clone());
     }
-    let kept = |field: &str| node.kept.get(field).cloned().unwrap_or_else(|| json!({}));
     json!({
         "uuid": node.id.to_string(),
         "properties": node.properties,
         "instance_info": instance_info,
         "driver_internal_info": masked(&node.driver_internal_info),
-        "raid_config": kept("raid_config"),
-        "target_raid_config": kept("target_raid_config"),
+        "raid_config": node.attributes.raid_config,
+        "target_raid_config": node.attributes.target_raid_config,
     })
 }
 
@@ -485,8 +484,9 @@ mod tests {
     fn an_agent_receives_the_wanted_raid() {
         let mut node = node();
         let target = json!({"logical_disks": [{"controller": "software"}]});
-        node.kept
-            .insert("target_raid_config".to_owned(), target.clone());
+        node.attributes
+            .set("target_raid_config", Some(target.clone()))
+            .unwrap();
         let call = call(&node, &[], &AgentOrder::GetSteps(StepKind::Clean)).unwrap();
         let body: Value = serde_json::from_slice(&call.body.unwrap()).unwrap();
         assert_eq!(body["params"]["node"]["target_raid_config"], target);
@@ -532,7 +532,7 @@ mod tests {
             address: "52:54:00:aa:bb:01".parse().unwrap(),
             pxe_enabled: true,
             extra: Map::new(),
-            kept: Map::new(),
+            attributes: trivet_model::attributes::PortAttributes::default(),
             created_at: UnixMs(0),
             updated_at: None,
         };

@@ -59,7 +59,7 @@ pub(crate) fn port(number: u8, of: u8) -> Port {
         address: format!("52:54:00:00:00:{number:02x}").parse().unwrap(),
         pxe_enabled: true,
         extra: serde_json::Map::new(),
-        kept: serde_json::Map::new(),
+        attributes: trivet_model::attributes::PortAttributes::default(),
         created_at: NOW,
         updated_at: None,
     }

@@ -5,7 +5,7 @@ use trivet_model::Node;
 use trivet_model::node::JsonObject;
 
 use crate::payload::{agent_args, agent_files, payload};
-use crate::{InterfaceKind, RAMDISK, interface};
+use crate::{InterfaceKind, interface, is_off};
 
 /// The TCP port of SSH (RFC 4253, section 4).
 pub const SSH_PORT: u16 = 22;
@@ -13,15 +13,14 @@ pub const SSH_PORT: u16 = 22;
 /// The reason why the interface of this kind cannot work on this node; `None` if it can. `is_own`
 /// is true for the images of the box's own catalogue, which need no digest from the operator.
 pub fn check(node: &Node, kind: InterfaceKind, is_own: &dyn Fn(&str) -> bool) -> Option<String> {
-    let chosen = interface(node, kind);
-    if chosen.starts_with("no-") {
+    if is_off(node, kind) {
         return Some(format!(
             "Driver {} does not support {} (disabled or not implemented).",
             node.driver,
             kind.as_str()
         ));
     }
-    match chosen {
+    match interface(node, kind) {
         "" => Some(format!("hardware type {} is not known", node.driver)),
         "ipmitool" => ipmi(&node.driver_info),
         "redfish"
@@ -47,7 +46,7 @@ pub fn check(node: &Node, kind: InterfaceKind, is_own: &dyn Fn(&str) -> bool) ->
                 .or_else(mode)
                 .or_else(image)
         }
-        RAMDISK => payload(node).err(),
+        "ramdisk" => payload(node).err(),
         "ipxe" | "pxe" => netboot(node).err(),
         _ => None,
     }

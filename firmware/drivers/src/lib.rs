@@ -24,60 +24,119 @@ pub use steps::{ReservedStep, cannot_run, fake_steps, has_invalid_wait, reserved
 pub use table::{ALL, HardwareTypeSpec};
 
 use serde_json::Value;
+use trivet_model::bmc_request::BootMode;
+use trivet_model::interface::{
+    BiosInterface, BootInterface, ConsoleInterface, DeployInterface, FirmwareInterface,
+    InspectInterface, ManagementInterface, NetworkInterface, PowerInterface, RaidInterface,
+    RescueInterface, StorageInterface, VendorInterface,
+};
 use trivet_model::node::JsonObject;
 use trivet_model::{BootDevice, Node};
 
-/// Interfaces by kind.
-type InterfaceChoices = &'static [(InterfaceKind, &'static str)];
+use table::HardwareInterfaces;
 
-/// Driver names of Ironic's first releases: the present hardware type of each, and the interfaces
-/// that it selects.
-const ALIASES: [(&str, &str, InterfaceChoices); 4] = [
-    ("agent_ipmitool", "ipmi", &[]),
-    ("agent_pyghmi", "ipmi", &[]),
-    ("agent_ssh", "ssh", &[]),
-    (
-        "fake_agent",
-        "fake-hardware",
-        &[
-            (InterfaceKind::Boot, "ipxe"),
-            (InterfaceKind::Deploy, "direct"),
-            (InterfaceKind::Inspect, "agent"),
-            (InterfaceKind::Rescue, "agent"),
-        ],
-    ),
+/// Driver names of Ironic's first releases, and the present hardware type of each.
+const ALIASES: [(&str, &str); 4] = [
+    ("agent_ipmitool", "ipmi"),
+    ("agent_pyghmi", "ipmi"),
+    ("agent_ssh", "ssh"),
+    (REAL_AGENT, "fake-hardware"),
 ];
+
+/// The driver of fake hardware that boots a real agent.
+const REAL_AGENT: &str = "fake_agent";
 
 /// The hardware type with this name, or with this older name.
 pub fn named(name: &str) -> Option<&'static HardwareTypeSpec> {
     let name = ALIASES
         .iter()
-        .find(|(alias, _, _)| *alias == name)
-        .map_or(name, |(_, today, _)| *today);
+        .find(|(alias, _)| *alias == name)
+        .map_or(name, |(_, today)| *today);
     ALL.iter().find(|hardware| hardware.name == name)
 }
 
 /// Replaces an older driver name by the present one, and sets the interfaces that it selects where
 /// the operator selected none. The older name is not stored.
 pub fn adopt_alias(node: &mut Node) {
-    let alias = ALIASES.iter().find(|(alias, _, _)| *alias == node.driver);
-    let Some((_, today, interfaces)) = alias else {
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == node.driver);
+    let Some((alias, today)) = alias else {
         return;
     };
     (*today).clone_into(&mut node.driver);
-    for (kind, name) in *interfaces {
-        let field = kind.field().to_owned();
-        node.kept.entry(field).or_insert_with(|| Value::from(*name));
+    if *alias == REAL_AGENT {
+        let chosen = &mut node.attributes.interfaces;
+        chosen.boot.get_or_insert(BootInterface::Ipxe);
+        chosen.deploy.get_or_insert(DeployInterface::Direct);
+        chosen.inspect.get_or_insert(InspectInterface::Agent);
+        chosen.rescue.get_or_insert(RescueInterface::Agent);
     }
 }
 
-/// The interface of this kind that a node has: the selected one, else the default of its hardware
-/// type. Empty for an unknown hardware type.
-pub fn interface(node: &Node, kind: InterfaceKind) -> &'static str {
-    let enabled = named(&node.driver).map_or(&[][..], |hardware| hardware.interfaces(kind));
-    let chosen = node.kept.get(kind.field()).and_then(Value::as_str);
-    let chosen = chosen.and_then(|chosen| enabled.iter().find(|name| **name == chosen));
-    chosen.or(enabled.first()).copied().unwrap_or_default()
+/// The interface in effect: the selected one if the hardware type has it, else its default. None
+/// for an unknown hardware type.
+fn in_effect<T: Copy + PartialEq + 'static>(
+    node: &Node,
+    chosen: Option<T>,
+    enabled: impl Fn(&'static HardwareInterfaces) -> &'static [T],
+) -> Option<T> {
+    let enabled = enabled(&named(&node.driver)?.interfaces);
+    let chosen = chosen.filter(|chosen| enabled.contains(chosen));
+    chosen.or(enabled.first().copied())
+}
+
+/// Makes one function for each kind of interface, and those that take the kind as a value.
+macro_rules! interfaces_by_kind {
+    ($($kind:ident: $field:ident, $function:ident -> $interface:ident;)+) => {
+        $(
+            #[doc = concat!("The ", stringify!($field), " interface in effect: the selected one,")]
+            /// else the default of the hardware type. None for an unknown hardware type.
+            pub fn $function(node: &Node) -> Option<$interface> {
+                let chosen = node.attributes.interfaces.$field;
+                in_effect(node, chosen, |enabled| enabled.$field)
+            }
+        )+
+
+        /// The name of the interface of this kind that is in effect. Empty for an unknown
+        /// hardware type.
+        pub fn interface(node: &Node, kind: InterfaceKind) -> &'static str {
+            match kind {
+                $(InterfaceKind::$kind => $function(node).map_or("", $interface::as_str),)+
+            }
+        }
+
+        impl HardwareTypeSpec {
+            /// Names of the interfaces of a kind, default first.
+            pub fn interfaces(&self, kind: InterfaceKind) -> Vec<&'static str> {
+                match kind {
+                    $(InterfaceKind::$kind => {
+                        let enabled = self.interfaces.$field.iter();
+                        enabled.map(|one| one.as_str()).collect()
+                    })+
+                }
+            }
+        }
+    };
+}
+
+interfaces_by_kind! {
+    Bios: bios, bios_interface -> BiosInterface;
+    Boot: boot, boot_interface -> BootInterface;
+    Console: console, console_interface -> ConsoleInterface;
+    Deploy: deploy, deploy_interface -> DeployInterface;
+    Firmware: firmware, firmware_interface -> FirmwareInterface;
+    Inspect: inspect, inspect_interface -> InspectInterface;
+    Management: management, management_interface -> ManagementInterface;
+    Network: network, network_interface -> NetworkInterface;
+    Power: power, power_interface -> PowerInterface;
+    Raid: raid, raid_interface -> RaidInterface;
+    Rescue: rescue, rescue_interface -> RescueInterface;
+    Storage: storage, storage_interface -> StorageInterface;
+    Vendor: vendor, vendor_interface -> VendorInterface;
+}
+
+/// Whether the interface of this kind is one of those that do nothing, such as `no-rescue`.
+pub fn is_off(node: &Node, kind: InterfaceKind) -> bool {
+    interface(node, kind).starts_with("no-")
 }
 
 /// A capability of a node that depends on its interfaces.
@@ -105,42 +164,52 @@ pub enum HardwareCapability {
 
 /// Whether a node has this capability, by its interfaces.
 pub fn can(node: &Node, ability: HardwareCapability) -> bool {
-    let has = |kind, names: &[&str]| names.contains(&interface(node, kind));
+    use ManagementInterface as Management;
+    let management = management_interface(node);
+    let manages = |by: &[Management]| management.is_some_and(|one| by.contains(&one));
     match ability {
-        HardwareCapability::SoftPower => has(
-            InterfaceKind::Power,
-            &["ipmitool", "redfish", "fake", "ssh"],
+        HardwareCapability::SoftPower => matches!(
+            power_interface(node),
+            Some(
+                PowerInterface::Ipmitool
+                    | PowerInterface::Redfish
+                    | PowerInterface::Fake
+                    | PowerInterface::Ssh
+            )
         ),
-        HardwareCapability::Raid => has(InterfaceKind::Raid, &["fake", "agent"]),
-        HardwareCapability::Console => has(InterfaceKind::Console, &["fake"]),
-        HardwareCapability::Bios => has(InterfaceKind::Bios, &["fake"]),
-        HardwareCapability::Nmi => has(InterfaceKind::Management, &["ipmitool", "redfish"]),
+        HardwareCapability::Raid => matches!(
+            raid_interface(node),
+            Some(RaidInterface::Fake | RaidInterface::Agent)
+        ),
+        HardwareCapability::Console => console_interface(node) == Some(ConsoleInterface::Fake),
+        HardwareCapability::Bios => bios_interface(node) == Some(BiosInterface::Fake),
+        HardwareCapability::Nmi => manages(&[Management::Ipmitool, Management::Redfish]),
         HardwareCapability::BootMode
         | HardwareCapability::SecureBoot
-        | HardwareCapability::VirtualMedia => has(InterfaceKind::Management, &["fake", "redfish"]),
+        | HardwareCapability::VirtualMedia => manages(&[Management::Fake, Management::Redfish]),
         HardwareCapability::Indicators => {
-            has(InterfaceKind::Management, &["fake", "ipmitool", "redfish"])
+            manages(&[Management::Fake, Management::Ipmitool, Management::Redfish])
         }
     }
 }
 
 /// Whether the node's management interface is simulated: requests change only the record.
 pub fn is_fake(node: &Node) -> bool {
-    interface(node, InterfaceKind::Management) == "fake"
+    management_interface(node) == Some(ManagementInterface::Fake)
 }
 
 /// The boot devices that a node can be set to, by its management interface.
 pub fn boot_devices(node: &Node) -> &'static [BootDevice] {
-    match interface(node, InterfaceKind::Management) {
-        "ipmitool" => BootDevice::ALL,
-        "redfish" => &[
+    match management_interface(node) {
+        Some(ManagementInterface::Ipmitool) => BootDevice::ALL,
+        Some(ManagementInterface::Redfish) => &[
             BootDevice::Pxe,
             BootDevice::Disk,
             BootDevice::Cdrom,
             BootDevice::Bios,
         ],
-        "fake" => &[BootDevice::Pxe],
-        _ => &[],
+        Some(ManagementInterface::Fake) => &[BootDevice::Pxe],
+        Some(ManagementInterface::Noop) | None => &[],
     }
 }
 
@@ -150,13 +219,9 @@ pub fn is_manual(node: &Node) -> bool {
     named(&node.driver).is_some_and(|hardware| hardware.manual)
 }
 
-/// The deploy interface that writes no disk: the machine boots the operator's files from the
-/// network, at each boot.
-pub const RAMDISK: &str = "ramdisk";
-
 /// Whether a node's instance boots from the network instead of its disk.
 pub fn netboots_instance(node: &Node) -> bool {
-    interface(node, InterfaceKind::Deploy) == RAMDISK
+    deploy_interface(node) == Some(DeployInterface::Ramdisk)
 }
 
 /// How the machine boots, `uefi` or `bios`, if it is set: by the instance, else by the node's
@@ -172,7 +237,7 @@ fn boot_modes(node: &Node) -> impl Iterator<Item = &str> {
         capability(&node.instance_info, "boot_mode"),
         text(&node.instance_info, "deploy_boot_mode"),
         capability(&node.properties, "boot_mode"),
-        text(&node.kept, "boot_mode"),
+        node.attributes.boot_mode.map(BootMode::as_str),
     ];
     told.into_iter().flatten()
 }

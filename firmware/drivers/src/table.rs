@@ -1,6 +1,10 @@
 //! The table of hardware types.
 
-use crate::{InterfaceKind, RAMDISK};
+use trivet_model::interface::{
+    BiosInterface, BootInterface, ConsoleInterface, DeployInterface, FirmwareInterface,
+    InspectInterface, ManagementInterface, NetworkInterface, PowerInterface, RaidInterface,
+    RescueInterface, StorageInterface, VendorInterface,
+};
 
 /// Keys of `driver_info`, and the description of each.
 type DriverInfoProperties = &'static [(&'static str, &'static str)];
@@ -12,17 +16,29 @@ pub struct HardwareTypeSpec {
     pub name: &'static str,
     /// A person switches the power on request.
     pub(crate) manual: bool,
-    /// By kind, in the order of [`InterfaceKind::ALL`]; the first is the default.
-    interfaces: [&'static [&'static str]; 13],
+    pub(crate) interfaces: HardwareInterfaces,
     properties: &'static [DriverInfoProperties],
 }
 
-impl HardwareTypeSpec {
-    /// Interfaces of a kind, default first.
-    pub fn interfaces(&self, kind: InterfaceKind) -> &'static [&'static str] {
-        self.interfaces[kind as usize]
-    }
+/// The interfaces of a hardware type; of each kind, the first is the default.
+#[derive(Debug)]
+pub(crate) struct HardwareInterfaces {
+    pub(crate) bios: &'static [BiosInterface],
+    pub(crate) boot: &'static [BootInterface],
+    pub(crate) console: &'static [ConsoleInterface],
+    pub(crate) deploy: &'static [DeployInterface],
+    pub(crate) firmware: &'static [FirmwareInterface],
+    pub(crate) inspect: &'static [InspectInterface],
+    pub(crate) management: &'static [ManagementInterface],
+    pub(crate) network: &'static [NetworkInterface],
+    pub(crate) power: &'static [PowerInterface],
+    pub(crate) raid: &'static [RaidInterface],
+    pub(crate) rescue: &'static [RescueInterface],
+    pub(crate) storage: &'static [StorageInterface],
+    pub(crate) vendor: &'static [VendorInterface],
+}
 
+impl HardwareTypeSpec {
     /// Keys of `driver_info`, and the description of each.
     pub fn properties(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         self.properties.iter().flat_map(|part| part.iter().copied())
@@ -203,102 +219,118 @@ pub const ALL: [HardwareTypeSpec; 5] = [
     HardwareTypeSpec {
         name: "ipmi",
         manual: false,
-        interfaces: [
-            &["no-bios"],
-            &["ipxe", "pxe"],
-            &["no-console"],
-            &["direct", RAMDISK],
-            &["no-firmware"],
-            &["agent", "no-inspect"],
-            &["ipmitool", "noop"],
-            &["noop"],
-            &["ipmitool"],
-            &["no-raid", "agent"],
-            &["agent", "no-rescue"],
-            &["noop"],
-            &["ipmitool", "no-vendor"],
-        ],
+        interfaces: HardwareInterfaces {
+            bios: &[BiosInterface::NoBios],
+            boot: &[BootInterface::Ipxe, BootInterface::Pxe],
+            console: &[ConsoleInterface::NoConsole],
+            deploy: &[DeployInterface::Direct, DeployInterface::Ramdisk],
+            firmware: &[FirmwareInterface::NoFirmware],
+            inspect: &[InspectInterface::Agent, InspectInterface::NoInspect],
+            management: &[ManagementInterface::Ipmitool, ManagementInterface::Noop],
+            network: &[NetworkInterface::Noop],
+            power: &[PowerInterface::Ipmitool],
+            raid: &[RaidInterface::NoRaid, RaidInterface::Agent],
+            rescue: &[RescueInterface::Agent, RescueInterface::NoRescue],
+            storage: &[StorageInterface::Noop],
+            vendor: &[VendorInterface::Ipmitool, VendorInterface::NoVendor],
+        },
         properties: &[IPMI, BOOT],
     },
     HardwareTypeSpec {
         name: "redfish",
         manual: false,
-        interfaces: [
-            &["no-bios", "redfish"],
-            &["ipxe", "pxe"],
-            &["no-console"],
-            &["direct", RAMDISK],
-            &["no-firmware", "redfish"],
-            &["agent", "no-inspect"],
-            &["redfish", "noop"],
-            &["noop"],
-            &["redfish"],
-            &["no-raid", "agent", "redfish"],
-            &["agent", "no-rescue"],
-            &["noop"],
-            &["no-vendor", "redfish"],
-        ],
+        interfaces: HardwareInterfaces {
+            bios: &[BiosInterface::NoBios, BiosInterface::Redfish],
+            boot: &[BootInterface::Ipxe, BootInterface::Pxe],
+            console: &[ConsoleInterface::NoConsole],
+            deploy: &[DeployInterface::Direct, DeployInterface::Ramdisk],
+            firmware: &[FirmwareInterface::NoFirmware, FirmwareInterface::Redfish],
+            inspect: &[InspectInterface::Agent, InspectInterface::NoInspect],
+            management: &[ManagementInterface::Redfish, ManagementInterface::Noop],
+            network: &[NetworkInterface::Noop],
+            power: &[PowerInterface::Redfish],
+            raid: &[
+                RaidInterface::NoRaid,
+                RaidInterface::Agent,
+                RaidInterface::Redfish,
+            ],
+            rescue: &[RescueInterface::Agent, RescueInterface::NoRescue],
+            storage: &[StorageInterface::Noop],
+            vendor: &[VendorInterface::NoVendor, VendorInterface::Redfish],
+        },
         properties: &[REDFISH, BOOT],
     },
     HardwareTypeSpec {
         name: "manual-management",
         manual: true,
-        interfaces: [
-            &["no-bios"],
-            &["ipxe", "pxe"],
-            &["no-console"],
-            &["direct", RAMDISK],
-            &["no-firmware"],
-            &["agent", "no-inspect"],
-            &["noop"],
-            &["noop"],
-            &["fake", "wake-on-lan"],
-            &["no-raid", "agent"],
-            &["agent", "no-rescue"],
-            &["noop"],
-            &["no-vendor"],
-        ],
+        interfaces: HardwareInterfaces {
+            bios: &[BiosInterface::NoBios],
+            boot: &[BootInterface::Ipxe, BootInterface::Pxe],
+            console: &[ConsoleInterface::NoConsole],
+            deploy: &[DeployInterface::Direct, DeployInterface::Ramdisk],
+            firmware: &[FirmwareInterface::NoFirmware],
+            inspect: &[InspectInterface::Agent, InspectInterface::NoInspect],
+            management: &[ManagementInterface::Noop],
+            network: &[NetworkInterface::Noop],
+            power: &[PowerInterface::Fake, PowerInterface::WakeOnLan],
+            raid: &[RaidInterface::NoRaid, RaidInterface::Agent],
+            rescue: &[RescueInterface::Agent, RescueInterface::NoRescue],
+            storage: &[StorageInterface::Noop],
+            vendor: &[VendorInterface::NoVendor],
+        },
         properties: &[WAKE_ON_LAN, BOOT],
     },
     HardwareTypeSpec {
         name: "ssh",
         manual: false,
-        interfaces: [
-            &["no-bios"],
-            &["ipxe", "pxe"],
-            &["no-console"],
-            &["direct", RAMDISK],
-            &["no-firmware"],
-            &["agent", "no-inspect"],
+        interfaces: HardwareInterfaces {
+            bios: &[BiosInterface::NoBios],
+            boot: &[BootInterface::Ipxe, BootInterface::Pxe],
+            console: &[ConsoleInterface::NoConsole],
+            deploy: &[DeployInterface::Direct, DeployInterface::Ramdisk],
+            firmware: &[FirmwareInterface::NoFirmware],
+            inspect: &[InspectInterface::Agent, InspectInterface::NoInspect],
             // A virtual machine boots from the network first; the boot script then boots the disk.
-            &["noop"],
-            &["noop"],
-            &["ssh"],
-            &["no-raid", "agent"],
-            &["agent", "no-rescue"],
-            &["noop"],
-            &["no-vendor"],
-        ],
+            management: &[ManagementInterface::Noop],
+            network: &[NetworkInterface::Noop],
+            power: &[PowerInterface::Ssh],
+            raid: &[RaidInterface::NoRaid, RaidInterface::Agent],
+            rescue: &[RescueInterface::Agent, RescueInterface::NoRescue],
+            storage: &[StorageInterface::Noop],
+            vendor: &[VendorInterface::NoVendor],
+        },
         properties: &[SSH, BOOT],
     },
     HardwareTypeSpec {
         name: "fake-hardware",
         manual: false,
-        interfaces: [
-            &["fake", "no-bios"],
-            &["fake", "ipxe", "pxe"],
-            &["fake", "no-console"],
-            &["fake", "direct", RAMDISK],
-            &["fake", "no-firmware"],
-            &["fake", "agent", "no-inspect"],
-            &["fake", "noop"],
-            &["noop"],
-            &["fake"],
-            &["fake", "no-raid"],
-            &["fake", "agent", "no-rescue"],
-            &["noop"],
-            &["fake", "no-vendor"],
-        ],
+        interfaces: HardwareInterfaces {
+            bios: &[BiosInterface::Fake, BiosInterface::NoBios],
+            boot: &[BootInterface::Fake, BootInterface::Ipxe, BootInterface::Pxe],
+            console: &[ConsoleInterface::Fake, ConsoleInterface::NoConsole],
+            deploy: &[
+                DeployInterface::Fake,
+                DeployInterface::Direct,
+                DeployInterface::Ramdisk,
+            ],
+            firmware: &[FirmwareInterface::Fake, FirmwareInterface::NoFirmware],
+            inspect: &[
+                InspectInterface::Fake,
+                InspectInterface::Agent,
+                InspectInterface::NoInspect,
+            ],
+            management: &[ManagementInterface::Fake, ManagementInterface::Noop],
+            network: &[NetworkInterface::Noop],
+            power: &[PowerInterface::Fake],
+            raid: &[RaidInterface::Fake, RaidInterface::NoRaid],
+            rescue: &[
+                RescueInterface::Fake,
+                RescueInterface::Agent,
+                RescueInterface::NoRescue,
+            ],
+            storage: &[StorageInterface::Noop],
+            vendor: &[VendorInterface::Fake, VendorInterface::NoVendor],
+        },
         properties: &[],
     },
 ];

@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use trivet_model::attributes::NodeAttributes;
 use trivet_model::{JobStep, NodeId, SeededRandom, StepKind, UnixMs};
 
 use super::*;
@@ -47,14 +48,75 @@ fn kinds_are_found_by_name_and_by_field() {
 #[test]
 fn a_chosen_interface_counts_only_where_the_hardware_type_has_it() {
     let mut node = node("fake-hardware");
-    node.kept.insert("deploy_interface".into(), "direct".into());
+    node.attributes.interfaces.deploy = Some(DeployInterface::Direct);
     assert_eq!(interface(&node, InterfaceKind::Deploy), "direct");
-    node.kept
-        .insert("deploy_interface".into(), "anaconda".into());
-    assert_eq!(interface(&node, InterfaceKind::Deploy), "fake");
+    assert_eq!(deploy_interface(&node), Some(DeployInterface::Direct));
+    node.attributes.interfaces.power = Some(PowerInterface::Ipmitool);
+    assert_eq!(interface(&node, InterfaceKind::Power), "fake");
+    assert_eq!(power_interface(&node), Some(PowerInterface::Fake));
     node.driver = "nonesuch".into();
     assert_eq!(interface(&node, InterfaceKind::Deploy), "");
+    assert_eq!(deploy_interface(&node), None);
     lacks(&node, InterfaceKind::Deploy, "nonesuch");
+}
+
+/// Only another release can have stored such a name.
+#[test]
+fn an_interface_that_this_release_does_not_know_has_no_effect() {
+    let mut node = node("fake-hardware");
+    let stored = serde_json::json!({"deploy_interface": "anaconda", "boot_interface": "ipxe"});
+    let stored = stored.as_object().unwrap().clone();
+    node.attributes = NodeAttributes::from_object(stored);
+    assert_eq!(interface(&node, InterfaceKind::Deploy), "fake");
+    assert_eq!(interface(&node, InterfaceKind::Boot), "ipxe");
+}
+
+/// The names of Ironic in the order of `InterfaceKind::ALL`; of each kind, the first is the
+/// default. They are part of the API.
+#[test]
+fn hardware_types_have_the_interfaces_of_their_documentation() {
+    let without_bmc = |power: &str| {
+        format!(
+            "no-bios; ipxe pxe; no-console; direct ramdisk; no-firmware; agent no-inspect; noop; \
+             noop; {power}; no-raid agent; agent no-rescue; noop; no-vendor"
+        )
+    };
+    let expected = [
+        (
+            "ipmi",
+            "no-bios; ipxe pxe; no-console; direct ramdisk; no-firmware; agent no-inspect; \
+             ipmitool noop; noop; ipmitool; no-raid agent; agent no-rescue; noop; \
+             ipmitool no-vendor"
+                .to_owned(),
+        ),
+        (
+            "redfish",
+            "no-bios redfish; ipxe pxe; no-console; direct ramdisk; no-firmware redfish; \
+             agent no-inspect; redfish noop; noop; redfish; no-raid agent redfish; \
+             agent no-rescue; noop; no-vendor redfish"
+                .to_owned(),
+        ),
+        ("manual-management", without_bmc("fake wake-on-lan")),
+        ("ssh", without_bmc("ssh")),
+        (
+            "fake-hardware",
+            "fake no-bios; fake ipxe pxe; fake no-console; fake direct ramdisk; \
+             fake no-firmware; fake agent no-inspect; fake noop; noop; fake; fake no-raid; \
+             fake agent no-rescue; noop; fake no-vendor"
+                .to_owned(),
+        ),
+    ];
+    assert_eq!(expected.len(), ALL.len());
+    for (name, expected) in expected {
+        let hardware = named(name).unwrap();
+        let kinds = InterfaceKind::ALL.map(|kind| hardware.interfaces(kind).join(" "));
+        assert_eq!(kinds.join("; "), expected, "{name}");
+        for kind in InterfaceKind::ALL {
+            let default = interface(&node(name), kind);
+            assert_eq!(hardware.interfaces(kind).first(), Some(&default), "{name}");
+            assert_eq!(is_off(&node(name), kind), default.starts_with("no-"));
+        }
+    }
 }
 
 #[test]
@@ -71,7 +133,10 @@ fn older_names_become_todays_with_the_interfaces_they_meant() {
         assert_eq!(node.driver, today);
     }
     let mut rehearsal = node("fake_agent");
-    rehearsal.kept.insert("boot_interface".into(), "pxe".into());
+    rehearsal
+        .attributes
+        .set("boot_interface", Some("pxe".into()))
+        .unwrap();
     adopt_alias(&mut rehearsal);
     assert_eq!(interface(&rehearsal, InterfaceKind::Boot), "pxe");
     assert_eq!(interface(&rehearsal, InterfaceKind::Deploy), "direct");
@@ -81,10 +146,13 @@ fn older_names_become_todays_with_the_interfaces_they_meant() {
 
 #[test]
 fn an_alias_chooses_only_what_its_hardware_type_has() {
-    for (_, today, interfaces) in ALIASES {
-        let hardware = named(today).unwrap();
-        for (kind, name) in interfaces {
-            assert!(hardware.interfaces(*kind).contains(name), "{today} {name}");
+    for (older, today) in ALIASES {
+        let mut node = node(older);
+        adopt_alias(&mut node);
+        for kind in InterfaceKind::ALL {
+            if let Some(chosen) = node.attributes.get(kind.field()) {
+                assert_eq!(chosen, interface(&node, kind), "{today}");
+            }
         }
     }
 }
@@ -208,7 +276,9 @@ fn abilities_follow_interfaces_not_hardware_types() {
     let mut fake = node("fake-hardware");
     assert!(can(&fake, HardwareCapability::Bios) && can(&fake, HardwareCapability::Raid));
     assert!(can(&fake, HardwareCapability::SoftPower) && !can(&fake, HardwareCapability::Nmi));
-    fake.kept.insert("bios_interface".into(), "no-bios".into());
+    fake.attributes
+        .set("bios_interface", Some("no-bios".into()))
+        .unwrap();
     assert!(!can(&fake, HardwareCapability::Bios) && can(&fake, HardwareCapability::Raid));
     let ipmi = node("ipmi");
     assert!(can(&ipmi, HardwareCapability::SoftPower) && !can(&ipmi, HardwareCapability::Raid));
@@ -298,7 +368,9 @@ fn an_instance_that_boots_from_the_network_names_its_files() {
     ] {
         let mut node = node(driver);
         assert!(!netboots_instance(&node));
-        node.kept.insert("deploy_interface".into(), RAMDISK.into());
+        node.attributes
+            .set("deploy_interface", Some("ramdisk".into()))
+            .unwrap();
         assert!(netboots_instance(&node), "{driver}");
         lacks(&node, InterfaceKind::Deploy, "boot_iso");
         node.instance_info.insert("boot_iso".into(), "a.iso".into());
@@ -333,8 +405,7 @@ fn an_agent_that_cannot_be_booted_is_reported_by_the_boot_interface() {
 fn wake_on_lan_checks_its_settings_and_those_of_the_host() {
     let wake = |info: Value| {
         let mut node = with_info("manual-management", info);
-        let interface = "wake-on-lan".into();
-        node.kept.insert("power_interface".into(), interface);
+        node.attributes.interfaces.power = Some(PowerInterface::WakeOnLan);
         node
     };
     let power = InterfaceKind::Power;

@@ -6,12 +6,12 @@
 use core::fmt;
 use core::ops::{Bound, Deref};
 use core::str::FromStr;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
 use uuid::Uuid;
 
 use crate::view::NodeView;
@@ -78,28 +78,32 @@ impl NodeKey {
     }
 
     /// The node's value, as a string.
-    pub fn value(self, node: &Node) -> Option<&str> {
-        match self {
+    pub fn value(self, node: &Node) -> Option<Cow<'_, str>> {
+        let text = match self {
             Self::Created => None,
             Self::Name => node.name.as_deref(),
-            Self::Driver => Some(&node.driver),
+            Self::Driver => Some(node.driver.as_str()),
             Self::ProvisionState => Some(node.provision_state.as_str()),
             Self::Maintenance => Some(if node.maintenance { "true" } else { "false" }),
             Self::ResourceClass => node.resource_class.as_deref(),
             Self::InstanceUuid => node.instance_uuid.as_deref(),
             Self::Fault => node.fault.as_deref(),
-            Self::Retired => {
-                let retired = node.kept.get(self.as_str()) == Some(&Value::Bool(true));
-                retired.then_some("true")
+            Self::Retired => node.attributes.retired.then_some("true"),
+            Self::ChassisUuid => {
+                let chassis = node.attributes.chassis_uuid?;
+                return Some(chassis.to_string().into());
             }
-            Self::ChassisUuid
-            | Self::Owner
-            | Self::Lessee
-            | Self::Shard
-            | Self::ConductorGroup
-            | Self::ParentNode
-            | Self::InstanceName => node.kept.get(self.as_str()).and_then(Value::as_str),
-        }
+            Self::ParentNode => {
+                let parent = node.attributes.parent_node?;
+                return Some(parent.to_string().into());
+            }
+            Self::Owner => node.attributes.owner.as_deref(),
+            Self::Lessee => node.attributes.lessee.as_deref(),
+            Self::Shard => node.attributes.shard.as_deref(),
+            Self::ConductorGroup => node.attributes.conductor_group.as_deref(),
+            Self::InstanceName => node.attributes.instance_name.as_deref(),
+        };
+        text.map(Cow::Borrowed)
     }
 
     /// The node's position in this index, if it has one.
@@ -137,16 +141,16 @@ struct IndexEntry {
 }
 
 /// The position of a record among others.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 struct IndexPosition<'p> {
-    value: Option<&'p str>,
+    value: Option<Cow<'p, str>>,
     serial: u64,
 }
 
 impl IndexPosition<'_> {
     fn entry(self, id: Uuid) -> IndexEntry {
         IndexEntry {
-            value: self.value.map(Arc::from),
+            value: self.value.as_deref().map(Arc::from),
             serial: self.serial,
             id,
         }
@@ -156,13 +160,20 @@ impl IndexPosition<'_> {
 impl IndexEntry {
     /// Before all records with this value.
     fn first(value: Option<&str>) -> Self {
-        IndexPosition { value, serial: 0 }.entry(Uuid::nil())
+        Self {
+            value: value.map(Arc::from),
+            serial: 0,
+            id: Uuid::nil(),
+        }
     }
 
     /// After all records with this value.
     fn last(value: Option<&str>) -> Self {
-        let serial = u64::MAX;
-        IndexPosition { value, serial }.entry(Uuid::max())
+        Self {
+            value: value.map(Arc::from),
+            serial: u64::MAX,
+            id: Uuid::max(),
+        }
     }
 }
 
@@ -173,7 +184,7 @@ impl FieldIndex {
         records.sort_by(|(one, _), (other, _)| one.value.cmp(&other.value));
         let mut before: Option<Arc<str>> = None;
         let entries = records.into_iter().map(|(place, id)| {
-            let value = place.value.map(|value| match &before {
+            let value = place.value.as_deref().map(|value| match &before {
                 Some(before) if share && **before == *value => Arc::clone(before),
                 _ => Arc::from(value),
             });
@@ -204,9 +215,9 @@ impl FieldIndex {
         }
         if let Some(new) = new {
             let value = if share {
-                new.value.map(|value| self.shared(value))
+                new.value.as_deref().map(|value| self.shared(value))
             } else {
-                new.value.map(Arc::from)
+                new.value.as_deref().map(Arc::from)
             };
             let serial = new.serial;
             self.entries.insert(IndexEntry { value, serial, id });
@@ -382,7 +393,7 @@ impl NodeIndex {
     ) -> Box<dyn Iterator<Item = &Arc<NodeView>> + '_> {
         let after = after.map(|node| {
             let value = match span {
-                IndexRange::Value(value) => value,
+                IndexRange::Value(value) => value.map(Cow::Borrowed),
                 IndexRange::All | IndexRange::WithValue => key.value(node),
             };
             let serial = node.serial;

@@ -4,6 +4,7 @@
 //! decisions: crates exchange data as these types, and `firmware/rack` passes them on.
 
 pub mod agent;
+pub mod attributes;
 pub mod bmc_request;
 pub mod boot;
 pub mod caller;
@@ -13,6 +14,7 @@ pub mod fault;
 pub mod identity;
 pub mod image;
 pub mod index;
+pub mod interface;
 pub mod link;
 pub mod node;
 pub mod note;

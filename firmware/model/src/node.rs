@@ -12,6 +12,7 @@ use core::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use crate::attributes::{NodeAttributes, PortAttributes};
 use crate::{
     JobStep, MacAddr, NodeId, PortId, PowerState, ProvisionState, StepKind, UnixMs, words,
 };
@@ -76,9 +77,8 @@ pub struct Node {
     pub inspection_finished_at: Option<UnixMs>,
     /// The inspection data, as JSON; none until inspected.
     pub inventory: Option<Value>,
-    /// Fields of Ironic that are stored and served without any effect: `description`, `owner`,
-    /// `lessee`, `boot_interface` ...
-    pub kept: JsonObject,
+    /// Fields that clients set by name: interfaces, `retired`, `traits`, `owner` ...
+    pub attributes: NodeAttributes,
     /// The job under way.
     pub job: Option<Job>,
     /// The agent of the present boot.
@@ -129,7 +129,7 @@ impl Node {
             inspection_started_at: None,
             inspection_finished_at: None,
             inventory: None,
-            kept: JsonObject::new(),
+            attributes: NodeAttributes::default(),
             job: None,
             agent: None,
             location: None,
@@ -148,7 +148,7 @@ impl Node {
     /// Whether the machine must never be switched off (Ironic's `disable_power_off`): it is
     /// rebooted instead.
     pub fn is_power_off_disabled(&self) -> bool {
-        self.kept.get("disable_power_off") == Some(&Value::Bool(true))
+        self.attributes.disable_power_off
     }
 
     /// The address that received the token of the present or the last agent.
@@ -340,8 +340,8 @@ pub struct Port {
     pub pxe_enabled: bool,
     /// Free for the operator.
     pub extra: JsonObject,
-    /// Fields of Ironic that are stored and served without any effect.
-    pub kept: JsonObject,
+    /// Fields that clients set by name: `name`, `portgroup_uuid` ...
+    pub attributes: PortAttributes,
     /// When the record was created.
     pub created_at: UnixMs,
     /// When it last changed.
@@ -357,7 +357,7 @@ pub const RESERVED: &str = "ipv4_address";
 impl Port {
     /// Its name, unique among ports.
     pub fn name(&self) -> Option<&str> {
-        self.kept.get("name").and_then(Value::as_str)
+        self.attributes.name.as_deref()
     }
 
     /// The address that is reserved for it.

@@ -14,7 +14,6 @@ mod fast_track;
 mod heartbeat_timeout;
 mod power;
 
-use serde_json::Value;
 use trivet_drivers::{ReservedStep, boot_mode, netboots_instance};
 use trivet_model::{
     AgentOrder, BootDevice, Job, JobKind, JobPhase, Node, NoteKind, Now, PowerAnswer, PowerOrder,
@@ -467,7 +466,7 @@ impl NodeTransition<'_> {
             NextState::State(to) => to,
             NextState::Target => match self.node.target_provision_state {
                 // A retired node does not become available again.
-                Some(ProvisionState::Available) if is_retired(&self.node) => {
+                Some(ProvisionState::Available) if self.node.attributes.retired => {
                     ProvisionState::Manageable
                 }
                 Some(target) => target,
@@ -488,10 +487,6 @@ impl NodeTransition<'_> {
     pub(crate) fn note(&mut self, kind: NoteKind) {
         self.actions.push(NodeAction::Note(kind));
     }
-}
-
-fn is_retired(node: &Node) -> bool {
-    node.kept.get("retired") == Some(&Value::Bool(true))
 }
 
 fn cleaning_midway(job: &Job) -> bool {

@@ -23,9 +23,6 @@ use trivet_model::{
 /// The key of the hashed rescue password in `instance_info`, until the agent has received it.
 pub const RESCUE_HASH: &str = "hashed_rescue_password";
 
-/// The interface without hardware, for tests.
-const FAKE: &str = "fake";
-
 /// An event of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeEvent {

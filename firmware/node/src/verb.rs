@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use trivet_drivers::{
-    InterfaceKind, ReservedStep, cannot_run, has_invalid_wait, interface, netboots_instance,
-    reserved,
+    InterfaceKind, ReservedStep, cannot_run, deploy_interface, has_invalid_wait, inspect_interface,
+    is_off, netboots_instance, rescue_interface, reserved,
 };
+use trivet_model::interface::{DeployInterface, InspectInterface, RescueInterface};
 use trivet_model::order::VerbArgs;
 use trivet_model::{
     Job, JobKind, JobPhase, JobStep, Node, NoteKind, Now, OrderRefusal, ProvisionState,
@@ -15,7 +16,7 @@ use trivet_model::{
 use crate::job::HEARTBEAT_LOST_AT;
 use crate::steps::STEPS_MAX;
 use crate::table::{self, ProvisionEvent, TransitionTrigger};
-use crate::{FAKE, NodeAction, NodeLimits, NodeTransition, RESCUE_HASH};
+use crate::{NodeAction, NodeLimits, NodeTransition, RESCUE_HASH};
 
 /// The key that holds the step after which an aborted job ends.
 const ABORT_AFTER: &str = "abort_after_step";
@@ -81,11 +82,13 @@ fn refuse_by_rule(node: &Node, verb: Verb, args: &VerbArgs) -> Result<(), OrderR
                 node.id
             ))
         }
-        Verb::Inspect | Verb::Rescue | Verb::Unrescue if is_off(node, verb) => invalid(format!(
-            "Node \"{}\" has no interface for \"{verb}\"; choose another {}.",
-            node.id,
-            kind_of(verb).field()
-        )),
+        Verb::Inspect | Verb::Rescue | Verb::Unrescue if is_off(node, kind_of(verb)) => {
+            invalid(format!(
+                "Node \"{}\" has no interface for \"{verb}\"; choose another {}.",
+                node.id,
+                kind_of(verb).field()
+            ))
+        }
         Verb::Rescue if args.rescue_password.is_none() => {
             invalid("The verb \"rescue\" needs a rescue_password.".to_owned())
         }
@@ -103,7 +106,7 @@ fn refuse_by_rule(node: &Node, verb: Verb, args: &VerbArgs) -> Result<(), OrderR
             "The verb \"{verb}\" needs {verb}_steps, a list of steps to run."
         )),
         Verb::Clean | Verb::Service if args.disable_ramdisk => {
-            let fake = interface(node, InterfaceKind::Deploy) == FAKE;
+            let fake = deploy_interface(node) == Some(DeployInterface::Fake);
             match args
                 .steps
                 .iter()
@@ -138,10 +141,6 @@ const fn kind_of(verb: Verb) -> InterfaceKind {
     }
 }
 
-fn is_off(node: &Node, verb: Verb) -> bool {
-    interface(node, kind_of(verb)).starts_with("no-")
-}
-
 impl NodeTransition<'_> {
     /// Starts the work of a verb, once the table allowed it.
     fn begin(&mut self, from: ProvisionState, verb: Verb, args: VerbArgs) {
@@ -156,7 +155,7 @@ impl NodeTransition<'_> {
             Verb::Inspect => {
                 self.node.inspection_started_at = Some(self.now.wall);
                 self.node.inspection_finished_at = None;
-                if interface(&self.node, InterfaceKind::Inspect) == FAKE {
+                if inspect_interface(&self.node) == Some(InspectInterface::Fake) {
                     // As in Ironic, such an inspection has no results.
                     self.start_job(JobKind::Inspect, None, args);
                     self.finish();
@@ -223,16 +222,17 @@ impl NodeTransition<'_> {
 
     /// Stores a job in the node's record, with nothing started yet.
     pub(crate) fn start_job(&mut self, kind: JobKind, step_kind: Option<StepKind>, args: VerbArgs) {
-        let chosen = match kind {
-            JobKind::Inspect => InterfaceKind::Inspect,
-            JobKind::Rescue => InterfaceKind::Rescue,
-            _ => InterfaceKind::Deploy,
+        let node = &self.node;
+        let fake = match kind {
+            JobKind::Inspect => inspect_interface(node) == Some(InspectInterface::Fake),
+            JobKind::Rescue => rescue_interface(node) == Some(RescueInterface::Fake),
+            _ => deploy_interface(node) == Some(DeployInterface::Fake),
         };
         let boots = match kind {
             JobKind::Verify | JobKind::Adopt | JobKind::Unrescue => 0,
             // Nothing is written: the machine only boots.
             JobKind::Deploy if netboots_instance(&self.node) => 0,
-            _ => u32::from(interface(&self.node, chosen) != FAKE),
+            _ => u32::from(!fake),
         };
         self.clear_boot();
         self.node.driver_internal_info.remove(HEARTBEAT_LOST_AT);

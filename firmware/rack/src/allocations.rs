@@ -16,9 +16,6 @@ use trivet_model::{Node, NodeId, Now, OrderRefusal, ProvisionState, RefusalKind,
 use crate::Rack;
 use crate::orders::conflict;
 
-/// The key in a node's record that holds the UUID of its allocation.
-pub(crate) const ALLOCATION: &str = "allocation_uuid";
-
 impl Rack {
     /// Chooses the node of a new allocation, or stores in the allocation why there is none. An
     /// order that names a node only records the existing state: that node's instance.
@@ -60,8 +57,8 @@ impl Rack {
         let traits = allocation.fields.get("traits").cloned();
         let traits = traits.unwrap_or_else(|| json!([]));
         node.instance_info.insert("traits".into(), traits);
-        node.instance_uuid = Some(id.clone());
-        node.kept.insert(ALLOCATION.into(), json!(id));
+        node.instance_uuid = Some(id);
+        node.attributes.allocation_uuid = Some(allocation.id);
         self.records.put_node(now, node);
     }
 
@@ -137,7 +134,7 @@ impl Rack {
 /// A patch may remove an instance and its allocation only from a node that is not in use.
 pub(crate) fn check_change(old: &Node, new: &Node) -> Result<(), OrderRefusal> {
     use ProvisionState as S;
-    let loses = old.kept.contains_key(ALLOCATION) && new.instance_uuid.is_none();
+    let loses = old.attributes.allocation_uuid.is_some() && new.instance_uuid.is_none();
     let state = old.provision_state;
     let rests = matches!(
         state,
@@ -158,7 +155,7 @@ pub(crate) fn check_change(old: &Node, new: &Node) -> Result<(), OrderRefusal> {
 fn check_backfill(allocation: &Resource, node: &Node) -> Result<(), OrderRefusal> {
     let (id, node_id) = (allocation.id.to_string(), node.id);
     if let Some(instance) = &node.instance_uuid
-        && (*instance != id || node.kept.contains_key(ALLOCATION))
+        && (*instance != id || node.attributes.allocation_uuid.is_some())
     {
         return Err(conflict(format!(
             "Node {node_id} is associated with instance {instance}."
@@ -180,7 +177,7 @@ fn check_backfill(allocation: &Resource, node: &Node) -> Result<(), OrderRefusal
     }
     let wanted = list(allocation.fields.get("traits"));
     if !has_traits(node, &wanted) {
-        let (has, wanted) = (list(node.kept.get("traits")), wanted.join(", "));
+        let (has, wanted) = (&node.attributes.traits, wanted.join(", "));
         wrong.push(format!(
             "List of traits {} does not match the requested traits {wanted}",
             has.join(", ")
@@ -209,19 +206,18 @@ fn failed(allocation: &Resource, why: &str) -> String {
 }
 
 fn is_free(node: &Node) -> bool {
-    let on = |name: &str| node.kept.get(name) == Some(&Value::Bool(true));
     node.provision_state == ProvisionState::Available
         && !node.maintenance
         && node.instance_uuid.is_none()
         && node.power_state.is_some()
-        && !on("retired")
-        && !on("protected")
+        && !node.attributes.retired
+        && !node.attributes.protected
 }
 
 /// Whether the project owns the node or leases it.
 fn is_of(node: &Node, project: &str) -> bool {
-    let is = |name: &str| node.kept.get(name).and_then(Value::as_str) == Some(project);
-    is("owner") || is("lessee")
+    let is = |name: &Option<String>| name.as_deref() == Some(project);
+    is(&node.attributes.owner) || is(&node.attributes.lessee)
 }
 
 fn is_among(candidates: &[&str], node: NodeId) -> bool {
@@ -229,8 +225,10 @@ fn is_among(candidates: &[&str], node: NodeId) -> bool {
 }
 
 fn has_traits(node: &Node, wanted: &[&str]) -> bool {
-    let has = list(node.kept.get("traits"));
-    wanted.iter().all(|one| has.contains(one))
+    let has = &node.attributes.traits;
+    wanted
+        .iter()
+        .all(|one| has.iter().any(|other| other == one))
 }
 
 fn list(value: Option<&Value>) -> Vec<&str> {

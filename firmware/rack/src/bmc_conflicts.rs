@@ -7,7 +7,8 @@ use std::net::IpAddr;
 
 use trivet_bmc_ipmi::ipmi_address;
 use trivet_bmc_redfish::RedfishTarget;
-use trivet_drivers::{InterfaceKind, interface};
+use trivet_drivers::{management_interface, power_interface, vendor_interface};
+use trivet_model::interface::{ManagementInterface, PowerInterface, VendorInterface};
 use trivet_model::{BoxFault, Node, NodeId, Now, PowerError};
 
 use crate::Rack;
@@ -90,17 +91,20 @@ impl BmcAddressConflicts {
 /// The BMC that a node names, as text. For Redfish it includes the system, because the systems
 /// of one chassis share a BMC.
 fn bmc_identity(node: &Node) -> Option<String> {
-    let speaks = [
-        InterfaceKind::Power,
-        InterfaceKind::Management,
-        InterfaceKind::Vendor,
-    ];
-    let speaks = speaks.map(|kind| interface(node, kind));
-    if speaks.contains(&"ipmitool") {
+    let power = power_interface(node);
+    let management = management_interface(node);
+    let vendor = vendor_interface(node);
+    if power == Some(PowerInterface::Ipmitool)
+        || management == Some(ManagementInterface::Ipmitool)
+        || vendor == Some(VendorInterface::Ipmitool)
+    {
         let address = ipmi_address(&node.driver_info).ok()?;
         return Some(address.to_string());
     }
-    if speaks.contains(&"redfish") {
+    if power == Some(PowerInterface::Redfish)
+        || management == Some(ManagementInterface::Redfish)
+        || vendor == Some(VendorInterface::Redfish)
+    {
         let target = RedfishTarget::of(&node.driver_info).ok()?;
         return Some(format!(
             "{}{}",

@@ -3,9 +3,9 @@
 //! A BMC request is like a vendor method with another time limit: the reply is deferred, a node
 //! has at most one, and it is queued behind the orders that the BMC already has.
 
-use serde_json::json;
-use trivet_drivers::{InterfaceKind, interface};
+use trivet_drivers::management_interface;
 use trivet_model::bmc_request::BMC_REQUEST_MS_MAX;
+use trivet_model::interface::ManagementInterface;
 use trivet_model::{BmcReply, BmcRequest, Node, NodeId, Now, PowerError};
 
 use crate::Rack;
@@ -16,12 +16,16 @@ pub(crate) const BMC_REPLY_WAIT_MS_MAX: u64 = BMC_REQUEST_MS_MAX + 60_000;
 
 /// Which transport runs a BMC request: the one of the node's management interface.
 pub(crate) fn management_transport(node: &Node) -> BmcTransport {
-    let said = match interface(node, InterfaceKind::Management) {
-        "ipmitool" => return BmcTransport::Ipmi,
-        "redfish" => return BmcTransport::Redfish,
-        "fake" => "this node has fake hardware without a BMC; choose a driver with a BMC",
-        "noop" => "the node's driver has no management by a BMC; choose a driver with a BMC",
-        _ => "this box does not know the node's hardware type; choose another driver",
+    let said = match management_interface(node) {
+        Some(ManagementInterface::Ipmitool) => return BmcTransport::Ipmi,
+        Some(ManagementInterface::Redfish) => return BmcTransport::Redfish,
+        Some(ManagementInterface::Fake) => {
+            "this node has fake hardware without a BMC; choose a driver with a BMC"
+        }
+        Some(ManagementInterface::Noop) => {
+            "the node's driver has no management by a BMC; choose a driver with a BMC"
+        }
+        None => "this box does not know the node's hardware type; choose another driver",
     };
     BmcTransport::Unsupported(PowerError::Unsupported { said })
 }
@@ -102,21 +106,20 @@ impl Rack {
         bmc_request: &BmcRequest,
         findings: &BmcReply,
     ) {
-        let (field, value) = match (bmc_request, findings) {
-            (BmcRequest::SetBootMode(mode), _) | (_, BmcReply::BootMode(Some(mode))) => {
-                ("boot_mode", json!(mode))
-            }
-            (BmcRequest::SetSecureBoot(on), _) | (_, BmcReply::SecureBoot(Some(on))) => {
-                ("secure_boot", json!(on))
-            }
-            _ => return,
-        };
-        let Some(node) = self.records.node(id) else {
+        let Some(old) = self.records.node(id) else {
             return;
         };
-        if node.kept.get(field) != Some(&value) {
-            let mut node = (**node).clone();
-            node.kept.insert(field.to_owned(), value);
+        let mut node = (**old).clone();
+        match (bmc_request, findings) {
+            (BmcRequest::SetBootMode(mode), _) | (_, BmcReply::BootMode(Some(mode))) => {
+                node.attributes.boot_mode = Some(*mode);
+            }
+            (BmcRequest::SetSecureBoot(on), _) | (_, BmcReply::SecureBoot(Some(on))) => {
+                node.attributes.secure_boot = Some(*on);
+            }
+            _ => return,
+        }
+        if node.attributes != old.attributes {
             self.records.put_node(now, node);
         }
     }

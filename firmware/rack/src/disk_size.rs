@@ -86,8 +86,8 @@ fn inspected_disk(node: &Node) -> Option<InspectedDisk> {
         Some(Value::Object(object)) => !object.is_empty(),
         Some(_) => true,
     };
-    let raid = ["raid_config", "target_raid_config"];
-    if raid.iter().any(|key| is_set(node.kept.get(*key))) {
+    let attributes = &node.attributes;
+    if !attributes.raid_config.is_empty() || !attributes.target_raid_config.is_empty() {
         return None;
     }
     let found = node.inventory.as_ref()?;

@@ -104,7 +104,7 @@ impl Rack {
                 address: *mac,
                 pxe_enabled: findings.pxe_mac.is_none_or(|pxe| pxe == *mac),
                 extra: JsonObject::new(),
-                kept: JsonObject::new(),
+                attributes: trivet_model::attributes::PortAttributes::default(),
                 created_at: now.wall,
                 updated_at: None,
             };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde_json::Value;
-use trivet_drivers::InterfaceKind;
+use trivet_model::interface::DeployInterface;
 use trivet_model::node::POWER_FAILURE;
 use trivet_model::node::RESERVED;
 use trivet_model::order::VerbArgs;
@@ -210,13 +210,9 @@ impl Rack {
                 node.id
             )));
         }
-        let chassis = node.kept.get("chassis_uuid").and_then(Value::as_str);
-        if let Some(chassis) = chassis
-            && self
-                .records
-                .view
-                .resource(ResourceKind::Chassis, chassis)
-                .is_none()
+        let resources = &self.records.view.resources;
+        if let Some(chassis) = node.attributes.chassis_uuid
+            && !resources.contains_key(&(ResourceKind::Chassis, chassis))
         {
             let sentence = format!("Chassis {chassis} could not be found.");
             return Err(OrderRefusal::new(RefusalKind::Invalid, sentence));
@@ -287,13 +283,9 @@ impl Rack {
         {
             return Err(conflict(format!("A port with name {name} already exists.")));
         }
-        let group = port.kept.get("portgroup_uuid").and_then(Value::as_str);
-        if let Some(group) = group
-            && self
-                .records
-                .view
-                .resource(ResourceKind::PortGroup, group)
-                .is_none()
+        let resources = &self.records.view.resources;
+        if let Some(group) = port.attributes.portgroup_uuid
+            && !resources.contains_key(&(ResourceKind::PortGroup, group))
         {
             let sentence = format!("Portgroup {group} could not be found.");
             return Err(OrderRefusal::new(RefusalKind::Invalid, sentence));
@@ -433,11 +425,11 @@ impl Rack {
     /// Adds templates, config drive and image to a deployment.
     fn prepare_deploy(&mut self, node: &mut Node, args: &mut VerbArgs) -> Result<(), OrderRefusal> {
         crate::templates::add_template_steps(&self.records.view, node, &mut args.steps)?;
-        let deployed_by = trivet_drivers::interface(node, InterfaceKind::Deploy);
-        if deployed_by == trivet_drivers::RAMDISK {
+        let deployed_by = trivet_drivers::deploy_interface(node);
+        if deployed_by == Some(DeployInterface::Ramdisk) {
             trivet_drivers::payload(node)
                 .map_err(|lacks| OrderRefusal::new(RefusalKind::Invalid, lacks))?;
-        } else if deployed_by != "fake" {
+        } else if deployed_by != Some(DeployInterface::Fake) {
             if node.agent.is_none() {
                 self.check_agent_files(node)?;
             }

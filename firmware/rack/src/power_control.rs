@@ -1,7 +1,10 @@
 //! The transport of a power order, and power orders of an operator.
 
 use trivet_bmc_wol::{WakeOnLanAction, wake_on_lan};
-use trivet_drivers::{HardwareCapability, InterfaceKind, can, interface};
+use trivet_drivers::{
+    HardwareCapability, can, management_interface, power_interface, vendor_interface,
+};
+use trivet_model::interface::{ManagementInterface, PowerInterface, VendorInterface};
 use trivet_model::order::PowerWanted;
 use trivet_model::{
     Node, NodeId, NoteKind, Now, OrderRefusal, PowerAnswer, PowerError, PowerOrder, PowerState,
@@ -90,28 +93,46 @@ pub(crate) enum BmcTransport {
 /// Chosen by the node's interfaces: boot devices and interrupts belong to management, commands
 /// to the BMC itself to vendor, the rest to power.
 pub(crate) fn power_transport(node: &Node, order: PowerOrder) -> BmcTransport {
-    let kind = match order {
+    let management = management_interface(node);
+    let transport = match order {
         PowerOrder::ReadBoot | PowerOrder::SetBoot { .. } | PowerOrder::Nmi => {
-            InterfaceKind::Management
+            management.map(by_management)
         }
         // In Redfish the restart of a BMC belongs to management.
-        PowerOrder::BmcReset { .. } if interface(node, InterfaceKind::Management) == "redfish" => {
-            InterfaceKind::Management
+        PowerOrder::BmcReset { .. } if management == Some(ManagementInterface::Redfish) => {
+            management.map(by_management)
         }
-        PowerOrder::BmcReset { .. } | PowerOrder::Raw { .. } => InterfaceKind::Vendor,
-        _ => InterfaceKind::Power,
-    };
-    match interface(node, kind) {
-        "ipmitool" => BmcTransport::Ipmi,
-        "ssh" => BmcTransport::Ssh,
-        "wake-on-lan" => BmcTransport::WakeOnLan,
-        "fake" | "noop" => BmcTransport::Fake,
-        "redfish" => BmcTransport::Redfish,
-        "no-vendor" => BmcTransport::Unsupported(PowerError::Unsupported {
-            said: "the node's vendor interface is off; choose one that has this method",
+        PowerOrder::BmcReset { .. } | PowerOrder::Raw { .. } => {
+            vendor_interface(node).map(by_vendor)
+        }
+        _ => power_interface(node).map(|power| match power {
+            PowerInterface::Ipmitool => BmcTransport::Ipmi,
+            PowerInterface::Redfish => BmcTransport::Redfish,
+            PowerInterface::Ssh => BmcTransport::Ssh,
+            PowerInterface::WakeOnLan => BmcTransport::WakeOnLan,
+            PowerInterface::Fake => BmcTransport::Fake,
         }),
-        _ => BmcTransport::Unsupported(PowerError::Unsupported {
-            said: "this box does not know the node's hardware type; choose another driver",
+    };
+    transport.unwrap_or(BmcTransport::Unsupported(PowerError::Unsupported {
+        said: "this box does not know the node's hardware type; choose another driver",
+    }))
+}
+
+fn by_management(management: ManagementInterface) -> BmcTransport {
+    match management {
+        ManagementInterface::Ipmitool => BmcTransport::Ipmi,
+        ManagementInterface::Redfish => BmcTransport::Redfish,
+        ManagementInterface::Fake | ManagementInterface::Noop => BmcTransport::Fake,
+    }
+}
+
+fn by_vendor(vendor: VendorInterface) -> BmcTransport {
+    match vendor {
+        VendorInterface::Ipmitool => BmcTransport::Ipmi,
+        VendorInterface::Redfish => BmcTransport::Redfish,
+        VendorInterface::Fake => BmcTransport::Fake,
+        VendorInterface::NoVendor => BmcTransport::Unsupported(PowerError::Unsupported {
+            said: "the node's vendor interface is off; choose one that has this method",
         }),
     }
 }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use serde_json::Value;
 use trivet_model::index::{NodeIndex, PortIndex, restored_map};
 use trivet_model::view::{
     NodeLiveState, NodeView, TIMELINE_NOTES_MAX, Timeline, UNKNOWN_MACHINES_MAX, UnknownMachine,
@@ -16,7 +15,6 @@ use trivet_model::{
 use trivet_store::StoreChange;
 
 use crate::RackOutput;
-use crate::allocations::ALLOCATION;
 use crate::recently_seen::RecentlySeenMacs;
 
 /// How many exchanges back an equal one is searched. Ours: a boot has six.
@@ -153,8 +151,7 @@ impl RecordIndex {
     /// too.
     pub(crate) fn put_node(&mut self, now: Now, mut node: Node) {
         if node.instance_uuid.is_none()
-            && let Some(Value::String(id)) = node.kept.remove(ALLOCATION)
-            && let Ok(id) = id.parse()
+            && let Some(id) = node.attributes.allocation_uuid.take()
         {
             self.remove_resource(ResourceKind::Allocation, id);
         }
@@ -169,8 +166,13 @@ impl RecordIndex {
         let old = self.view.nodes.get(&id);
         let same = |old: &NodeView| {
             let old = &old.node;
-            (&old.driver, &old.driver_info, &old.kept, &old.name)
-                == (&node.driver, &node.driver_info, &node.kept, &node.name)
+            (&old.driver, &old.driver_info, &old.attributes, &old.name)
+                == (
+                    &node.driver,
+                    &node.driver_info,
+                    &node.attributes,
+                    &node.name,
+                )
         };
         if !old.is_some_and(|old| same(old)) {
             self.bmcs_changed.insert(id);
@@ -402,7 +404,6 @@ fn view_of(node: Arc<Node>) -> NodeView {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
     use trivet_model::{SeededRandom, UnixMs};
 
     use super::*;
@@ -418,12 +419,11 @@ mod tests {
             address: MacAddr([2, 0, 0, 0, high, low]),
             pxe_enabled: true,
             extra: serde_json::Map::new(),
-            kept: serde_json::Map::new(),
+            attributes: trivet_model::attributes::PortAttributes::default(),
             created_at: UnixMs(1),
             updated_at: None,
         };
-        let name = json!(format!("port-{number}"));
-        port.kept.insert("name".to_owned(), name);
+        port.attributes.name = Some(format!("port-{number}"));
         port
     }
 

@@ -1,9 +1,7 @@
 //! Ironic's smaller resources: stored, changed and deleted. Other modules decide what each kind
 //! means; this one keeps them unique and complete.
 
-use serde_json::Value;
 use trivet_model::index::{IndexRange, NodeKey};
-use trivet_model::node::JsonObject;
 use trivet_model::{Now, OrderRefusal, RefusalKind, Resource, ResourceId, ResourceKind};
 
 use crate::Rack;
@@ -122,14 +120,11 @@ impl Rack {
     /// Refuses where another record refers to it.
     fn check_unused(&self, resource: &Resource) -> Result<(), OrderRefusal> {
         let (view, id) = (&self.records.view, resource.id.to_string());
-        let names = |kept: &JsonObject, field: &str| {
-            kept.get(field).and_then(Value::as_str) == Some(id.as_str())
-        };
         let content = match resource.kind {
             ResourceKind::PortGroup => {
                 let mut ports = view.ports.values();
                 ports
-                    .any(|port| names(&port.kept, "portgroup_uuid"))
+                    .any(|port| port.attributes.portgroup_uuid == Some(resource.id))
                     .then_some("ports")
             }
             ResourceKind::Chassis => {

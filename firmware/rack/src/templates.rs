@@ -20,14 +20,11 @@ pub(crate) fn add_template_steps(
     steps: &mut Vec<JobStep>,
 ) -> Result<(), OrderRefusal> {
     let wanted = instance_traits(node)?;
-    let present: BTreeSet<&str> = match node.kept.get("traits") {
-        Some(Value::Array(present)) => present.iter().filter_map(Value::as_str).collect(),
-        _ => BTreeSet::new(),
-    };
+    let present = &node.attributes.traits;
     let missing: Vec<&str> = wanted
         .iter()
         .copied()
-        .filter(|name| !present.contains(name))
+        .filter(|name| !present.iter().any(|one| one == name))
         .collect();
     if !missing.is_empty() {
         return Err(invalid(format!(

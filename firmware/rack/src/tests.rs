@@ -300,7 +300,7 @@ fn port(number: u8, node: NodeId) -> Port {
         address: MacAddr([0x52, 0x54, 0, 0, 0, number]),
         pxe_enabled: true,
         extra: serde_json::Map::new(),
-        kept: serde_json::Map::new(),
+        attributes: trivet_model::attributes::PortAttributes::default(),
         created_at: UnixMs(1),
         updated_at: None,
     }

@@ -74,7 +74,7 @@ impl History {
             address: MacAddr([2, 0, 0, 0, 0, self.serial as u8]),
             pxe_enabled: true,
             extra: serde_json::Map::new(),
-            kept: serde_json::Map::new(),
+            attributes: trivet_model::attributes::PortAttributes::default(),
             created_at: UnixMs(1),
             updated_at: None,
         };

@@ -3,9 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-use trivet_model::node::JsonObject;
-use trivet_model::{Node, Port, Resource, ResourceId, ResourceKind};
+use trivet_model::{Node, Port, Resource, ResourceKind};
 
 /// The first violation among these records, if there is one.
 pub(crate) fn first_violation<'r>(
@@ -30,9 +28,7 @@ pub(crate) fn first_violation<'r>(
             return Some(format!("{other} and {own} both have node {id}"));
         }
         let instance = node.instance_uuid.as_deref();
-        if referenced_id(&node.kept, "allocation_uuid") != Some(own)
-            || instance != Some(&own.to_string())
-        {
+        if node.attributes.allocation_uuid != Some(own) || instance != Some(&own.to_string()) {
             return Some(format!(
                 "allocation {own} has node {id}, which has {instance:?}"
             ));
@@ -40,20 +36,20 @@ pub(crate) fn first_violation<'r>(
     }
     for node in nodes.values() {
         let id = node.id;
-        if let Some(own) = referenced_id(&node.kept, "allocation_uuid") {
+        if let Some(own) = node.attributes.allocation_uuid {
             let allocation = there.get(&(ResourceKind::Allocation, own));
             if allocation.and_then(|allocation| allocation.node) != Some(id) {
                 return Some(format!("node {id} names allocation {own}, which does not"));
             }
         }
-        if let Some(own) = referenced_id(&node.kept, "chassis_uuid")
+        if let Some(own) = node.attributes.chassis_uuid
             && !there.contains_key(&(ResourceKind::Chassis, own))
         {
             return Some(format!("node {id} names chassis {own}, which is gone"));
         }
     }
     for port in ports {
-        if let Some(own) = referenced_id(&port.kept, "portgroup_uuid")
+        if let Some(own) = port.attributes.portgroup_uuid
             && !there.contains_key(&(ResourceKind::PortGroup, own))
         {
             return Some(format!("port {} names a portgroup that is gone", port.id));
@@ -62,15 +58,11 @@ pub(crate) fn first_violation<'r>(
     None
 }
 
-fn referenced_id(kept: &JsonObject, field: &str) -> Option<ResourceId> {
-    kept.get(field).and_then(Value::as_str)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-    use trivet_model::{NodeId, SeededRandom, UnixMs};
+    use trivet_model::attributes::NodeAttributes;
+    use trivet_model::{NodeId, ResourceId, SeededRandom, UnixMs};
 
     fn node(number: u64) -> Node {
         let id = NodeId::random(&mut SeededRandom::new(number));
@@ -82,8 +74,7 @@ mod tests {
         let mut allocation = Resource::new(id, ResourceKind::Allocation, UnixMs(0));
         allocation.node = Some(node.id);
         node.instance_uuid = Some(id.to_string());
-        let id = json!(id.to_string());
-        node.kept.insert("allocation_uuid".into(), id);
+        node.attributes.allocation_uuid = Some(id);
         allocation
     }
 
@@ -105,10 +96,9 @@ mod tests {
         let second = allocation(2, &mut one);
         assert!(violation(&[&one], &[&first, &second]).is_some());
         assert!(violation(&[&one], &[&first]).is_some());
-        one.kept.clear();
+        one.attributes = NodeAttributes::default();
         assert!(violation(&[&one], &[&second]).is_some());
-        one.kept
-            .insert("chassis_uuid".into(), json!(second.id.to_string()));
+        one.attributes.chassis_uuid = Some(second.id);
         assert!(violation(&[&one], &[]).is_some());
     }
 }

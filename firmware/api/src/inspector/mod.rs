@@ -10,6 +10,7 @@ mod status;
 mod tests;
 
 use serde_json::{Value, json};
+use trivet_model::interface::InspectInterface;
 use trivet_model::order::VerbArgs;
 use trivet_model::view::NodeView;
 use trivet_model::{
@@ -212,7 +213,7 @@ fn start(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
             "This box boots the machines it inspects itself; leave manage_boot out.",
         ));
     }
-    if view.node.kept.get("inspect_interface") == Some(&json!("no-inspect")) {
+    if view.node.attributes.interfaces.inspect == Some(InspectInterface::NoInspect) {
         return Err(ApiFault::unsupported(&view.node.driver, "inspect"));
     }
     provision(view, Verb::Inspect)

@@ -186,7 +186,7 @@ fn one_conductor(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
 fn shards(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let mut counts = std::collections::BTreeMap::<&str, u64>::new();
     for node in call.view.nodes.values() {
-        let shard = node.node.kept.get("shard").and_then(Value::as_str);
+        let shard = node.node.attributes.shard.as_deref();
         *counts.entry(shard.unwrap_or("None")).or_default() += 1;
     }
     let shards: Vec<Value> = counts

@@ -25,9 +25,8 @@ fn bench() -> ApiBench {
     bench.change(|node| {
         node.driver = "fake-hardware".into();
         node.maintenance = true;
-        for (name, value) in [("retired", json!(true)), ("protected", json!(true))] {
-            node.kept.insert(name.into(), value);
-        }
+        node.attributes.retired = true;
+        node.attributes.protected = true;
     });
     bench
 }

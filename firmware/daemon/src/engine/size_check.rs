@@ -19,13 +19,13 @@ pub(super) fn too_large(order: &RackOrder, most: usize) -> Option<OrderRefusal> 
             &node.instance_info,
             &node.extra,
             &node.driver_internal_info,
-            &node.kept,
+            &node.attributes.to_object(),
         ]
         .into_iter()
         .map(|one| object_bytes(one, 0))
         .sum(),
         RackOrder::CreatePort(port) | RackOrder::ReplacePort { port, .. } => {
-            object_bytes(&port.extra, 0) + object_bytes(&port.kept, 0)
+            object_bytes(&port.extra, 0) + object_bytes(&port.attributes.to_object(), 0)
         }
         RackOrder::CreateResource(resource) | RackOrder::ReplaceResource { resource, .. } => {
             object_bytes(&resource.fields, 0)

@@ -136,7 +136,7 @@ fn a_flood_of_datagrams_leaves_queue_space_for_orders_and_for_nodes() {
         address: mac,
         pxe_enabled: true,
         extra: serde_json::Map::new(),
-        kept: serde_json::Map::new(),
+        attributes: trivet_model::attributes::PortAttributes::default(),
         created_at: UnixMs(0),
         updated_at: None,
     };

@@ -1,6 +1,6 @@
 use super::*;
 use crate::view::{NodeLiveState, Timeline};
-use crate::{ProvisionState, SeededRandom, UnixMs};
+use crate::{ProvisionState, ResourceId, SeededRandom, UnixMs};
 
 fn view_of(node: Node) -> Arc<NodeView> {
     Arc::new(NodeView {
@@ -32,15 +32,21 @@ fn random(number: u64, seeded: &mut SeededRandom) -> Node {
         .then(|| format!("class-{}", seeded.below(3)));
     node.instance_uuid = seeded.chance(300).then(|| id(number + 1000).to_string());
     node.fault = seeded.chance(100).then(|| "power failure".to_owned());
-    for key in ["chassis_uuid", "owner", "lessee", "shard", "parent_node"] {
-        if seeded.chance(200) {
-            let value = format!("{key}-{}", seeded.below(2));
-            node.kept.insert(key.to_owned(), Value::from(value));
-        }
+    let mut text = |key: &str| {
+        let set = seeded.chance(200);
+        set.then(|| format!("{key}-{}", seeded.below(2)))
+    };
+    let attributes = &mut node.attributes;
+    attributes.owner = text("owner");
+    attributes.lessee = text("lessee");
+    attributes.shard = text("shard");
+    if seeded.chance(200) {
+        attributes.chassis_uuid = Some(ResourceId(id(seeded.below(2)).0));
     }
     if seeded.chance(200) {
-        node.kept.insert("retired".to_owned(), Value::Bool(true));
+        attributes.parent_node = Some(id(seeded.below(2)));
     }
+    attributes.retired = seeded.chance(200);
     node
 }
 
@@ -139,7 +145,7 @@ fn a_walk_is_the_sorted_list_from_behind_its_start_in_both_directions() {
         nodes.insert(id(number), view_of(random(number, &mut seeded)));
     }
     for key in NodeKey::ALL.iter().filter(|key| key.sorts()) {
-        let place = |node: &Node| (key.value(node).map(str::to_owned), node.serial, node.id);
+        let place = |node: &Node| (key.value(node).map(Cow::into_owned), node.serial, node.id);
         let mut sorted: Vec<_> = nodes.values().map(|view| place(&view.node)).collect();
         sorted.sort();
         for descending in [false, true] {

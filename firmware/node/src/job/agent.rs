@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use trivet_drivers::ReservedStep;
+use trivet_model::attributes::RaidConfig;
 use trivet_model::node::JsonObject;
 use trivet_model::{
     AgentError, AgentEvent, AgentOrder, JobKind, JobPhase, JobStep, NoteKind, StepKind,
@@ -342,11 +343,10 @@ impl NodeTransition<'_> {
         }
         match result {
             Value::Object(config) if config.contains_key("logical_disks") => {
-                let config = Value::Object(config);
-                self.node.kept.insert("raid_config".to_owned(), config);
+                self.node.attributes.raid_config = RaidConfig(config);
             }
             _ if step == "delete_configuration" => {
-                self.node.kept.remove("raid_config");
+                self.node.attributes.raid_config = RaidConfig::default();
             }
             _ => {}
         }

@@ -148,18 +148,11 @@ impl NodeTransition<'_> {
 }
 
 fn needs_loader(node: &Node) -> bool {
-    boot_mode(node) == Some("uefi") || is_partition(&node.instance_info) || is_raid(node)
+    boot_mode(node) == Some("uefi")
+        || is_partition(&node.instance_info)
+        || node.attributes.raid_config.is_software()
 }
 
 pub(super) fn is_partition(info: &JsonObject) -> bool {
     info.get("image_type").and_then(Value::as_str) == Some("partition")
-}
-
-/// Whether the machine's disks form a software RAID.
-fn is_raid(node: &Node) -> bool {
-    let config = node.kept.get("raid_config").and_then(Value::as_object);
-    let disks = config.and_then(|config| config.get("logical_disks")?.as_array());
-    let software =
-        |disk: &Value| disk.get("controller").and_then(Value::as_str) == Some("software");
-    disks.is_some_and(|disks| disks.iter().any(software))
 }

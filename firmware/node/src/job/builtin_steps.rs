@@ -2,12 +2,14 @@
 
 use serde_json::Value;
 use trivet_drivers::{
-    InterfaceKind, ReservedStep, fake_steps, interface, netboots_instance, reserved,
+    InterfaceKind, ReservedStep, deploy_interface, fake_steps, is_off, netboots_instance, reserved,
 };
+use trivet_model::attributes::RaidConfig;
+use trivet_model::interface::DeployInterface;
 use trivet_model::node::JsonObject;
 use trivet_model::{JobKind, JobPhase, JobStep, NoteKind, PowerState, StepKind};
 
-use crate::{FAKE, NodeAction, NodeTransition};
+use crate::{NodeAction, NodeTransition};
 
 impl NodeTransition<'_> {
     /// Whether the present job boots the agent.
@@ -20,11 +22,11 @@ impl NodeTransition<'_> {
         let Some(job) = &self.node.job else { return };
         let kind = job.step_kind.unwrap_or(StepKind::Clean);
         let mut offered = Vec::new();
-        if interface(&self.node, InterfaceKind::Deploy) == FAKE {
+        if deploy_interface(&self.node) == Some(DeployInterface::Fake) {
             let names = fake_steps(kind).iter();
             offered.extend(names.filter_map(|(kind, name)| {
-                let of = interface(&self.node, InterfaceKind::named(kind)?);
-                (!of.starts_with("no-")).then(|| simulated_step(kind, name))
+                let is_off = is_off(&self.node, InterfaceKind::named(kind)?);
+                (!is_off).then(|| simulated_step(kind, name))
             }));
         }
         self.planned(&offered, &format!("node {}", self.node.label()));
@@ -122,7 +124,7 @@ impl NodeTransition<'_> {
     fn steps_done(&mut self) {
         let Some(job) = &self.node.job else { return };
         let starts = matches!(job.kind, JobKind::Deploy | JobKind::Service);
-        let fake = interface(&self.node, InterfaceKind::Deploy) == FAKE;
+        let fake = deploy_interface(&self.node) == Some(DeployInterface::Fake);
         let is_off = self.node.power_state == Some(PowerState::Off);
         match (self.uses_agent(), starts) {
             // The agent ended with the power: nothing is left to sync.
@@ -139,7 +141,7 @@ impl NodeTransition<'_> {
 
     /// Simulates the result of a step on a node with fake hardware.
     fn simulate_step(&mut self, step: &JobStep) {
-        let kept = &mut self.node.kept;
+        let attributes = &mut self.node.attributes;
         let internal = &mut self.node.driver_internal_info;
         match (step.interface.as_str(), step.step.as_str()) {
             ("bios", "apply_configuration") => {
@@ -159,13 +161,15 @@ impl NodeTransition<'_> {
                 internal.remove(BIOS_SETTINGS);
             }
             ("raid", "create_configuration" | "apply_configuration") => {
-                let given = step.args.get("raid_config").cloned();
-                if let Some(config) = given.or_else(|| kept.get("target_raid_config").cloned()) {
-                    kept.insert("raid_config".to_owned(), config);
+                let given = step.args.get("raid_config").and_then(Value::as_object);
+                let target = &attributes.target_raid_config;
+                let config = given.map_or_else(|| target.clone(), |one| RaidConfig(one.clone()));
+                if !config.is_empty() {
+                    attributes.raid_config = config;
                 }
             }
             ("raid", "delete_configuration") => {
-                kept.remove("raid_config");
+                attributes.raid_config = RaidConfig::default();
             }
             _ => {}
         }

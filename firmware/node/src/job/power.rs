@@ -166,7 +166,7 @@ impl NodeTransition<'_> {
     pub(super) fn torn_down(&mut self) {
         self.node.instance_info = JsonObject::new();
         self.node.instance_uuid = None;
-        self.node.kept.remove("instance_name");
+        self.node.attributes.instance_name = None;
         self.apply_event(ProvisionEvent::Done);
         if self.node.automated_clean == Some(false) {
             let is_on = self.node.power_state != Some(PowerState::Off);

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use trivet_model::ProvisionState::*;
+use trivet_model::interface::{BiosInterface, BootInterface, DeployInterface};
 use trivet_model::node::JsonObject;
 use trivet_model::order::VerbArgs;
 use trivet_model::{
@@ -239,9 +240,9 @@ fn a_step_that_creates_a_raid_stores_its_configuration() {
     };
     let config = json!({"logical_disks": [{"controller": "software"}]});
     rig.agent(ended("create_configuration", config.clone()));
-    assert_eq!(rig.node.kept["raid_config"], config);
+    assert_eq!(json!(rig.node.attributes.raid_config), config);
     rig.agent(ended("delete_configuration", json!("ok")));
-    assert_eq!(rig.node.kept.get("raid_config"), None);
+    assert!(rig.node.attributes.raid_config.is_empty());
 }
 
 #[test]
@@ -393,12 +394,15 @@ fn removal_clears_the_instance_and_cleans() {
         .instance_info
         .insert("image_source".into(), "x".into());
     rig.node.instance_uuid = Some("u".into());
-    rig.node.kept.insert("instance_name".into(), json!("web"));
+    rig.node
+        .attributes
+        .set("instance_name", Some(json!("web")))
+        .unwrap();
     rig.apply_verb(Verb::Deleted, vec![]).is(Deleting);
     rig.power(PowerOrder::Off, OFF).is(Cleaning);
     assert!(rig.node.instance_info.is_empty());
     assert_eq!(rig.node.instance_uuid, None);
-    assert!(!rig.node.kept.contains_key("instance_name"));
+    assert_eq!(rig.node.attributes.instance_name, None);
     rig.power(SET_PXE, TAKEN)
         .power(PowerOrder::On, TAKEN)
         .is(CleanWait);
@@ -418,7 +422,7 @@ fn removal_without_cleaning_offers_at_once() {
 fn a_retired_node_is_not_offered_after_its_removal() {
     let mut rig = NodeTestRig::new(Active);
     rig.node.automated_clean = Some(false);
-    rig.node.kept.insert("retired".into(), true.into());
+    rig.node.attributes.retired = true;
     rig.apply_verb(Verb::Undeploy, vec![]);
     rig.power(PowerOrder::Off, OFF).is(Manageable);
 }

@@ -1,3 +1,4 @@
+use trivet_model::interface::{BiosInterface, FirmwareInterface, RaidInterface};
 use trivet_model::secret::SecretText;
 use trivet_model::{NodeId, PowerOrder, ProvisionState::*, SeededRandom, Tick, UnixMs};
 
@@ -100,9 +101,7 @@ fn refuses_a_rescue_without_password_or_interface() {
         VerbArgs::default(),
         "rescue_password",
     );
-    running
-        .kept
-        .insert("rescue_interface".into(), "no-rescue".into());
+    running.attributes.interfaces.rescue = Some(RescueInterface::NoRescue);
     refused(&running, Verb::Rescue, with_password(), "rescue_interface");
     running.maintenance = true;
     refused(&running, Verb::Rescue, with_password(), "in maintenance");
@@ -144,7 +143,7 @@ fn refuses_to_clean_without_steps_or_with_too_many() {
 fn a_retired_node_is_cleaned_and_not_offered() {
     let mut retired = node(Manageable);
     retired.automated_clean = Some(false);
-    retired.kept.insert("retired".into(), true.into());
+    retired.attributes.retired = true;
     let args = VerbArgs::default();
     let (node, _) = apply_verb(NOW, &NodeLimits::default(), &retired, Verb::Provide, args).unwrap();
     assert_eq!(node.provision_state, Manageable);
@@ -276,8 +275,12 @@ fn refuses_bios_firmware_and_raid_steps_by_redfish_before_any_boot() {
                 apply_verb(NOW, &NodeLimits::default(), &redfish, verb, args.clone()).is_ok(),
                 "the interface is not chosen"
             );
-            let field = kind.field().to_owned();
-            redfish.kept.insert(field, "redfish".into());
+            let chosen = &mut redfish.attributes.interfaces;
+            match kind {
+                InterfaceKind::Bios => chosen.bios = Some(BiosInterface::Redfish),
+                InterfaceKind::Firmware => chosen.firmware = Some(FirmwareInterface::Redfish),
+                _ => chosen.raid = Some(RaidInterface::Redfish),
+            }
             refused(&redfish, verb, args, &said);
             assert!(
                 apply_verb(NOW, &NodeLimits::default(), &redfish, verb, with_step()).is_ok(),

@@ -59,13 +59,12 @@ impl RackBench {
             let node = &view.nodes[&node].node;
             let id = allocation.id.to_string();
             assert_eq!(node.instance_uuid.as_deref(), Some(id.as_str()));
-            assert_eq!(node.kept["allocation_uuid"], json!(id));
+            assert_eq!(node.attributes.allocation_uuid, Some(allocation.id));
         }
         for node in view.nodes.values() {
-            let Some(id) = node.node.kept.get("allocation_uuid") else {
+            let Some(id) = node.node.attributes.allocation_uuid else {
                 continue;
             };
-            let id: ResourceId = id.as_str().unwrap().parse().unwrap();
             assert_eq!(view.resources[&(KIND, id)].node, Some(node.node.id));
             assert!(node.resources.contains(&(KIND, id)));
         }
@@ -108,10 +107,10 @@ fn an_unsuitable_node_is_not_allocated() {
         ("class", |node| node.resource_class = None),
         ("power", |node| node.power_state = None),
         ("retired", |node| {
-            node.kept.insert("retired".into(), json!(true));
+            node.attributes.retired = true;
         }),
         ("protected", |node| {
-            node.kept.insert("protected".into(), json!(true));
+            node.attributes.protected = true;
         }),
         ("owner", |_| {}),
     ];
@@ -130,7 +129,7 @@ fn an_unsuitable_node_is_not_allocated() {
         );
         assert_eq!(allocation.text("state"), Some("error"), "{what}");
         assert_eq!(allocation.text("last_error"), Some(why.as_str()), "{what}");
-        assert_eq!(bench.node(id).kept.get("allocation_uuid"), None);
+        assert_eq!(bench.node(id).attributes.allocation_uuid, None);
         bench.agrees();
         // It may be deleted, and the node is not changed.
         let before = bench.node(id);
@@ -144,9 +143,12 @@ fn traits_candidates_and_owners_narrow_the_choice() {
     let mut bench = RackBench::new();
     let (_, two, three) = (bench.with_free(1), bench.with_free(2), bench.with_free(3));
     bench.force(three, |node| {
-        node.kept
-            .insert("traits".into(), json!(["CUSTOM_GPU", "X"]));
-        node.kept.insert("lessee".into(), json!("somebody"));
+        node.attributes
+            .set("traits", Some(json!(["CUSTOM_GPU", "X"])))
+            .unwrap();
+        node.attributes
+            .set("lessee", Some(json!("somebody")))
+            .unwrap();
     });
     let mut gpu = wants(1);
     gpu.fields.insert("traits".into(), json!(["CUSTOM_GPU"]));

@@ -154,13 +154,13 @@ fn the_boot_mode_is_stored_in_the_record() {
     bench
         .rack
         .store_boot_modes(now, id, &BmcRequest::BootMode, &mode);
-    assert_eq!(bench.node(id).kept["boot_mode"], "bios");
+    assert_eq!(bench.node(id).attributes.boot_mode, Some(BootMode::Bios));
     let uefi = BmcRequest::SetBootMode(BootMode::Uefi);
     bench.rack.store_boot_modes(now, id, &uefi, &BmcReply::Done);
-    assert_eq!(bench.node(id).kept["boot_mode"], "uefi");
+    assert_eq!(bench.node(id).attributes.boot_mode, Some(BootMode::Uefi));
     let on = BmcRequest::SetSecureBoot(true);
     bench.rack.store_boot_modes(now, id, &on, &BmcReply::Done);
-    assert_eq!(bench.node(id).kept["secure_boot"], true);
+    assert_eq!(bench.node(id).attributes.secure_boot, Some(true));
     let before = bench.node(id);
     let unknown = BmcReply::SecureBoot(None);
     bench

@@ -1,5 +1,6 @@
 //! Machines that wait in the boot queue.
 
+use trivet_model::interface::DeployInterface;
 use trivet_model::order::PowerWanted;
 use trivet_model::{JobPhase, PowerState};
 
@@ -188,8 +189,7 @@ fn an_operators_boot_of_an_installer_waits_and_may_be_taken_back() {
     bench.force(id, |node| {
         node.driver = "manual-management".into();
         node.provision_state = ProvisionState::Active;
-        node.kept
-            .insert("deploy_interface".into(), "ramdisk".into());
+        node.attributes.interfaces.deploy = Some(DeployInterface::Ramdisk);
         node.instance_info.insert("boot_iso".into(), "a.iso".into());
     });
     let power = |bench: &mut RackBench, want| {

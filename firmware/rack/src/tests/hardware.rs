@@ -1,5 +1,6 @@
 //! Nodes without a BMC: fake, switched by hand, or switched by their SSH host.
 
+use trivet_model::interface::PowerInterface;
 use trivet_model::node::JsonObject;
 use trivet_model::order::PowerWanted;
 use trivet_model::secret::SecretText;
@@ -285,8 +286,7 @@ impl RackBench {
     fn with_wake_on_lan(&mut self, info: serde_json::Value) -> NodeId {
         let id = self.with_driver("manual-management");
         self.force(id, |node| {
-            let interface = json!("wake-on-lan");
-            node.kept.insert("power_interface".into(), interface);
+            node.attributes.interfaces.power = Some(PowerInterface::WakeOnLan);
             node.driver_info = info.as_object().unwrap().clone();
         });
         id

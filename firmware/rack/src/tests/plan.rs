@@ -2,6 +2,7 @@
 
 use trivet_model::JobPhase;
 use trivet_model::image::{ImageFormat, ImageState};
+use trivet_model::interface::DeployInterface;
 
 use super::boot::script;
 use super::boot_files::fetched_from;
@@ -23,8 +24,7 @@ fn diskless(instance: Value) -> (RackBench, NodeId) {
     bench.force(id, |node| {
         node.driver = "manual-management".into();
         node.provision_state = ProvisionState::Available;
-        node.kept
-            .insert("deploy_interface".into(), "ramdisk".into());
+        node.attributes.interfaces.deploy = Some(DeployInterface::Ramdisk);
     });
     changed(&mut bench, id, instance, json!({}));
     (bench, id)

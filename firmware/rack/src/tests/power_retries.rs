@@ -238,8 +238,7 @@ fn a_machine_that_must_stay_on_is_reset_by_an_operator_and_not_shut_down() {
     let (mut bmc, mut case) = (bmc(), RackTestChassis::new(true));
     bench.force(id, |node| {
         node.power_state = Some(PowerState::On);
-        node.kept
-            .insert("disable_power_off".to_owned(), json!(true));
+        node.attributes.disable_power_off = true;
     });
     let order = |want| RackOrder::Power {
         node: id,

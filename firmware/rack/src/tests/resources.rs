@@ -67,11 +67,16 @@ fn what_holds_something_stays() {
     }
     let held = chassis.id.to_string();
     bench.force(id, |node| {
-        node.kept.insert("chassis_uuid".into(), json!(held));
+        node.attributes
+            .set("chassis_uuid", Some(json!(held)))
+            .unwrap();
     });
     let mut member = port(2, id);
     let held = group.id.to_string();
-    member.kept.insert("portgroup_uuid".into(), json!(held));
+    member
+        .attributes
+        .set("portgroup_uuid", Some(json!(held)))
+        .unwrap();
     bench
         .order(RackOrder::CreatePort(Box::new(member)))
         .unwrap();

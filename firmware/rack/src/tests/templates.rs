@@ -1,6 +1,7 @@
 //! Deploy templates are added to the deployments of instances that request them.
 
 use super::*;
+use trivet_model::interface::RaidInterface;
 use trivet_model::node::JsonObject;
 use trivet_model::{JobStep, Resource, ResourceId, ResourceKind};
 
@@ -17,8 +18,9 @@ fn available(bench: &mut RackBench, traits: &Value) -> NodeId {
     let id = bench.with_node(1);
     bench.force(id, |node| {
         node.provision_state = ProvisionState::Available;
-        node.kept
-            .insert("traits".into(), json!(["CUSTOM_A", "CUSTOM_B"]));
+        node.attributes
+            .set("traits", Some(json!(["CUSTOM_A", "CUSTOM_B"])))
+            .unwrap();
         let info = &mut node.instance_info;
         info.insert("image_source".into(), json!("disk.raw"));
         info.insert("traits".into(), traits.clone());
@@ -107,7 +109,7 @@ fn a_template_with_a_step_by_redfish_is_refused_before_the_machine_boots() {
     let id = available(&mut bench, &json!(["CUSTOM_A"]));
     bench.force(id, |node| {
         node.driver = "redfish".into();
-        node.kept.insert("raid_interface".into(), json!("redfish"));
+        node.attributes.interfaces.raid = Some(RaidInterface::Redfish);
     });
     let before = bench.node(id);
     let refusal = bench.verb(id, Verb::Active).unwrap_err();
@@ -121,7 +123,7 @@ fn a_template_with_a_step_by_redfish_is_refused_before_the_machine_boots() {
     };
     assert!(lacks.contains(why), "{lacks}");
     bench.force(id, |node| {
-        node.kept.insert("raid_interface".into(), json!("agent"));
+        node.attributes.interfaces.raid = Some(RaidInterface::Agent);
     });
     bench.verb(id, Verb::Active).unwrap();
 }

@@ -58,7 +58,7 @@ fn names_of_ports_are_unique_and_follow_a_change() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let mut named = port(1, id);
-    named.kept.insert("name".into(), json!("left"));
+    named.attributes.set("name", Some(json!("left"))).unwrap();
     let based_on = bench.rack.view().ports[&named.id].revision;
     let order = |port: Port, based_on| RackOrder::ReplacePort {
         port: Box::new(port),
@@ -67,11 +67,14 @@ fn names_of_ports_are_unique_and_follow_a_change() {
     named.revision = based_on;
     bench.order(order(named.clone(), based_on)).unwrap();
     let mut twin = port(2, id);
-    twin.kept.insert("name".into(), json!("left"));
+    twin.attributes.set("name", Some(json!("left"))).unwrap();
     bench.refused(RackOrder::CreatePort(Box::new(twin)), RefusalKind::Conflict);
     assert!(bench.rack.view().port("left").is_some());
     let mut renamed = Port::clone(&bench.rack.view().ports[&named.id]);
-    renamed.kept.insert("name".into(), json!("right"));
+    renamed
+        .attributes
+        .set("name", Some(json!("right")))
+        .unwrap();
     let based_on = renamed.revision;
     bench.order(order(renamed, based_on)).unwrap();
     let view = bench.rack.view();
@@ -83,11 +86,16 @@ fn a_chassis_and_a_portgroup_that_are_not_there_are_refused() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     let said = replaced(&mut bench, id, |node| {
-        node.kept.insert("chassis_uuid".into(), json!(INSTANCE));
+        node.attributes
+            .set("chassis_uuid", Some(json!(INSTANCE)))
+            .unwrap();
     });
     assert_eq!(said.unwrap_err().kind, RefusalKind::Invalid);
     let mut bonded = port(2, id);
-    bonded.kept.insert("portgroup_uuid".into(), json!(INSTANCE));
+    bonded
+        .attributes
+        .set("portgroup_uuid", Some(json!(INSTANCE)))
+        .unwrap();
     bench.refused(
         RackOrder::CreatePort(Box::new(bonded)),
         RefusalKind::Invalid,

@@ -47,7 +47,7 @@ fn port(number: u128, node: u128) -> StoreChange {
         address: MacAddr([2, 0, 0, 0, 0, number as u8]),
         pxe_enabled: true,
         extra: serde_json::Map::new(),
-        kept: serde_json::Map::new(),
+        attributes: trivet_model::attributes::PortAttributes::default(),
         created_at: UnixMs(1),
         updated_at: None,
     }))

@@ -14,6 +14,7 @@ use std::str::FromStr;
 use serde::Serialize;
 use serde::de::{Deserialize, DeserializeOwned};
 use serde_json::Value;
+use trivet_model::attributes::{NodeAttributes, PortAttributes};
 use trivet_model::node::JsonObject;
 use trivet_model::{MacAddr, NodeId, PortId, ResourceId, UnixMs};
 use uuid::Uuid;
@@ -201,6 +202,22 @@ codec! {
     SealedObject, "sealed object", JsonObject, SealedJson,
     |place, object| place.seal.object(place.field, place.item, object)?,
     |read| place.seal.open_json(place.field, place.item, &read)?
+}
+
+codec! {
+    /// The attributes of a node as the object of their names and values, secrets sealed.
+    SealedAttributes, "sealed object", NodeAttributes, SealedJson,
+    |place, attributes| {
+        place.seal.object(place.field, place.item, &attributes.to_object())?
+    },
+    |read| NodeAttributes::from_object(place.seal.open_json(place.field, place.item, &read)?)
+}
+
+codec! {
+    /// The attributes of a port as the object of their names and values.
+    PortObject, "object", PortAttributes, String,
+    |place, attributes| object_text(place.kind, place.field, &attributes.to_object())?,
+    |read| PortAttributes::from_object(place.json(&read)?)
 }
 
 codec! {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use trivet_model::attributes::NodeAttributes;
 use trivet_model::node::{JsonObject, NodeLocation};
 use trivet_model::{
     AgentSession, Job, JobKind, JobPhase, JobStep, Node, NodeId, PowerState, ProvisionState,
@@ -10,8 +11,8 @@ use trivet_model::{
 };
 
 use super::codec::{
-    Flag, Id, Json, Number, Object, Optional, OptionalPart, PartList, SealedObject, SealedText,
-    SealedValue, Signed, Text, TextMap, Time, Word,
+    Flag, Id, Json, Number, Object, Optional, OptionalPart, PartList, SealedAttributes,
+    SealedObject, SealedText, SealedValue, Signed, Text, TextMap, Time, Word,
 };
 use super::tagged::tagged_fields;
 
@@ -48,7 +49,7 @@ tagged_fields! {
         25 "inspection_started_at" inspection_started_at: Optional<Time> = None;
         26 "inspection_finished_at" inspection_finished_at: Optional<Time> = None;
         27 "inventory" inventory: Optional<Json> = None;
-        28 "kept" kept: SealedObject = JsonObject::new();
+        28 "kept" attributes: SealedAttributes = NodeAttributes::default();
         29 "job" job: OptionalPart<JobFields> = None;
         30 "agent" agent: OptionalPart<AgentFields> = None;
         31 "location" location: OptionalPart<LocationFields> = None;

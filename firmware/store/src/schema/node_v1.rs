@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use trivet_model::attributes::NodeAttributes;
 use trivet_model::{AgentSession, Job, JobStep, Node, NodeId, UnixMs};
 use uuid::Uuid;
 
@@ -45,7 +46,7 @@ pub(super) struct NodeV1 {
     /// JSON text.
     inventory: Option<String>,
     /// JSON text.
-    kept: String,
+    attributes: String,
     job: Option<JobV1>,
     agent: Option<AgentV1>,
 }
@@ -118,7 +119,7 @@ impl NodeV1 {
                 Some(text) => Some(json(KIND, &text)?),
                 None => None,
             },
-            kept: json(KIND, &self.kept)?,
+            attributes: NodeAttributes::from_object(json(KIND, &self.attributes)?),
             job: self.job.map(JobV1::into_model).transpose()?,
             agent: self.agent.map(AgentV1::into_model),
             ..Node::new(id, &self.driver, UnixMs(self.created_at_ms))

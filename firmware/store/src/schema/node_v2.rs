@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use trivet_model::attributes::NodeAttributes;
 use trivet_model::{AgentSession, Job, JobStep, Node, NodeId, UnixMs};
 use uuid::Uuid;
 
@@ -45,7 +46,7 @@ pub(super) struct NodeV2 {
     inspection_finished_at_ms: Option<u64>,
     /// JSON text.
     inventory: Option<String>,
-    kept: SealedJson,
+    attributes: SealedJson,
     job: Option<JobV2>,
     agent: Option<AgentV2>,
 }
@@ -122,7 +123,7 @@ impl NodeV2 {
                 Some(text) => Some(json(KIND, &text)?),
                 None => None,
             },
-            kept: seal.open_json("kept", 0, &self.kept)?,
+            attributes: NodeAttributes::from_object(seal.open_json("kept", 0, &self.attributes)?),
             job: self.job.map(|job| job.into_model(seal)).transpose()?,
             agent: self.agent.map(|agent| agent.into_model(seal)).transpose()?,
             ..Node::new(id, &self.driver, UnixMs(self.created_at_ms))

@@ -1,11 +1,12 @@
 //! Ports: the table of their fields, and the reader of version 1.
 
 use serde::Deserialize;
+use trivet_model::attributes::PortAttributes;
 use trivet_model::node::JsonObject;
 use trivet_model::{MacAddr, NodeId, Port, PortId, UnixMs};
 use uuid::Uuid;
 
-use super::codec::{Flag, Id, Mac, Number, Object, Optional, Time};
+use super::codec::{Flag, Id, Mac, Number, Object, Optional, PortObject, Time};
 use super::tagged::tagged_fields;
 use super::{RecordKind, json};
 use crate::error::RecordError;
@@ -25,7 +26,7 @@ tagged_fields! {
         5 "address" address: Mac;
         6 "pxe_enabled" pxe_enabled: Flag = false;
         7 "extra" extra: Object = JsonObject::new();
-        8 "kept" kept: Object = JsonObject::new();
+        8 "kept" attributes: PortObject = PortAttributes::default();
         9 "created_at" created_at: Time;
         10 "updated_at" updated_at: Optional<Time> = None;
     }
@@ -43,7 +44,7 @@ pub(super) struct PortV1 {
     /// JSON text.
     extra: String,
     /// JSON text.
-    kept: String,
+    attributes: String,
     created_at_ms: u64,
     updated_at_ms: Option<u64>,
 }
@@ -58,7 +59,7 @@ impl PortV1 {
             address: MacAddr(self.address),
             pxe_enabled: self.pxe_enabled,
             extra: json(KIND, &self.extra)?,
-            kept: json(KIND, &self.kept)?,
+            attributes: PortAttributes::from_object(json(KIND, &self.attributes)?),
             created_at: UnixMs(self.created_at_ms),
             updated_at: self.updated_at_ms.map(UnixMs),
         })

@@ -1,6 +1,7 @@
 //! The bytes of every version, which must stay readable.
 
 use serde_json::json;
+use trivet_model::attributes::{NodeAttributes, PortAttributes};
 use trivet_model::{
     AgentSession, Job, JobKind, JobPhase, JobStep, PowerState, ProvisionState, ResourceKind,
     StepKind, UnixMs,
@@ -43,7 +44,7 @@ fn full_node() -> Node {
         inspection_started_at: Some(UnixMs(7)),
         inspection_finished_at: Some(UnixMs(8)),
         inventory: Some(json!({"g": 1.5})),
-        kept: object(&json!({"owner": "o"})),
+        attributes: NodeAttributes::from_object(object(&json!({"owner": "o"}))),
         job: Some(Job {
             kind: JobKind::Deploy,
             phase: JobPhase::AwaitStep,
@@ -93,7 +94,7 @@ fn full_port() -> Port {
         address: MacAddr([2, 0, 0, 0, 0, 9]),
         pxe_enabled: true,
         extra: object(&json!({"x": 1})),
-        kept: object(&json!({})),
+        attributes: PortAttributes::default(),
         created_at: UnixMs(11),
         updated_at: None,
     }

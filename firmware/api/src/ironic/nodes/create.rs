@@ -32,7 +32,7 @@ pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
         return Err(ApiFault::bad("'driver' is a required property"));
     }
     let mut node = Node::new(NodeId(call.new_id()), "", call.now);
-    write::read(document, &mut node)?;
+    write::read(call, document, &mut node)?;
     // Clients older than the state `enroll` expect that a new node can be deployed.
     if !call.has(11) {
         node.provision_state = ProvisionState::Available;
@@ -43,7 +43,6 @@ pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
             node.id
         )));
     }
-    write::resolve(call, &mut node)?;
     write::check(call, &node)?;
     write::check_driver_info(call, &JsonObject::new(), &node)?;
     let id = node.id;

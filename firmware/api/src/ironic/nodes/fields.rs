@@ -33,11 +33,7 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
         json!(call.facts.hostname)
     }),
     field("conductor_group", 46, Text, Always, |view, _, name| {
-        view.node
-            .kept
-            .get(name)
-            .cloned()
-            .unwrap_or_else(|| json!(""))
+        view.node.attributes.get(name).unwrap_or_else(|| json!(""))
     }),
     field("console_enabled", 1, Flag, Never, extra_flag),
     field("console_interface", 31, Text, Always, interface),
@@ -143,11 +139,7 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
     }),
     field("target_raid_config", 12, Map, Never, extra_object),
     field("traits", 37, List, Never, |view, _, name| {
-        view.node
-            .kept
-            .get(name)
-            .cloned()
-            .unwrap_or_else(|| json!([]))
+        view.node.attributes.get(name).unwrap_or_else(|| json!([]))
     }),
     field("updated_at", 1, Text, Never, |view, _, _| {
         timestamp(view.node.updated_at)
@@ -164,16 +156,16 @@ fn null(_: &NodeView, _: &ApiCall<'_>, _: &'static str) -> Value {
 }
 
 fn extra_field(view: &NodeView, _: &ApiCall<'_>, name: &'static str) -> Value {
-    view.node.kept.get(name).cloned().unwrap_or(Value::Null)
+    view.node.attributes.get(name).unwrap_or(Value::Null)
 }
 
 fn extra_flag(view: &NodeView, _: &ApiCall<'_>, name: &'static str) -> Value {
-    Value::Bool(view.node.kept.get(name) == Some(&Value::Bool(true)))
+    Value::Bool(view.node.attributes.get(name) == Some(Value::Bool(true)))
 }
 
 fn extra_object(view: &NodeView, _: &ApiCall<'_>, name: &'static str) -> Value {
-    let kept = view.node.kept.get(name).cloned();
-    kept.unwrap_or_else(|| json!({}))
+    let stored = view.node.attributes.get(name);
+    stored.unwrap_or_else(|| json!({}))
 }
 
 fn subresource_path(view: &NodeView, _: &ApiCall<'_>, name: &'static str) -> Value {
@@ -190,7 +182,7 @@ pub(crate) fn interface(view: &NodeView, call: &ApiCall<'_>, name: &'static str)
     let enabled = drivers::enabled(call, &view.node.driver).is_some();
     match InterfaceKind::named(name).filter(|_| enabled) {
         Some(kind) => json!(trivet_drivers::interface(&view.node, kind)),
-        None => view.node.kept.get(name).cloned().unwrap_or(Value::Null),
+        None => view.node.attributes.get(name).unwrap_or(Value::Null),
     }
 }
 

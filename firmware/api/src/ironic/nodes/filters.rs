@@ -1,6 +1,5 @@
 //! Filters of node lists.
 
-use serde_json::Value;
 use trivet_model::index::{IndexRange, NodeKey};
 use trivet_model::view::NodeView;
 use trivet_model::{NodeId, ProvisionState, Resource, ResourceId, ResourceKind};
@@ -61,11 +60,11 @@ enum IndexPart {
 
 impl NodeFilter {
     /// Only the nodes of this chassis.
-    pub(crate) fn of_chassis(id: String) -> Self {
-        let part = IndexPart::Value(Some(id.clone()));
+    pub(crate) fn of_chassis(chassis: ResourceId) -> Self {
+        let part = IndexPart::Value(Some(chassis.to_string()));
         let key = NodeKey::ChassisUuid;
         Self {
-            predicate: Box::new(move |view| extra_text(view, "chassis_uuid") == Some(&id)),
+            predicate: Box::new(move |view| is_of_chassis(view, chassis)),
             index: Some(FilterIndex { key, part }),
         }
     }
@@ -93,7 +92,7 @@ pub(crate) fn read(call: &ApiCall<'_>) -> Result<Vec<NodeFilter>, ApiFault> {
             .all(|name| call.query.last(name).is_none())
     {
         filters.push(NodeFilter {
-            predicate: Box::new(|view| extra_text(view, "parent_node").is_none()),
+            predicate: Box::new(|view| view.node.attributes.parent_node.is_none()),
             index: None,
         });
     }
@@ -124,7 +123,7 @@ pub(crate) fn walks<'a>(
                     let value = value.as_deref();
                     // If the list is sorted by the filtered field itself, a marker with another
                     // value is not in this part of the index.
-                    let here = after.is_none_or(|node| lead.key.value(node) == value);
+                    let here = after.is_none_or(|node| lead.key.value(node).as_deref() == value);
                     let by_value = sort == Some(lead.key) && here;
                     let ordered = sort == Some(NodeKey::Created) || by_value;
                     (IndexRange::Value(value), ordered)
@@ -174,8 +173,8 @@ fn filter_index(call: &ApiCall<'_>, name: &str, value: &str) -> Option<FilterInd
     Some(FilterIndex { key, part })
 }
 
-fn extra_text<'v>(view: &'v NodeView, name: &str) -> Option<&'v str> {
-    view.node.kept.get(name).and_then(Value::as_str)
+fn is_of_chassis(view: &NodeView, chassis: ResourceId) -> bool {
+    view.node.attributes.chassis_uuid == Some(chassis)
 }
 
 /// The chassis with this UUID, which must exist.
@@ -196,13 +195,12 @@ fn flagged(name: &'static str, want: bool) -> NodePredicate {
     match name {
         "associated" => Box::new(move |view| view.node.instance_uuid.is_some() == want),
         "maintenance" => Box::new(move |view| view.node.maintenance == want),
-        "sharded" => Box::new(move |view| extra_text(view, "shard").is_some() == want),
+        "sharded" => Box::new(move |view| view.node.attributes.shard.is_some() == want),
         "include_children" => {
-            Box::new(move |view| want || extra_text(view, "parent_node").is_none())
+            Box::new(move |view| want || view.node.attributes.parent_node.is_none())
         }
-        other => {
-            Box::new(move |view| (view.node.kept.get(other) == Some(&Value::Bool(true))) == want)
-        }
+        // `retired` is the only other one.
+        _ => Box::new(move |view| view.node.attributes.retired == want),
     }
 }
 
@@ -233,28 +231,28 @@ fn predicate(
             })?;
             Box::new(move |view| view.node.provision_state == want)
         }
-        "driver" => Box::new(move |view| view.node.driver == value),
-        "resource_class" => {
-            Box::new(move |view| view.node.resource_class.as_deref() == Some(&value))
-        }
-        "fault" => Box::new(move |view| view.node.fault.as_deref() == Some(&value)),
         "conductor" => {
             let ours = call.facts.hostname == value;
             Box::new(move |_| ours)
         }
         "chassis_uuid" => {
-            let chassis = chassis(call, &value)?.id.to_string();
-            Box::new(move |view| extra_text(view, "chassis_uuid") == Some(&chassis))
+            let chassis = chassis(call, &value)?.id;
+            Box::new(move |view| is_of_chassis(view, chassis))
         }
         "conductor_group" => {
             let value = value.to_ascii_lowercase();
-            Box::new(move |view| extra_text(view, "conductor_group").unwrap_or("") == value)
+            Box::new(move |view| {
+                let group = view.node.attributes.conductor_group.as_deref();
+                group.unwrap_or("") == value
+            })
         }
         "project" => Box::new(move |view| {
-            extra_text(view, "owner") == Some(&value) || extra_text(view, "lessee") == Some(&value)
+            let attributes = &view.node.attributes;
+            [&attributes.owner, &attributes.lessee].contains(&&Some(value.clone()))
         }),
         "description_contains" => Box::new(move |view| {
-            extra_text(view, "description").is_some_and(|text| text.contains(&value))
+            let description = view.node.attributes.description.as_ref();
+            description.is_some_and(|text| text.contains(&value))
         }),
         "shard" => {
             let wanted: Vec<String> = call
@@ -264,13 +262,22 @@ fn predicate(
                 .map(str::to_owned)
                 .collect();
             Box::new(move |view| {
-                extra_text(view, "shard").is_some_and(|shard| wanted.iter().any(|one| one == shard))
+                let shard = view.node.attributes.shard.as_ref();
+                shard.is_some_and(|shard| wanted.contains(shard))
             })
         }
         "parent_node" => {
-            let parent = call.node(&value)?.node.id.to_string();
-            Box::new(move |view| extra_text(view, "parent_node") == Some(&parent))
+            let parent = call.node(&value)?.node.id;
+            Box::new(move |view| view.node.attributes.parent_node == Some(parent))
         }
-        other => Box::new(move |view| extra_text(view, other) == Some(&value)),
+        // `driver`, `fault`, `instance_name`, `lessee`, `owner`, `resource_class`: values of an
+        // index.
+        other => {
+            let key: Option<NodeKey> = other.parse().ok();
+            Box::new(move |view| {
+                let found = key.and_then(|key| key.value(&view.node));
+                found.as_deref() == Some(value.as_str())
+            })
+        }
     })
 }

@@ -272,7 +272,7 @@ fn list(call: &ApiCall<'_>, detailed: bool) -> Result<ApiOutcome, ApiFault> {
 }
 
 fn in_chassis(call: &ApiCall<'_>, detailed: bool) -> Result<ApiOutcome, ApiFault> {
-    let chassis = filters::chassis(call, call.word(2))?.id.to_string();
+    let chassis = filters::chassis(call, call.word(2))?.id;
     let mut filters = filters::read(call)?;
     filters.push(NodeFilter::of_chassis(chassis));
     filtered(call, filters, detailed)
@@ -341,7 +341,7 @@ pub(crate) fn replace(
 fn delete(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     use ProvisionState as S;
     let node = &view.node;
-    if node.kept.get("protected") == Some(&Value::Bool(true)) {
+    if node.attributes.protected {
         return Err(ApiFault::forbidden(format!(
             "Node {} is protected and cannot be undeployed, rebuilt or deleted",
             node.id

@@ -412,7 +412,7 @@ fn step(name: &str, item: &Value, all: bool) -> Result<JobStep, ApiFault> {
 fn check_possible(call: &ApiCall<'_>, view: &NodeView, verb: Verb) -> Result<(), ApiFault> {
     let node = &view.node;
     let removes = matches!(verb, Verb::Deleted | Verb::Undeploy | Verb::Rebuild);
-    if removes && node.kept.get("protected") == Some(&json!(true)) {
+    if removes && node.attributes.protected {
         return Err(ApiFault::forbidden(format!(
             "Node {} is protected and cannot be undeployed, rebuilt or deleted",
             node.id
@@ -449,7 +449,7 @@ fn check_possible(call: &ApiCall<'_>, view: &NodeView, verb: Verb) -> Result<(),
             node.id
         )));
     }
-    if verb == Verb::Provide && node.kept.get("retired") == Some(&json!(true)) {
+    if verb == Verb::Provide && node.attributes.retired {
         return Err(ApiFault::bad(format!(
             "The providing operation can't be performed on node {} because it is retired.",
             node.id
@@ -460,7 +460,7 @@ fn check_possible(call: &ApiCall<'_>, view: &NodeView, verb: Verb) -> Result<(),
         Verb::Rescue | Verb::Unrescue => (InterfaceKind::Rescue, "rescue"),
         _ => return Ok(()),
     };
-    if trivet_drivers::interface(node, kind).starts_with("no-") {
+    if trivet_drivers::is_off(node, kind) {
         return Err(ApiFault::unsupported(&node.driver, word));
     }
     Ok(())

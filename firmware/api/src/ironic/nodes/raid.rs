@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use trivet_drivers::{HardwareCapability, can};
 use trivet_model::Node;
+use trivet_model::attributes::RaidConfig;
 use trivet_model::node::JsonObject;
 use trivet_model::view::NodeView;
 
@@ -74,12 +75,7 @@ pub(crate) fn set(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, Api
     }
     unlocked(call, &view.node)?;
     let mut node = Node::clone(&view.node);
-    if target.is_empty() {
-        node.kept.remove("target_raid_config");
-    } else {
-        let target = Value::Object(target);
-        node.kept.insert("target_raid_config".into(), target);
-    }
+    node.attributes.target_raid_config = RaidConfig(target);
     replace(view, node, empty(204, None))
 }
 

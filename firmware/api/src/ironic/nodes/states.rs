@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use trivet_drivers::{HardwareCapability, can, is_fake};
+use trivet_model::attributes::NodeAttributes;
 use trivet_model::bmc_request::BootMode;
 use trivet_model::order::PowerWanted;
 use trivet_model::view::NodeView;
@@ -113,7 +114,7 @@ const POWER: &[ApiArg] = &[
 
 fn console(view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     capability::require(view, HardwareCapability::Console, "console")?;
-    let enabled = view.node.kept.get("console_enabled") == Some(&json!(true));
+    let enabled = view.node.attributes.console_enabled;
     let info = if enabled { json!({}) } else { Value::Null };
     reply(&json!({ "console_enabled": enabled, "console_info": info }))
 }
@@ -123,13 +124,9 @@ fn set_console(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFau
     let wanted = object.get("enabled") == Some(&json!(true));
     capability::require(view, HardwareCapability::Console, "console")?;
     let location = call.location(&format!("nodes/{}/states/console", view.node.id));
-    keep(
-        call,
-        view,
-        "console_enabled",
-        wanted.then_some(Value::Bool(true)),
-        location,
-    )
+    keep(call, view, location, |attributes| {
+        attributes.console_enabled = wanted;
+    })
 }
 
 fn set_boot_mode(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
@@ -145,24 +142,22 @@ fn set_boot_mode(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiF
     if !is_fake(&view.node) {
         return change(call, view, BmcRequest::SetBootMode(mode));
     }
-    keep(
-        call,
-        view,
-        "boot_mode",
-        Some(json!(mode)),
-        location(call, view),
-    )
+    keep(call, view, location(call, view), |attributes| {
+        attributes.boot_mode = Some(mode);
+    })
 }
 
 fn set_secure_boot(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let object = body::args(call, SECURE_BOOT)?;
-    let wanted = object.get("target").cloned();
+    let wanted = object.get("target").and_then(Value::as_bool);
     capability::require(view, HardwareCapability::SecureBoot, "set_secure_boot")?;
     if !is_fake(&view.node) {
-        let on = wanted == Some(Value::Bool(true));
+        let on = wanted == Some(true);
         return change(call, view, BmcRequest::SetSecureBoot(on));
     }
-    keep(call, view, "secure_boot", wanted, location(call, view))
+    keep(call, view, location(call, view), |attributes| {
+        attributes.secure_boot = wanted;
+    })
 }
 
 fn location(call: &ApiCall<'_>, view: &NodeView) -> String {
@@ -179,16 +174,12 @@ fn change(call: &ApiCall<'_>, view: &NodeView, asked: BmcRequest) -> Result<ApiO
 fn keep(
     call: &ApiCall<'_>,
     view: &NodeView,
-    name: &str,
-    value: Option<Value>,
     location: String,
+    change: impl FnOnce(&mut NodeAttributes),
 ) -> Result<ApiOutcome, ApiFault> {
     unlocked(call, &view.node)?;
     let mut node = Node::clone(&view.node);
-    match value {
-        Some(value) => drop(node.kept.insert(name.to_owned(), value)),
-        None => drop(node.kept.remove(name)),
-    }
+    change(&mut node.attributes);
     replace(view, node, empty(202, Some(location)))
 }
 
@@ -240,7 +231,7 @@ fn power(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
         want,
         PowerWanted::SoftOff | PowerWanted::State(PowerState::Off)
     );
-    if off && node.kept.get("disable_power_off") == Some(&json!(true)) {
+    if off && node.is_power_off_disabled() {
         return Err(ApiFault::conflict(format!(
             "Failed to set node power state to power off. Node {} has disable_power_off set.",
             node.id

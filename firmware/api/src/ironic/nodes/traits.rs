@@ -80,22 +80,13 @@ fn keep(
     traits.sort_unstable();
     traits.dedup();
     let mut node = Node::clone(&view.node);
-    if traits.is_empty() {
-        node.kept.remove("traits");
-    } else {
-        node.kept.insert("traits".into(), json!(traits));
-    }
+    node.attributes.traits = traits;
     replace(view, node, empty(204, location))
 }
 
 /// The node's traits.
 pub(crate) fn present(node: &Node) -> Vec<String> {
-    let kept = node.kept.get("traits").and_then(Value::as_array);
-    kept.into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .map(str::to_owned)
-        .collect()
+    node.attributes.traits.clone()
 }
 
 fn whole(call: &ApiCall<'_>) -> Result<Vec<String>, ApiFault> {

@@ -1,6 +1,6 @@
 //! `PATCH /v1/nodes/<ident>`: all operations or none.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use trivet_model::view::NodeView;
 use trivet_model::{Node, ProvisionState};
 
@@ -47,14 +47,15 @@ pub(crate) fn update(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, 
                     || (reset == Some(true) && name.ends_with("_interface"))
             })
             .collect();
-        write::read(touched, &mut node)?;
+        write::read(call, touched, &mut node)?;
     }
-    write::resolve(call, &mut node)?;
-    for name in ["protected", "retired"] {
-        // A reason is removed together with the flag that it belongs to.
-        if view.node.kept.contains_key(name) && !node.kept.contains_key(name) {
-            node.kept.remove(&format!("{name}_reason"));
-        }
+    // A reason is removed together with the flag that it belongs to.
+    let (old, new) = (&view.node.attributes, &mut node.attributes);
+    if old.protected && !new.protected {
+        new.protected_reason = None;
+    }
+    if old.retired && !new.retired {
+        new.retired_reason = None;
     }
     check_rules(call, &view.node, &node)?;
     write::check(call, &node)?;
@@ -119,7 +120,7 @@ fn check_rules(call: &ApiCall<'_>, old: &Node, new: &Node) -> Result<(), ApiFaul
         .map(|field| field.name)
         .filter(|name| name.ends_with("_interface"));
     let moved: Vec<&str> = interfaces
-        .filter(|name| old.kept.get(*name) != new.kept.get(*name))
+        .filter(|name| old.attributes.get(name) != new.attributes.get(name))
         .chain((old.driver != new.driver).then_some("driver"))
         .chain((old.resource_class != new.resource_class).then_some("resource_class"))
         .collect();
@@ -140,25 +141,22 @@ fn check_rules(call: &ApiCall<'_>, old: &Node, new: &Node) -> Result<(), ApiFaul
             old.id
         )));
     }
-    let begins = |name: &str| {
-        let on = |node: &Node| node.kept.get(name) == Some(&json!(true));
-        on(new) && !on(old)
-    };
-    if begins("protected") && !matches!(state, S::Active | S::Rescue) {
+    let (before, after) = (&old.attributes, &new.attributes);
+    if after.protected && !before.protected && !matches!(state, S::Active | S::Rescue) {
         return Err(ApiFault::conflict(format!(
             "Node {} can only be made protected in provision states 'active' or 'rescue', the \
              current state is '{state}'",
             old.id
         )));
     }
-    if begins("retired") && state == S::Available {
+    if after.retired && !before.retired && state == S::Available {
         return Err(ApiFault::conflict(format!(
             "Node {} can not have 'retired' set in provision state 'available', the current state \
              is '{state}'",
             old.id
         )));
     }
-    let left = old.kept.contains_key("chassis_uuid") && !new.kept.contains_key("chassis_uuid");
+    let left = before.chassis_uuid.is_some() && after.chassis_uuid.is_none();
     if left && !call.has(25) {
         return Err(ApiFault::too_new("removing chassis_uuid", 25));
     }
@@ -167,7 +165,7 @@ fn check_rules(call: &ApiCall<'_>, old: &Node, new: &Node) -> Result<(), ApiFaul
 
 /// A console belongs to the driver that opened it.
 fn check_console(old: &Node, new: &Node) -> Result<(), ApiFault> {
-    if old.driver != new.driver && old.kept.get("console_enabled") == Some(&json!(true)) {
+    if old.driver != new.driver && old.attributes.console_enabled {
         return Err(ApiFault::conflict(format!(
             "Node {} can not update the driver while the console is enabled. Please stop the \
              console first.",

@@ -2,7 +2,8 @@
 //! patched document.
 
 use serde_json::{Value, json};
-use trivet_drivers::InterfaceKind;
+use trivet_drivers::{HardwareTypeSpec, InterfaceKind};
+use trivet_model::attributes::InvalidAttribute;
 use trivet_model::node::JsonObject;
 use trivet_model::view::NodeView;
 use trivet_model::{Node, NodeId, ResourceKind};
@@ -39,7 +40,7 @@ pub(crate) fn document(call: &ApiCall<'_>, view: &NodeView) -> JsonObject {
         .filter(|field| field.in_patch())
         .map(|field| {
             let value = if field.name.ends_with("_interface") {
-                node.kept.get(field.name).cloned().unwrap_or(Value::Null)
+                node.attributes.get(field.name).unwrap_or(Value::Null)
             } else {
                 field.show(view, call)
             };
@@ -52,20 +53,47 @@ pub(crate) fn document(call: &ApiCall<'_>, view: &NodeView) -> JsonObject {
 }
 
 /// Writes a document into a record. Null means the default.
-pub(crate) fn read(document: JsonObject, node: &mut Node) -> Result<(), ApiFault> {
+pub(crate) fn read(
+    call: &ApiCall<'_>,
+    document: JsonObject,
+    node: &mut Node,
+) -> Result<(), ApiFault> {
+    let mut unknown = None;
     for (name, value) in document {
         let Some(row) = FIELDS.iter().find(|field| field.name == name) else {
             continue;
         };
         let value = field::read(row.name, row.shape, value)?;
-        set(node, row.name, value);
+        let value = match row.name {
+            "parent_node" => parent(call, value)?,
+            _ => value,
+        };
+        if set(node, row.name, value.clone()).is_err() {
+            unknown = unknown.or(Some((row.name, value)));
+        }
     }
     // After all fields: an older driver name selects interfaces that the operator did not.
     trivet_drivers::adopt_alias(node);
-    Ok(())
+    match unknown {
+        None => Ok(()),
+        // After the driver is known, because the error names the interfaces that it has.
+        Some((name, value)) => Err(unknown_value(call, node, name, &value)),
+    }
 }
 
-fn set(node: &mut Node, name: &'static str, value: Value) {
+/// The error for a value that a typed field does not have.
+fn unknown_value(call: &ApiCall<'_>, node: &Node, name: &str, value: &Value) -> ApiFault {
+    let hardware = match hardware(call, node) {
+        Ok(hardware) => hardware,
+        Err(fault) => return fault,
+    };
+    match InterfaceKind::named(name) {
+        Some(kind) => no_interface(hardware, kind, value.as_str().unwrap_or_default()),
+        None => ApiFault::bad(format!("{name} has an invalid value.")),
+    }
+}
+
+fn set(node: &mut Node, name: &'static str, value: Value) -> Result<(), InvalidAttribute> {
     let text = || value.as_str().map(str::to_owned);
     let object = |old: &JsonObject| {
         let mut new = value.clone();
@@ -95,21 +123,20 @@ fn set(node: &mut Node, name: &'static str, value: Value) {
         "instance_info" => {
             node.instance_info = object(&node.instance_info);
             // Nova stores the instance's name here; Ironic shows it as a field too.
-            let name = node.instance_info.get("display_name").cloned();
-            if let Some(name) = name.filter(|name| name.as_str().is_some_and(|t| !t.is_empty()))
-                && !node.kept.contains_key("instance_name")
+            let name = node
+                .instance_info
+                .get("display_name")
+                .and_then(Value::as_str);
+            if let Some(name) = name.filter(|name| !name.is_empty())
+                && node.attributes.instance_name.is_none()
             {
-                node.kept.insert("instance_name".to_owned(), name);
+                node.attributes.instance_name = Some(name.to_owned());
             }
         }
         "conductor_group" => {
             // Ironic compares groups case-insensitively, and stores them in lower case.
             let group = value.as_str().unwrap_or("").to_ascii_lowercase();
-            if group.is_empty() {
-                node.kept.remove(name);
-            } else {
-                node.kept.insert(name.to_owned(), group.into());
-            }
+            node.attributes.conductor_group = Some(group).filter(|group| !group.is_empty());
         }
         "instance_uuid" => node.instance_uuid = text(),
         "resource_class" => node.resource_class = text(),
@@ -122,42 +149,54 @@ fn set(node: &mut Node, name: &'static str, value: Value) {
             }
         }
         name => {
-            // A default is not stored, so that records stay small and a changed default applies to
-            // every node without its own value.
+            // A default is not stored, see `NodeAttributes`.
             let blank = match &value {
                 Value::Null | Value::Bool(false) => true,
                 Value::Object(object) => object.is_empty(),
                 _ => false,
             };
-            if blank {
-                node.kept.remove(name);
-            } else {
-                node.kept.insert(name.to_owned(), value);
-            }
+            return node.attributes.set(name, (!blank).then_some(value));
         }
     }
+    Ok(())
 }
 
-/// A parent can be given by its name; its UUID is stored. A node cannot be its own parent.
-pub(crate) fn resolve(call: &ApiCall<'_>, node: &mut Node) -> Result<(), ApiFault> {
-    let Some(parent) = node.kept.get("parent_node").and_then(Value::as_str) else {
-        return Ok(());
+/// A parent can be given by its name; its UUID is stored.
+fn parent(call: &ApiCall<'_>, named: Value) -> Result<Value, ApiFault> {
+    let Some(name) = named.as_str() else {
+        return Ok(named);
     };
-    let found = call.view.node(parent).map(|view| view.node.id);
-    let found = found.filter(|id| *id != node.id).ok_or_else(|| {
-        let parent = parent.escape_debug();
-        ApiFault::bad(format!("parent_node {parent} is not another node."))
-    })?;
-    let found = found.to_string().into();
-    node.kept.insert("parent_node".to_owned(), found);
-    Ok(())
+    let found = call.view.node(name).ok_or_else(|| not_another(name))?;
+    Ok(found.node.id.to_string().into())
+}
+
+fn not_another(parent: &str) -> ApiFault {
+    let parent = parent.escape_debug();
+    ApiFault::bad(format!("parent_node {parent} is not another node."))
+}
+
+/// A parent must exist, and a node cannot be its own parent.
+fn check_parent(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
+    match node.attributes.parent_node {
+        Some(parent) if parent == node.id || !call.view.nodes.contains_key(&parent) => {
+            Err(not_another(&parent.to_string()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A reason can be set only together with the flag that it belongs to.
 fn check_reasons(node: &Node) -> Result<(), ApiFault> {
-    for name in ["protected", "retired"] {
-        let on = node.kept.get(name) == Some(&Value::Bool(true));
-        if !on && node.kept.contains_key(&format!("{name}_reason")) {
+    let attributes = &node.attributes;
+    for (name, on, reason) in [
+        (
+            "protected",
+            attributes.protected,
+            &attributes.protected_reason,
+        ),
+        ("retired", attributes.retired, &attributes.retired_reason),
+    ] {
+        if !on && reason.is_some() {
             return Err(ApiFault::bad(format!(
                 "The {name}_reason field can only be set when {name} is True"
             )));
@@ -168,12 +207,13 @@ fn check_reasons(node: &Node) -> Result<(), ApiFault> {
 
 /// Refuses a record that is not valid.
 pub(crate) fn check(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
+    check_parent(call, node)?;
     check_name(node)?;
     check_interfaces(call, node)?;
     check_unique(call, node)?;
-    let chassis = node.kept.get("chassis_uuid").and_then(Value::as_str);
-    if let Some(chassis) = chassis
-        && call.view.resource(ResourceKind::Chassis, chassis).is_none()
+    let resources = &call.view.resources;
+    if let Some(chassis) = node.attributes.chassis_uuid
+        && !resources.contains_key(&(ResourceKind::Chassis, chassis))
     {
         return Err(ApiFault::bad(format!(
             "Chassis {chassis} could not be found."
@@ -199,28 +239,34 @@ fn check_name(node: &Node) -> Result<(), ApiFault> {
     )))
 }
 
-fn check_interfaces(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
-    let hardware = drivers::enabled(call, &node.driver).ok_or_else(|| {
+fn hardware(call: &ApiCall<'_>, node: &Node) -> Result<&'static HardwareTypeSpec, ApiFault> {
+    drivers::enabled(call, &node.driver).ok_or_else(|| {
         ApiFault::bad(format!(
             "No valid host was found. Reason: hardware type \"{}\" is not enabled. Enabled: {}.",
             node.driver.escape_debug(),
             call.facts.drivers.join(", ")
         ))
-    })?;
+    })
+}
+
+fn no_interface(hardware: &HardwareTypeSpec, kind: InterfaceKind, chosen: &str) -> ApiFault {
+    ApiFault::bad(format!(
+        "Could not find {} interface \"{}\" for hardware type {}. Valid interfaces: {}.",
+        kind.as_str(),
+        chosen.escape_debug(),
+        hardware.name,
+        hardware.interfaces(kind).join(", ")
+    ))
+}
+
+fn check_interfaces(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
+    let hardware = hardware(call, node)?;
     for kind in InterfaceKind::ALL {
-        let chosen = node.kept.get(kind.field());
-        let Some(chosen) = chosen.and_then(Value::as_str) else {
-            continue;
-        };
-        let enabled = hardware.interfaces(kind);
-        if !enabled.contains(&chosen) {
-            return Err(ApiFault::bad(format!(
-                "Could not find {} interface \"{}\" for hardware type {}. Valid interfaces: {}.",
-                kind.as_str(),
-                chosen.escape_debug(),
-                hardware.name,
-                enabled.join(", ")
-            )));
+        let chosen = node.attributes.get(kind.field());
+        if let Some(Value::String(chosen)) = chosen
+            && !hardware.interfaces(kind).contains(&chosen.as_str())
+        {
+            return Err(no_interface(hardware, kind, &chosen));
         }
     }
     Ok(())
@@ -281,7 +327,7 @@ pub(super) fn check_size(node: &Node) -> Result<(), ApiFault> {
         &node.properties,
         &node.instance_info,
         &node.extra,
-        &node.kept,
+        &node.attributes.to_object(),
     ];
     for object in objects {
         let value = Value::Object(object.clone());

@@ -67,8 +67,9 @@ fn methods_are_described_as_ironic_does() {
 fn every_vendor_has_the_methods_of_the_bmc() {
     let mut bench = bench();
     bench.change(|node| {
-        node.kept
-            .insert("vendor_interface".into(), json!("no-vendor"));
+        node.attributes
+            .set("vendor_interface", Some(json!("no-vendor")))
+            .unwrap();
     });
     let said = bench.refuses(&post(RESET, "{}"), 400);
     assert_eq!(said, "No handler for method bmc_reset");

@@ -17,7 +17,7 @@ pub(crate) const FIELDS: &[Field<Port>] = &[
         111,
         Flag,
         Always,
-        |port, _, name| json!(port.kept.get(name) != Some(&Value::Bool(false))),
+        |port, _, name| json!(port.attributes.get(name) != Some(Value::Bool(false))),
     ),
     field("category", 101, Text, Always, extra_field),
     field("created_at", 1, Text, Never, |port, _, _| {
@@ -27,7 +27,7 @@ pub(crate) const FIELDS: &[Field<Port>] = &[
     field("extra", 1, Object, Always, |port, _, _| json!(port.extra)),
     field("internal_info", 18, Object, Never, |_, _, _| json!({})),
     field("is_smartnic", 53, Flag, Always, |port, _, name| {
-        json!(port.kept.get(name) == Some(&Value::Bool(true)))
+        json!(port.attributes.get(name) == Some(Value::Bool(true)))
     }),
     field("links", 1, Links, Never, |port, _, _| {
         Value::String(format!("ports/{}", port.id))
@@ -37,7 +37,7 @@ pub(crate) const FIELDS: &[Field<Port>] = &[
         19,
         Object,
         Always,
-        |port, _, name| port.kept.get(name).cloned().unwrap_or_else(|| json!({})),
+        |port, _, name| port.attributes.get(name).unwrap_or_else(|| json!({})),
     ),
     field("name", 88, Text, Always, extra_field),
     field("node_uuid", 1, Uuid, Always, |port, _, _| {
@@ -58,5 +58,5 @@ pub(crate) const FIELDS: &[Field<Port>] = &[
 ];
 
 fn extra_field(port: &Port, _: &ApiCall<'_>, name: &'static str) -> Value {
-    port.kept.get(name).cloned().unwrap_or(Value::Null)
+    port.attributes.get(name).unwrap_or(Value::Null)
 }

@@ -4,6 +4,7 @@ mod fields;
 mod write;
 
 use serde_json::Value;
+use trivet_model::attributes::NodeAttributes;
 use trivet_model::view::NodeView;
 use trivet_model::{MacAddr, NodeId, Port, PortId, RackOrder, Resource, ResourceKind};
 
@@ -161,12 +162,15 @@ fn list(call: &ApiCall<'_>, detailed: bool) -> Result<ApiOutcome, ApiFault> {
     let passes = |port: &Port| {
         address.is_none_or(|address| port.address == address)
             && owners.iter().all(|owner| port.node == *owner)
-            && group.is_none_or(|group| in_group(port, &group.id.to_string()))
+            && group.is_none_or(|group| port.attributes.portgroup_uuid == Some(group.id))
             && about.is_none_or(|about| {
-                extra_text(&port.kept, "description").is_some_and(|text| text.contains(about))
+                let description = port.attributes.description.as_ref();
+                description.is_some_and(|text| text.contains(about))
             })
-            && node_has(call, port, "shard", "shard", None)
-            && node_has(call, port, "conductor_groups", "conductor_group", Some(""))
+            && node_has(call, port, "shard", |node| node.shard.as_deref())
+            && node_has(call, port, "conductor_groups", |node| {
+                Some(node.conductor_group.as_deref().unwrap_or(""))
+            })
     };
     let owner = owners
         .first()
@@ -205,14 +209,6 @@ fn check_combination(call: &ApiCall<'_>) -> Result<(), ApiFault> {
     Ok(())
 }
 
-fn extra_text<'o>(object: &'o trivet_model::node::JsonObject, name: &str) -> Option<&'o str> {
-    object.get(name).and_then(Value::as_str)
-}
-
-fn in_group(port: &Port, group: &str) -> bool {
-    extra_text(&port.kept, "portgroup_uuid") == Some(group)
-}
-
 /// The portgroup with this UUID or name.
 fn portgroup<'a>(call: &ApiCall<'a>, ident: &str) -> Result<&'a Resource, ApiFault> {
     let found = call.view.resource(ResourceKind::PortGroup, ident);
@@ -223,14 +219,17 @@ fn portgroup<'a>(call: &ApiCall<'a>, ident: &str) -> Result<&'a Resource, ApiFau
 }
 
 /// Whether the port's node has one of the requested values in a field.
-fn node_has(call: &ApiCall<'_>, port: &Port, ask: &str, field: &str, absent: Option<&str>) -> bool {
+fn node_has(
+    call: &ApiCall<'_>,
+    port: &Port,
+    ask: &str,
+    field: impl Fn(&NodeAttributes) -> Option<&str>,
+) -> bool {
     if call.query.last(ask).is_none() {
         return true;
     }
     let node = call.view.nodes.get(&port.node);
-    let value = node
-        .and_then(|view| extra_text(&view.node.kept, field))
-        .or(absent);
+    let value = node.and_then(|view| field(&view.node.attributes));
     let mut wanted = call.query.all(ask).flat_map(|list| list.split(','));
     value.is_some_and(|value| wanted.any(|one| one == value))
 }

@@ -121,7 +121,7 @@ fn addresses_uuids_and_names_are_unique() {
     );
     let mut bench = bench();
     let mut named = port(3, 1);
-    named.kept.insert("name".into(), json!("eth0"));
+    named.attributes.set("name", Some(json!("eth0"))).unwrap();
     bench.add_port(named);
     let body = json!({"address": mac, "node_uuid": node, "name": "eth0"}).to_string();
     bench.refuses(&send("POST", "/v1/ports", &body).at(LATEST), 409);

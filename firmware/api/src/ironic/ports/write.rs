@@ -1,6 +1,7 @@
 //! Creating and changing ports.
 
 use serde_json::Value;
+use trivet_model::attributes::PortAttributes;
 use trivet_model::node::{JsonObject, RESERVED};
 use trivet_model::{MacAddr, NodeId, Port, PortId, RackOrder, ResourceKind};
 
@@ -46,7 +47,7 @@ pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
         address: MacAddr([0; 6]),
         pxe_enabled: true,
         extra: JsonObject::new(),
-        kept: JsonObject::new(),
+        attributes: PortAttributes::default(),
         created_at: call.now,
         updated_at: None,
     };
@@ -171,16 +172,14 @@ fn read(document: JsonObject, port: &mut Port) -> Result<(), ApiFault> {
                     _ => JsonObject::new(),
                 }
             }
-            // This flag is on by default.
-            "available_for_dynamic_portgroup" if value == Value::Bool(false) => {
-                port.kept.insert(name, value);
-            }
-            "available_for_dynamic_portgroup" => drop(port.kept.remove(&name)),
-            name if matches!(value, Value::Null | Value::Bool(false)) => {
-                port.kept.remove(name);
-            }
             name => {
-                port.kept.insert(name.to_owned(), value);
+                let default = match name {
+                    "available_for_dynamic_portgroup" => value != Value::Bool(false),
+                    _ => matches!(value, Value::Null | Value::Bool(false)),
+                };
+                let value = (!default).then_some(value);
+                let set = port.attributes.set(name, value);
+                set.map_err(|_| ApiFault::bad(format!("{name} has an invalid value.")))?;
             }
         }
     }
@@ -240,10 +239,10 @@ fn check_reserved(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
 
 /// A port's portgroup must belong to the same node.
 fn check_group(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
-    let Some(group) = port.kept.get("portgroup_uuid").and_then(Value::as_str) else {
+    let Some(group) = port.attributes.portgroup_uuid else {
         return Ok(());
     };
-    let found = call.view.resource(ResourceKind::PortGroup, group);
+    let found = call.view.resources.get(&(ResourceKind::PortGroup, group));
     match found.map(|found| found.node) {
         Some(node) if node == Some(port.node) => Ok(()),
         Some(_) => Err(ApiFault::bad(format!(
@@ -279,10 +278,7 @@ const LINK_KEYS: [(&str, u16, u16); 7] = [
 ];
 
 fn check_link(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
-    let Some(Value::Object(link)) = port.kept.get("local_link_connection") else {
-        return Ok(());
-    };
-    for (key, value) in link {
+    for (key, value) in &port.attributes.local_link_connection {
         let row = LINK_KEYS.iter().find(|(name, _, _)| name == key);
         let Some((name, since, until)) = row else {
             let key = key.escape_debug();
@@ -308,7 +304,7 @@ fn check_link(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
 
 fn check_size(port: &Port) -> Result<(), ApiFault> {
     let mut bytes = 0;
-    for object in [&port.extra, &port.kept] {
+    for object in [&port.extra, &port.attributes.to_object()] {
         let value = Value::Object(object.clone());
         if depth(&value) > DEPTH_MAX {
             return Err(ApiFault::bad(format!(

@@ -135,8 +135,7 @@ fn members(call: &ApiCall<'_>, detailed: bool) -> Result<ApiOutcome, ApiFault> {
 }
 
 fn is_member(port: &Port, group: &Resource) -> bool {
-    let kept = port.kept.get("portgroup_uuid").and_then(Value::as_str);
-    kept.is_some_and(|kept| kept.parse() == Ok(group.id))
+    port.attributes.portgroup_uuid == Some(group.id)
 }
 
 /// Whether it has member ports, which are ports of its node.
@@ -156,7 +155,7 @@ fn passes(call: &ApiCall<'_>, group: &Resource) -> Result<bool, ApiFault> {
     }
     if let Some(shards) = call.query.last("shard") {
         let view = group.node.and_then(|id| call.view.nodes.get(&id));
-        let shard = view.and_then(|view| view.node.kept.get("shard")?.as_str());
+        let shard = view.and_then(|view| view.node.attributes.shard.as_deref());
         if !shard.is_some_and(|shard| shards.split(',').any(|one| one == shard)) {
             return Ok(false);
         }

@@ -344,7 +344,10 @@ fn portgroups_are_filtered_and_have_ports() {
     let body = json!({"node_uuid": node, "address": "52:54:00:aa:00:01", "name": "bond"});
     let group = shelf.makes("/v1/portgroups", &body)["uuid"].clone();
     let mut member = port(1, 1);
-    member.kept.insert("portgroup_uuid".into(), group.clone());
+    member
+        .attributes
+        .set("portgroup_uuid", Some(group.clone()))
+        .unwrap();
     shelf.0.add_port(member);
     shelf.0.add_port(port(2, 1));
     let count = |shelf: &ResourceBench, path: &str| {
@@ -396,7 +399,7 @@ fn a_chassis_with_nodes_stays() {
     let path = format!("/v1/chassis/{}", chassis.as_str().unwrap());
     shelf
         .0
-        .change(|node| drop(node.kept.insert("chassis_uuid".into(), chassis)));
+        .change(|node| node.attributes.set("chassis_uuid", Some(chassis)).unwrap());
     let said = shelf.refuses("DELETE", &path, &Value::Null, 400);
     assert!(said.ends_with("contains nodes."), "{said}");
     shelf.refuses("GET", "/v1/chassis/left", &Value::Null, 400);

@@ -100,7 +100,7 @@ fn enrol(scratch: &TestbedDirectory) {
         address: mac,
         pxe_enabled: true,
         extra: trivet_model::node::JsonObject::default(),
-        kept: trivet_model::node::JsonObject::default(),
+        attributes: trivet_model::attributes::PortAttributes::default(),
         created_at: UnixMs(1),
         updated_at: None,
     };
@@ -602,8 +602,7 @@ async fn a_boot_file_is_refused_for_now_until_the_box_has_fetched_it() {
     let mut node = testbed::node();
     let path = httpboot::node_boot_path(node.id, "boot_iso");
     node.provision_state = ProvisionState::Active;
-    let interface = "deploy_interface".to_owned();
-    node.kept.insert(interface, "ramdisk".into());
+    node.attributes.interfaces.deploy = Some(trivet_model::interface::DeployInterface::Ramdisk);
     let info = &mut node.instance_info;
     info.insert("boot_iso".to_owned(), url.clone().into());
     let order = RackOrder::CreateNode(Box::new(node));

@@ -69,7 +69,7 @@ fn uefi_partitions_and_raids_get_a_loader() {
     assert_eq!(mode(partition), "bios");
     let raid = written(|node| {
         let disks = json!({"logical_disks": [{"controller": "software", "raid_level": "1"}]});
-        node.kept.insert("raid_config".into(), disks);
+        node.attributes.set("raid_config", Some(disks)).unwrap();
     });
     assert_eq!(mode(raid), "bios");
 }

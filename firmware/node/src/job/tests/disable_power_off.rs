@@ -4,9 +4,7 @@ use super::*;
 
 fn kept_on(state: ProvisionState, power: Option<PowerState>) -> NodeTestRig {
     let mut rig = NodeTestRig::new(state);
-    rig.node
-        .kept
-        .insert("disable_power_off".to_owned(), true.into());
+    rig.node.attributes.disable_power_off = true;
     rig.node.power_state = power;
     rig
 }
@@ -83,7 +81,7 @@ fn a_step_that_switches_off_is_refused_where_the_machine_must_stay_on() {
     let refused = apply_verb(NOW, &rig.limits, &rig.node, Verb::Clean, args.clone()).unwrap_err();
     let sentence = refused.sentence;
     assert!(sentence.contains("disable_power_off"), "{sentence}");
-    rig.node.kept.clear();
+    rig.node.attributes.disable_power_off = false;
     assert!(apply_verb(NOW, &rig.limits, &rig.node, Verb::Clean, args).is_ok());
 }
 
@@ -113,7 +111,7 @@ fn the_agent_of_a_machine_that_must_stay_on_is_locked_down_before_the_last_resta
         .is(Active);
     // A machine that is switched off needs no lockdown.
     let mut rig = written();
-    rig.node.kept.clear();
+    rig.node.attributes.disable_power_off = false;
     rig.node.job.as_mut().unwrap().phase = JobPhase::Sync;
     let synced = Ok(AgentEvent::Finished);
     rig.handle(NodeEvent::Agent(AgentOrder::Sync, synced));

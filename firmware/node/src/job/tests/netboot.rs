@@ -10,8 +10,7 @@ const SET_NET: PowerOrder = PowerOrder::SetBoot {
 
 fn rig(state: ProvisionState) -> NodeTestRig {
     let mut rig = NodeTestRig::new(state);
-    let field = "deploy_interface".to_owned();
-    rig.node.kept.insert(field, "ramdisk".into());
+    rig.node.attributes.interfaces.deploy = Some(DeployInterface::Ramdisk);
     rig
 }
 

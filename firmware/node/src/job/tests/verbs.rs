@@ -310,8 +310,9 @@ fn a_fake_node_stores_what_its_steps_set() {
     let mut rig = NodeTestRig::fake(Manageable);
     let raid = json!({"logical_disks": [{"size_gb": 1, "raid_level": "1"}]});
     rig.node
-        .kept
-        .insert("target_raid_config".into(), raid.clone());
+        .attributes
+        .set("target_raid_config", Some(raid.clone()))
+        .unwrap();
     let settings = json!({"settings": [{"name": "Turbo", "value": "off"}, {"name": 3}]});
     let steps = vec![
         of("bios", "apply_configuration", settings),
@@ -320,7 +321,7 @@ fn a_fake_node_stores_what_its_steps_set() {
         of("deploy", "erase_devices_metadata", json!({})),
     ];
     rig.apply_verb(Verb::Clean, steps).at_rest(Manageable);
-    assert_eq!(rig.node.kept["raid_config"], raid);
+    assert_eq!(json!(rig.node.attributes.raid_config), raid);
     let kept = &rig.node.driver_internal_info["bios_settings"];
     assert_eq!(*kept, json!({"Turbo": "off"}));
     let steps = vec![
@@ -328,7 +329,7 @@ fn a_fake_node_stores_what_its_steps_set() {
         of("raid", "delete_configuration", json!({})),
     ];
     rig.apply_verb(Verb::Clean, steps).at_rest(Manageable);
-    assert!(!rig.node.kept.contains_key("raid_config"));
+    assert!(rig.node.attributes.raid_config.is_empty());
     assert!(rig.node.driver_internal_info.is_empty());
 }
 
@@ -344,9 +345,7 @@ fn a_step_a_fake_node_does_not_have_fails_by_name_without_maintenance() {
     rig.apply_verb(Verb::Service, vec![dance])
         .at_rest(ServiceFail);
     let mut rig = NodeTestRig::fake(Manageable);
-    rig.node
-        .kept
-        .insert("bios_interface".into(), "no-bios".into());
+    rig.node.attributes.interfaces.bios = Some(BiosInterface::NoBios);
     let bios = of("bios", "factory_reset", json!({}));
     rig.apply_verb(Verb::Clean, vec![bios]).at_rest(CleanFail);
 }
@@ -354,11 +353,8 @@ fn a_step_a_fake_node_does_not_have_fails_by_name_without_maintenance() {
 #[test]
 fn a_rehearsal_with_a_real_agent_boots_it() {
     let mut rig = NodeTestRig::fake(Available);
-    for (kind, name) in [("deploy", "direct"), ("boot", "ipxe")] {
-        rig.node
-            .kept
-            .insert(format!("{kind}_interface"), name.into());
-    }
+    rig.node.attributes.interfaces.deploy = Some(DeployInterface::Direct);
+    rig.node.attributes.interfaces.boot = Some(BootInterface::Ipxe);
     rig.apply_verb(Verb::Active, vec![offered("write_image", 80)]);
     rig.boots().is(DeployWait);
 }

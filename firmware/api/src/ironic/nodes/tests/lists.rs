@@ -190,7 +190,7 @@ fn every_filter_filters() {
         ("shard", json!("east")),
         ("instance_name", json!("web")),
     ] {
-        other.kept.insert(key.into(), value);
+        other.attributes.set(key, Some(value)).unwrap();
     }
     bench.add(other);
     for query in [
@@ -231,7 +231,9 @@ fn the_nodes_of_a_chassis_by_filter_and_by_path() {
         UnixMs(0),
     ));
     bench.change(|node| {
-        node.kept.insert("chassis_uuid".into(), json!(id));
+        node.attributes
+            .set("chassis_uuid", Some(json!(id)))
+            .unwrap();
     });
     check(&bench, &format!("chassis_uuid={id}"), &[1]);
     for path in ["nodes", "nodes/detail"] {

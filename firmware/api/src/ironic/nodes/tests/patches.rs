@@ -51,9 +51,11 @@ fn removing_a_field_gives_its_default() {
     let mut bench = ApiBench::with(ProvisionState::Manageable);
     bench.change(|node| {
         node.extra.insert("a".into(), json!(1));
-        node.kept.insert("boot_interface".into(), json!("pxe"));
-        node.kept.insert("owner".into(), json!("me"));
-        node.kept.insert("retired".into(), json!(true));
+        node.attributes
+            .set("boot_interface", Some(json!("pxe")))
+            .unwrap();
+        node.attributes.set("owner", Some(json!("me"))).unwrap();
+        node.attributes.retired = true;
     });
     let names = [
         "extra",
@@ -223,8 +225,9 @@ fn interfaces_and_class_change_only_while_nothing_runs() {
 fn a_new_driver_needs_its_own_interfaces_or_a_reset() {
     let mut bench = ApiBench::with(ProvisionState::Manageable);
     bench.change(|node| {
-        node.kept
-            .insert("power_interface".into(), json!("ipmitool"));
+        node.attributes
+            .set("power_interface", Some(json!("ipmitool")))
+            .unwrap();
     });
     let body = add("/driver", &json!("fake-hardware")).to_string();
     bench.refuses(&send("PATCH", "/v1/nodes/node-1", &body).at(LATEST), 400);

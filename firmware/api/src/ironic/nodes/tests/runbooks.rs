@@ -10,8 +10,9 @@ fn bench(state: ProvisionState) -> ApiBench {
     let mut bench = ApiBench::with(state);
     bench.change(|node| {
         node.driver = "fake-hardware".into();
-        node.kept
-            .insert("traits".into(), json!(["CUSTOM_BOOK", "HW_CPU"]));
+        node.attributes
+            .set("traits", Some(json!(["CUSTOM_BOOK", "HW_CPU"])))
+            .unwrap();
     });
     let mut runbook = Resource::new(ID.parse().unwrap(), ResourceKind::Runbook, NOW);
     runbook.name = Some("CUSTOM_BOOK".into());
@@ -55,11 +56,15 @@ fn its_steps_run_in_their_order() {
 fn a_node_without_the_trait_is_not_approved() {
     let mut bench = bench(ProvisionState::Manageable);
     let body = json!({"target": "clean", "runbook": ID}).to_string();
-    bench.change(|node| drop(node.kept.insert("traits".into(), json!(["CUSTOM_BOOK"]))));
+    bench.change(|node| {
+        node.attributes
+            .set("traits", Some(json!(["CUSTOM_BOOK"])))
+            .unwrap();
+    });
     let said = bench.refuses(&send("PUT", PATH, &body).at(LATEST), 400);
     assert!(said.contains("['HW_CPU']"), "{said}");
     bench.order(&send("PUT", PATH, &body).at("1.111"));
-    bench.change(|node| drop(node.kept.remove("traits")));
+    bench.change(|node| node.attributes.traits.clear());
     let said = bench.refuses(&send("PUT", PATH, &body).at("1.111"), 400);
     assert!(said.contains("not been approved"), "{said}");
     change(&mut bench, "traits", json!([]));
@@ -103,7 +108,7 @@ fn a_retired_node_is_not_provided() {
     let mut bench = bench(ProvisionState::Manageable);
     let body = json!({"target": "provide"}).to_string();
     bench.order(&send("PUT", PATH, &body).at(LATEST));
-    bench.change(|node| drop(node.kept.insert("retired".into(), json!(true))));
+    bench.change(|node| node.attributes.retired = true);
     let said = bench.refuses(&send("PUT", PATH, &body).at(LATEST), 400);
     assert!(said.contains("because it is retired"), "{said}");
 }

@@ -228,8 +228,9 @@ fn a_node_without_inspection_is_not_inspected() {
     let mut bench = unwired.wired();
     accepts(&bench, &json!({"target": "inspect"}), LATEST);
     bench.change(|node| {
-        node.kept
-            .insert("inspect_interface".into(), json!("no-inspect"));
+        node.attributes
+            .set("inspect_interface", Some(json!("no-inspect")))
+            .unwrap();
     });
     let said = refuses(&bench, &json!({"target": "inspect"}), LATEST, 400);
     assert!(said.contains("does not support inspect"), "{said}");
@@ -276,8 +277,9 @@ fn a_rescue_password_is_hidden() {
     let long = json!({"target": "rescue", "rescue_password": "x".repeat(256)});
     refuses(&bench, &long, LATEST, 400);
     bench.change(|node| {
-        node.kept
-            .insert("rescue_interface".into(), json!("no-rescue"));
+        node.attributes
+            .set("rescue_interface", Some(json!("no-rescue")))
+            .unwrap();
     });
     let said = bench.refuses(&request, 400);
     assert!(said.contains("does not support rescue"), "{said}");
@@ -336,7 +338,7 @@ fn power_is_refused_for_nonsense_versions_and_states() {
     let busy = ApiBench::with(ProvisionState::Deploying);
     refuse(&busy, json!({"target": "power on"}), LATEST, 409);
     let mut kept_on = ApiBench::with(ProvisionState::Active);
-    kept_on.change(|node| drop(node.kept.insert("disable_power_off".into(), json!(true))));
+    kept_on.change(|node| node.attributes.disable_power_off = true);
     refuse(&kept_on, json!({"target": "power off"}), LATEST, 409);
     refuse(&kept_on, json!({"target": "soft power off"}), LATEST, 409);
     kept_on.order(&send("PUT", POWER, r#"{"target": "rebooting"}"#).at(LATEST));

@@ -137,9 +137,11 @@ fn allocations_are_filtered_and_found_below_their_node() {
 fn a_node_shows_its_allocation() {
     let mut shelf = ResourceBench::new();
     let id = node_id(77).to_string();
-    shelf
-        .0
-        .change(|node| drop(node.kept.insert("allocation_uuid".into(), json!(id))));
+    shelf.0.change(|node| {
+        node.attributes
+            .set("allocation_uuid", Some(json!(id)))
+            .unwrap();
+    });
     assert_eq!(shelf.shows("/v1/nodes/node-1")["allocation_uuid"], id);
     let patch = json!([{"op": "replace", "path": "/allocation_uuid", "value": id}]);
     shelf.refuses("PATCH", "/v1/nodes/node-1", &patch, 400);
