@@ -14,8 +14,9 @@ use crate::faults::FaultExpiry;
 use crate::health::BmcHealthTracker;
 use crate::image_deployment::PendingImageWrites;
 use crate::ipmi_transport::IpmiTransport;
-use crate::lan::{self, DhcpNetworkState};
+use crate::lan::{self, LanPart};
 use crate::logs::LogCollection;
+use crate::part_context::PartContext;
 use crate::power_change::PowerChange;
 use crate::power_control::{BmcTransport, OperatorPower, power_transport};
 use crate::power_sync::PowerSyncSchedule;
@@ -31,9 +32,8 @@ pub struct Rack {
     pub(crate) settings: Settings,
     pub(crate) entropy: Box<dyn Entropy + Send>,
     pub(crate) records: RecordIndex,
-    pub(crate) dhcp: Option<trivet_dhcp::DhcpServer>,
-    pub(crate) lan: DhcpNetworkState,
-    pub(crate) fault_expiry: FaultExpiry,
+    pub(crate) lan: LanPart,
+    fault_expiry: FaultExpiry,
     pub(crate) ipmi_transport: IpmiTransport,
     pub(crate) ssh_transport: SshTransport,
     pub(crate) redfish_transport: RedfishTransport,
@@ -107,7 +107,7 @@ impl Rack {
         book.view.links.extend(lan::links(&settings));
         book.view.boots_max = settings.limits.boots_max;
         Self {
-            dhcp: settings.dhcp.clone().map(trivet_dhcp::DhcpServer::new),
+            lan: LanPart::new(&settings),
             ipmi_transport: IpmiTransport::new(settings.pace),
             ssh_transport: SshTransport::default(),
             redfish_transport: RedfishTransport::default(),
@@ -115,7 +115,6 @@ impl Rack {
             settings,
             entropy,
             records: book,
-            lan: DhcpNetworkState::default(),
             fault_expiry: FaultExpiry::default(),
             transient: BTreeMap::new(),
             wakes: BTreeSet::new(),
@@ -142,16 +141,11 @@ impl Rack {
     /// When [`RackInput::Tick`] is due next.
     pub fn deadline(&self) -> Option<Tick> {
         let wake = self.wakes.first().map(|(at, _)| *at);
-        let leases = self
-            .dhcp
-            .as_ref()
-            .and_then(trivet_dhcp::DhcpServer::deadline);
         let power = self.power_wakes.first().map(|(at, _)| *at);
         wake.into_iter()
             .chain(power)
             .chain(self.ipmi_transport.deadline())
             .chain(self.redfish_transport.deadline())
-            .chain(leases)
             .chain(self.boot_queue.deadline())
             .chain(self.pending_request_deadline())
             .chain(self.lan.deadline())
@@ -175,9 +169,15 @@ impl Rack {
                     self.outputs.push(RackOutput::Reply { ticket, result });
                 }
             }
-            RackInput::Dhcp { arrival, bytes } => self.handle_dhcp(now, arrival, &bytes),
+            RackInput::Dhcp { arrival, bytes } => {
+                let (lan, mut context) = self.lan_and_context(now);
+                if let Some(message) = lan.handle_dhcp(&mut context, arrival, &bytes) {
+                    self.handle_node_dhcp(now, message);
+                }
+            }
             RackInput::ArpClaimed { link, address, mac } => {
-                self.handle_arp_claim(now, link, address, mac);
+                let (lan, mut context) = self.lan_and_context(now);
+                lan.handle_arp_claim(&mut context, link, address, mac);
             }
             RackInput::Bmc { from, bytes } => {
                 self.ipmi_transport
@@ -259,7 +259,8 @@ impl Rack {
 
     fn started(&mut self, now: Now) {
         self.update_bmc_conflicts(now);
-        self.restore_leases(now);
+        let (lan, mut context) = self.lan_and_context(now);
+        lan.restore_leases(&mut context);
         self.pin_images();
         for fault in self.settings.faults.clone() {
             self.fault(now, fault);
@@ -293,9 +294,9 @@ impl Rack {
         self.redfish_transport.tick(now.tick);
         self.boot_queue.tick(now.tick);
         self.expire_pending_requests(now);
-        self.expire_leases(now);
-        self.note_suppressed_unknown_machines(now);
-        self.expire_faults(now);
+        let (lan, mut context) = self.lan_and_context(now);
+        lan.tick(&mut context);
+        context.expire_faults();
         self.sync_power_states(now);
     }
 
@@ -457,7 +458,21 @@ impl Rack {
     }
 
     pub(crate) fn note(&mut self, now: Now, id: Option<NodeId>, kind: NoteKind) {
-        let output = self.records.note(now, id, kind);
-        self.outputs.push(output);
+        self.context(now).note(id, kind);
+    }
+
+    /// The state that parts share.
+    pub(crate) fn context(&mut self, now: Now) -> PartContext<'_> {
+        self.lan_and_context(now).1
+    }
+
+    fn lan_and_context(&mut self, now: Now) -> (&mut LanPart, PartContext<'_>) {
+        let context = PartContext {
+            now,
+            records: &mut self.records,
+            fault_expiry: &mut self.fault_expiry,
+            outputs: &mut self.outputs,
+        };
+        (&mut self.lan, context)
     }
 }

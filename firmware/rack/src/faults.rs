@@ -8,6 +8,7 @@ use trivet_model::fault::{FAULTS_MAX, FAULTS_OF_KIND_MAX, FaultTimes};
 use trivet_model::{BoxFault, NoteKind, Now, Tick};
 
 use crate::Rack;
+use crate::part_context::PartContext;
 
 /// A fault without a known end is cleared if it has not occurred for this long. Ours.
 pub(crate) const FAULT_QUIET_MS: u64 = 600_000;
@@ -23,12 +24,12 @@ impl FaultExpiry {
     }
 }
 
-impl Rack {
-    /// Raises a fault that stays until [`Rack::fault_gone`] is called.
-    pub(crate) fn fault(&mut self, now: Now, fault: BoxFault) {
+impl PartContext<'_> {
+    /// Raises a fault that stays until [`PartContext::fault_gone`] is called.
+    pub(crate) fn fault(&mut self, fault: BoxFault) {
         let faults = &mut self.records.view.faults;
         if let Some(standing) = faults.get_mut(&fault) {
-            standing.seen_at = now.wall;
+            standing.seen_at = self.now.wall;
             return;
         }
         let kind = discriminant(&fault);
@@ -37,26 +38,26 @@ impl Rack {
             return;
         }
         let standing = FaultTimes {
-            since: now.wall,
-            seen_at: now.wall,
+            since: self.now.wall,
+            seen_at: self.now.wall,
         };
         faults.insert(fault.clone(), standing);
-        self.note(now, None, NoteKind::FaultRaised(fault));
+        self.note(None, NoteKind::FaultRaised(fault));
     }
 
     /// Raises a fault that expires if it does not occur again.
-    pub(crate) fn fault_seen(&mut self, now: Now, fault: BoxFault) {
-        self.fault(now, fault.clone());
+    pub(crate) fn fault_seen(&mut self, fault: BoxFault) {
+        self.fault(fault.clone());
         if self.records.view.faults.contains_key(&fault) {
             self.fault_expiry
                 .0
-                .insert(fault, now.tick.after_ms(FAULT_QUIET_MS));
+                .insert(fault, self.now.tick.after_ms(FAULT_QUIET_MS));
         }
     }
 
-    pub(crate) fn fault_gone(&mut self, now: Now, fault: &BoxFault) {
+    pub(crate) fn fault_gone(&mut self, fault: &BoxFault) {
         if self.remove_fault(fault) {
-            self.note(now, None, NoteKind::FaultCleared(fault.clone()));
+            self.note(None, NoteKind::FaultCleared(fault.clone()));
         }
     }
 
@@ -66,15 +67,29 @@ impl Rack {
         self.records.view.faults.remove(fault).is_some()
     }
 
-    pub(crate) fn expire_faults(&mut self, now: Now) {
+    pub(crate) fn expire_faults(&mut self) {
         let quiet = self
             .fault_expiry
             .0
             .iter()
-            .filter(|(_, at)| **at <= now.tick);
+            .filter(|(_, at)| **at <= self.now.tick);
         let gone: Vec<_> = quiet.map(|(fault, _)| fault.clone()).collect();
         for fault in gone {
-            self.fault_gone(now, &fault);
+            self.fault_gone(&fault);
         }
+    }
+}
+
+impl Rack {
+    pub(crate) fn fault(&mut self, now: Now, fault: BoxFault) {
+        self.context(now).fault(fault);
+    }
+
+    pub(crate) fn fault_seen(&mut self, now: Now, fault: BoxFault) {
+        self.context(now).fault_seen(fault);
+    }
+
+    pub(crate) fn fault_gone(&mut self, now: Now, fault: &BoxFault) {
+        self.context(now).fault_gone(fault);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use trivet_dhcp::{DhcpArrival, DhcpForeignServer, HostDirectory, LeaseChange, Reason};
+use trivet_dhcp::{DhcpArrival, DhcpForeignServer, DhcpServer, HostDirectory, LeaseChange, Reason};
 use trivet_model::boot::ClientSeen;
 use trivet_model::link::{FOREIGN_SERVERS_MAX, ForeignServer, LinkView};
 use trivet_model::view::UnknownMachine;
@@ -13,6 +13,7 @@ use trivet_model::{
 };
 
 use crate::bounds::PORTS_MAX;
+use crate::part_context::PartContext;
 use crate::{Rack, RackOutput, Settings};
 
 /// How many leases of nodes from other servers are remembered. Ours.
@@ -24,9 +25,10 @@ pub(crate) const UNKNOWN_MACHINES_NOTED_MAX: u32 = 20;
 /// After this time unknown machines are noted one by one again. Ours.
 pub(crate) const UNKNOWN_MACHINES_NOTED_MS: u64 = 60_000;
 
-/// The state of the networks that is neither on flash nor in the view.
-#[derive(Default)]
-pub(crate) struct DhcpNetworkState {
+/// The networks: the DHCP server, and what is neither on flash nor in the view.
+pub(crate) struct LanPart {
+    /// None where DHCP is off.
+    dhcp: Option<DhcpServer>,
     /// Leases of nodes from other servers, in both directions.
     foreign_leases: BTreeMap<MacAddr, Ipv4Addr>,
     foreign_lease_holders: BTreeMap<Ipv4Addr, MacAddr>,
@@ -43,10 +45,42 @@ struct UnknownMachineNoteCount {
     suppressed: u64,
 }
 
-impl DhcpNetworkState {
-    /// When the number of suppressed unknown machines is noted.
+/// A message of a known machine.
+pub(crate) struct NodeDhcpMessage {
+    /// Its node.
+    node: NodeId,
+    /// What the message and the reply were.
+    note: Option<NoteKind>,
+}
+
+impl LanPart {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self {
+            dhcp: settings.dhcp.clone().map(DhcpServer::new),
+            foreign_leases: BTreeMap::new(),
+            foreign_lease_holders: BTreeMap::new(),
+            exhausted: Vec::new(),
+            unknown_machines: UnknownMachineNoteCount::default(),
+        }
+    }
+
+    /// When a lease expires, or the number of suppressed unknown machines is noted.
     pub(crate) fn deadline(&self) -> Option<Tick> {
-        (self.unknown_machines.suppressed > 0).then_some(self.unknown_machines.until)
+        let leases = self.dhcp.as_ref().and_then(DhcpServer::deadline);
+        let suppressed = self.unknown_machines.suppressed > 0;
+        let unknown = suppressed.then_some(self.unknown_machines.until);
+        leases.into_iter().chain(unknown).min()
+    }
+
+    pub(crate) fn tick(&mut self, context: &mut PartContext) {
+        self.expire_leases(context);
+        self.note_suppressed_unknown_machines(context);
+    }
+
+    /// Whether this address can be reserved for a machine; also where DHCP is off.
+    pub(crate) fn could_reserve(&self, address: Ipv4Addr) -> bool {
+        let dhcp = self.dhcp.as_ref();
+        dhcp.is_none_or(|dhcp| dhcp.could_keep(address))
     }
 
     /// The machine that has this address from another server.
@@ -102,32 +136,42 @@ pub(crate) fn links(settings: &Settings) -> impl Iterator<Item = (LinkId, Arc<Li
     })
 }
 
-impl Rack {
-    pub(crate) fn handle_dhcp(&mut self, now: Now, arrival: DhcpArrival, bytes: &[u8]) {
-        let Some(dhcp) = &mut self.dhcp else { return };
+impl LanPart {
+    /// Handles a message from a client or another server. Returns it if it is of a node.
+    pub(crate) fn handle_dhcp(
+        &mut self,
+        context: &mut PartContext,
+        arrival: DhcpArrival,
+        bytes: &[u8],
+    ) -> Option<NodeDhcpMessage> {
+        let dhcp = self.dhcp.as_mut()?;
         let outcome = dhcp.handle(
-            now.tick,
+            context.now.tick,
             bytes,
             arrival,
-            PortHostDirectory(&self.records.view),
+            PortHostDirectory(&context.records.view),
         );
-        self.lease_changes(outcome.changes);
+        lease_changes(context, outcome.changes);
         if let Some(foreign) = outcome.foreign_server {
-            self.record_foreign_server(now, arrival.link, foreign);
+            self.record_foreign_server(context, arrival.link, foreign);
         }
         if let Some(lease) = outcome.foreign_lease
-            && self.records.view.macs.contains_key(&lease.mac)
+            && context.records.view.macs.contains_key(&lease.mac)
         {
-            self.lan.record_foreign_lease(lease);
+            self.record_foreign_lease(lease);
         }
+        let mut message = None;
         if let Some(client) = outcome.seen {
-            match self.records.node_of_mac(client.mac) {
-                Some(node) => self.handle_node_dhcp(now, node, outcome.note),
-                None => self.handle_unknown_machine(now, client),
+            match context.records.node_of_mac(client.mac) {
+                Some(node) => {
+                    let note = outcome.note;
+                    message = Some(NodeDhcpMessage { node, note });
+                }
+                None => self.handle_unknown_machine(context, client),
             }
         }
         if let Some(reply) = outcome.reply {
-            self.outputs.push(RackOutput::Dhcp {
+            context.outputs.push(RackOutput::Dhcp {
                 link: arrival.link,
                 local: arrival.local,
                 to: reply.to,
@@ -136,14 +180,163 @@ impl Rack {
         }
         if let Some(address) = outcome.probe {
             let link = arrival.link;
-            self.outputs.push(RackOutput::Probe { link, address });
+            context.outputs.push(RackOutput::Probe { link, address });
         }
-        if outcome.dropped == Some(Reason::PoolExhausted) || !self.lan.exhausted.is_empty() {
-            self.check_pools(now);
+        if outcome.dropped == Some(Reason::PoolExhausted) || !self.exhausted.is_empty() {
+            self.check_pools(context);
+        }
+        message
+    }
+
+    /// Notes an unknown machine. A flood of invented machines becomes one note with their
+    /// number.
+    fn handle_unknown_machine(&mut self, context: &mut PartContext, client: ClientSeen) {
+        let mac = client.mac;
+        let seen_at = context.now.wall;
+        if !context
+            .records
+            .add_unknown_machine(UnknownMachine { seen_at, client })
+        {
+            return;
+        }
+        self.note_suppressed_unknown_machines(context);
+        let noted = &mut self.unknown_machines;
+        if noted.noted == 0 {
+            noted.until = context.now.tick.after_ms(UNKNOWN_MACHINES_NOTED_MS);
+        }
+        if noted.noted < UNKNOWN_MACHINES_NOTED_MAX {
+            noted.noted += 1;
+            context.note(None, NoteKind::UnknownMachineSeen { mac });
+        } else {
+            noted.suppressed += 1;
         }
     }
 
-    fn handle_node_dhcp(&mut self, now: Now, node: NodeId, note: Option<NoteKind>) {
+    /// Notes how many unknown machines were suppressed, at the end of the interval.
+    pub(crate) fn note_suppressed_unknown_machines(&mut self, context: &mut PartContext) {
+        let noted = &mut self.unknown_machines;
+        if context.now.tick < noted.until {
+            return;
+        }
+        let UnknownMachineNoteCount {
+            suppressed: more, ..
+        } = std::mem::take(noted);
+        if more > 0 {
+            context.note(None, NoteKind::UnknownMachinesSeen { more });
+        }
+    }
+
+    /// Frees the addresses of expired leases.
+    pub(crate) fn expire_leases(&mut self, context: &mut PartContext) {
+        if let Some(dhcp) = &mut self.dhcp
+            && dhcp.deadline().is_some_and(|at| at <= context.now.tick)
+        {
+            let changes = dhcp.expire(context.now.tick);
+            lease_changes(context, changes);
+            self.check_pools(context);
+        }
+    }
+
+    /// Restores the leases from flash, at start. Leases outside all present subnets are
+    /// dropped.
+    pub(crate) fn restore_leases(&mut self, context: &mut PartContext) {
+        let Some(dhcp) = &mut self.dhcp else { return };
+        let view = &context.records.view;
+        let leases = context.records.leases.values();
+        let lost = leases
+            .filter(|lease| !dhcp.restore(context.now.tick, **lease, PortHostDirectory(view)));
+        let lost: Vec<_> = lost.map(|lease| lease.mac).collect();
+        for mac in lost {
+            context.records.remove_lease(mac);
+        }
+    }
+
+    /// A machine claims an address by ARP: another server, or a machine without a lease for it.
+    pub(crate) fn handle_arp_claim(
+        &mut self,
+        context: &mut PartContext,
+        link: LinkId,
+        address: Ipv4Addr,
+        by: MacAddr,
+    ) {
+        let view = context.records.view.links.get(&link);
+        let mut servers = view.into_iter().flat_map(|view| &view.foreign);
+        let server = servers.find(|server| server.address == address && server.mac.is_none());
+        if let Some(server) = server {
+            let foreign = DhcpForeignServer {
+                address,
+                mac: Some(by),
+                proxy: server.proxy,
+                relayed: false,
+            };
+            self.record_foreign_server(context, link, foreign);
+        }
+        if let Some(dhcp) = &mut self.dhcp
+            && dhcp.claimed(context.now.tick, address, by)
+        {
+            context.fault_seen(BoxFault::AddressTaken { address, by });
+        }
+    }
+
+    fn record_foreign_server(
+        &mut self,
+        context: &mut PartContext,
+        id: LinkId,
+        heard: DhcpForeignServer,
+    ) {
+        let Some(link) = context.records.view.links.get_mut(&id).map(Arc::make_mut) else {
+            return;
+        };
+        let (name, mode) = (link.name.clone(), link.mode);
+        let before = remember(link, context.now, heard);
+        let mac = heard.mac.or(before.as_ref().and_then(|before| before.mac));
+        let address = heard.address;
+        if before.is_none() && mac.is_none() && !heard.relayed {
+            context
+                .outputs
+                .push(RackOutput::Probe { link: id, address });
+        }
+        let fault = |mac| BoxFault::ForeignServer {
+            link: name.clone(),
+            address,
+            mac,
+        };
+        match mode {
+            LinkMode::Listen | LinkMode::Proxy => {
+                if before.is_none() {
+                    let link = name;
+                    context.note(None, NoteKind::ForeignServerSeen { link, address, mac });
+                }
+            }
+            LinkMode::Reservations | LinkMode::Server => {
+                if mac.is_some() {
+                    context.remove_fault(&fault(None));
+                }
+                context.fault_seen(fault(mac));
+            }
+        }
+    }
+
+    /// Raises and clears the faults of full ranges.
+    fn check_pools(&mut self, context: &mut PartContext) {
+        let Some(dhcp) = &self.dhcp else { return };
+        let full: Vec<_> = dhcp.exhausted().collect();
+        let told = std::mem::replace(&mut self.exhausted, full.clone());
+        for &(first, last) in &full {
+            context.fault(BoxFault::PoolExhausted { first, last });
+        }
+        for (first, last) in told {
+            if !full.contains(&(first, last)) {
+                context.fault_gone(&BoxFault::PoolExhausted { first, last });
+            }
+        }
+    }
+}
+
+impl Rack {
+    /// A machine of a node sent a DHCP message: it is running, and may have just started.
+    pub(crate) fn handle_node_dhcp(&mut self, now: Now, message: NodeDhcpMessage) {
+        let NodeDhcpMessage { node, note } = message;
         if let Some(NoteKind::Dhcp {
             mac,
             request: "DISCOVER",
@@ -160,153 +353,13 @@ impl Rack {
             self.outputs.extend(output);
         }
     }
+}
 
-    /// Notes an unknown machine. A flood of invented machines becomes one note with their
-    /// number.
-    fn handle_unknown_machine(&mut self, now: Now, client: ClientSeen) {
-        let mac = client.mac;
-        let seen_at = now.wall;
-        if !self
-            .records
-            .add_unknown_machine(UnknownMachine { seen_at, client })
-        {
-            return;
-        }
-        self.note_suppressed_unknown_machines(now);
-        let noted = &mut self.lan.unknown_machines;
-        if noted.noted == 0 {
-            noted.until = now.tick.after_ms(UNKNOWN_MACHINES_NOTED_MS);
-        }
-        if noted.noted < UNKNOWN_MACHINES_NOTED_MAX {
-            noted.noted += 1;
-            self.note(now, None, NoteKind::UnknownMachineSeen { mac });
-        } else {
-            noted.suppressed += 1;
-        }
-    }
-
-    /// Notes how many unknown machines were suppressed, at the end of the interval.
-    pub(crate) fn note_suppressed_unknown_machines(&mut self, now: Now) {
-        let noted = &mut self.lan.unknown_machines;
-        if now.tick < noted.until {
-            return;
-        }
-        let UnknownMachineNoteCount {
-            suppressed: more, ..
-        } = std::mem::take(noted);
-        if more > 0 {
-            self.note(now, None, NoteKind::UnknownMachinesSeen { more });
-        }
-    }
-
-    /// Frees the addresses of expired leases.
-    pub(crate) fn expire_leases(&mut self, now: Now) {
-        if let Some(dhcp) = &mut self.dhcp
-            && dhcp.deadline().is_some_and(|at| at <= now.tick)
-        {
-            let changes = dhcp.expire(now.tick);
-            self.lease_changes(changes);
-            self.check_pools(now);
-        }
-    }
-
-    fn lease_changes(&mut self, changes: Vec<LeaseChange>) {
-        for change in changes {
-            match change {
-                LeaseChange::Granted(lease) => self.records.put_lease(lease),
-                LeaseChange::Released(lease) => self.records.remove_lease(lease.mac),
-            }
-        }
-    }
-
-    /// Restores the leases from flash, at start. Leases outside all present subnets are
-    /// dropped.
-    pub(crate) fn restore_leases(&mut self, now: Now) {
-        let Some(dhcp) = &mut self.dhcp else { return };
-        let view = &self.records.view;
-        let leases = self.records.leases.values();
-        let lost = leases.filter(|lease| !dhcp.restore(now.tick, **lease, PortHostDirectory(view)));
-        let lost: Vec<_> = lost.map(|lease| lease.mac).collect();
-        for mac in lost {
-            self.records.remove_lease(mac);
-        }
-    }
-
-    /// A machine claims an address by ARP: another server, or a machine without a lease for it.
-    pub(crate) fn handle_arp_claim(
-        &mut self,
-        now: Now,
-        link: LinkId,
-        address: Ipv4Addr,
-        by: MacAddr,
-    ) {
-        let view = self.records.view.links.get(&link);
-        let mut servers = view.into_iter().flat_map(|view| &view.foreign);
-        let server = servers.find(|server| server.address == address && server.mac.is_none());
-        if let Some(server) = server {
-            let foreign = DhcpForeignServer {
-                address,
-                mac: Some(by),
-                proxy: server.proxy,
-                relayed: false,
-            };
-            self.record_foreign_server(now, link, foreign);
-        }
-        if let Some(dhcp) = &mut self.dhcp
-            && dhcp.claimed(now.tick, address, by)
-        {
-            self.fault_seen(now, BoxFault::AddressTaken { address, by });
-        }
-    }
-
-    fn record_foreign_server(&mut self, now: Now, id: LinkId, heard: DhcpForeignServer) {
-        let Some(link) = self.records.view.links.get_mut(&id).map(Arc::make_mut) else {
-            return;
-        };
-        let (name, mode) = (link.name.clone(), link.mode);
-        let before = remember(link, now, heard);
-        let mac = heard.mac.or(before.as_ref().and_then(|before| before.mac));
-        let address = heard.address;
-        if before.is_none() && mac.is_none() && !heard.relayed {
-            self.outputs.push(RackOutput::Probe { link: id, address });
-        }
-        let fault = |mac| BoxFault::ForeignServer {
-            link: name.clone(),
-            address,
-            mac,
-        };
-        match mode {
-            LinkMode::Listen | LinkMode::Proxy => {
-                if before.is_none() {
-                    let link = name;
-                    self.note(
-                        now,
-                        None,
-                        NoteKind::ForeignServerSeen { link, address, mac },
-                    );
-                }
-            }
-            LinkMode::Reservations | LinkMode::Server => {
-                if mac.is_some() {
-                    self.remove_fault(&fault(None));
-                }
-                self.fault_seen(now, fault(mac));
-            }
-        }
-    }
-
-    /// Raises and clears the faults of full ranges.
-    fn check_pools(&mut self, now: Now) {
-        let Some(dhcp) = &self.dhcp else { return };
-        let full: Vec<_> = dhcp.exhausted().collect();
-        let told = std::mem::replace(&mut self.lan.exhausted, full.clone());
-        for &(first, last) in &full {
-            self.fault(now, BoxFault::PoolExhausted { first, last });
-        }
-        for (first, last) in told {
-            if !full.contains(&(first, last)) {
-                self.fault_gone(now, &BoxFault::PoolExhausted { first, last });
-            }
+fn lease_changes(context: &mut PartContext, changes: Vec<LeaseChange>) {
+    for change in changes {
+        match change {
+            LeaseChange::Granted(lease) => context.records.put_lease(lease),
+            LeaseChange::Released(lease) => context.records.remove_lease(lease.mac),
         }
     }
 }

@@ -27,6 +27,7 @@ mod ipmi_transport;
 mod lan;
 mod logs;
 mod orders;
+mod part_context;
 mod plan;
 mod power_change;
 mod power_control;

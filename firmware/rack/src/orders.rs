@@ -318,8 +318,7 @@ impl Rack {
                 "Port {twin} has extra/{RESERVED} {address} already; give each port its own."
             )));
         }
-        let dhcp = self.dhcp.as_ref();
-        if dhcp.is_some_and(|dhcp| !dhcp.could_keep(address)) {
+        if !self.lan.could_reserve(address) {
             let sentence = format!(
                 "extra/{RESERVED} {address} is not an address for a machine in any network that \
                  this box serves; see [[dhcp]] in the settings."
