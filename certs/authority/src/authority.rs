@@ -12,9 +12,9 @@ use ring::rand::{SecureRandom, SystemRandom};
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::CertificateDer;
 use time::{Duration, OffsetDateTime};
+use trivet_net_tls::{one_certificate, private_key, provider};
 
 use crate::AuthorityError;
-use crate::tls::{one_certificate, private_key, provider};
 
 /// Validity of an authority, longer than the life of a box.
 pub const CA_DAYS: i64 = 20 * 365;
@@ -198,8 +198,11 @@ mod tests {
     use std::collections::BTreeSet;
     use std::net::Ipv4Addr;
 
+    use trivet_net_tls::TlsConfigError;
+
     use super::*;
-    use crate::tls::tests::NOW_UNIX_S;
+
+    const NOW_UNIX_S: u64 = 1_802_000_000;
 
     fn ours() -> Authority {
         Authority::create(NOW_UNIX_S, "rack 7").unwrap()
@@ -251,7 +254,10 @@ mod tests {
         assert!(matches!(error, AuthorityError::NotAnAuthority), "{error}");
         let error = Authority::load(&chain, &key).unwrap_err();
         assert!(
-            matches!(error, AuthorityError::NotOneCertificate),
+            matches!(
+                error,
+                AuthorityError::Pem(TlsConfigError::NotOneCertificate)
+            ),
             "{error}"
         );
     }

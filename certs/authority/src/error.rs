@@ -1,6 +1,8 @@
-//! Errors of certificates and TLS, and what to do then.
+//! Errors of certificates, and what to do then.
 
-/// Why a certificate, key or TLS set-up was not made.
+use trivet_net_tls::TlsConfigError;
+
+/// Why a certificate was not made or an authority not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// rcgen or the random source reported an error.
@@ -26,33 +28,16 @@ pub enum AuthorityError {
         /// How many are allowed.
         most: usize,
     },
-    /// The text has no certificate, or more than one where one is expected.
-    #[error("the text does not hold exactly one certificate in PEM form")]
-    NotOneCertificate,
-    /// The text has no certificate chain.
-    #[error("the text holds no certificates in PEM form")]
-    NoCertificates,
-    /// The text has no private key.
-    #[error("the text holds no private key in PEM form")]
-    NoKey,
-    /// The text is longer than the limit.
-    #[error("the text is {bytes} bytes long, at most {most} are read")]
-    TooLong {
-        /// How long it is.
-        bytes: usize,
-        /// How long it may be.
-        most: usize,
-    },
+    /// A PEM text cannot be used.
+    #[error(transparent)]
+    Pem(#[from] TlsConfigError),
     /// Certificate and key belong to different authorities.
     #[error("certificate and key do not belong together: restore both from one backup")]
     KeyMismatch,
     /// The certificate is not allowed to sign others.
     #[error("the certificate is not an authority's: it may not sign certificates")]
     NotAnAuthority,
-    /// rustls rejected the certificate, the key or the protocol settings.
-    #[error("TLS could not be set up: {0}")]
-    Tls(#[from] rustls::Error),
-    /// The authority's certificate cannot be used as a root.
-    #[error("the certificate cannot be trusted as a root: {0}")]
-    Root(#[source] rustls::Error),
+    /// rustls rejected the key.
+    #[error("the key cannot be used: {0}")]
+    Key(#[from] rustls::Error),
 }

@@ -5,13 +5,10 @@ mod tls;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use http_body_util::Full;
 use serde_json::Value;
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
 use trivet_model::bmc_request::BMC_REQUEST_MS_MAX;
+use trivet_net_http::{HttpClient, HttpError, HttpServer, HttpTimeouts};
 
 use crate::connection::CliConnection;
 use crate::exit::Exit;
@@ -21,29 +18,34 @@ use crate::request::{CliRequest, CliResponse};
 /// Longest response that is accepted. A page has a thousand nodes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// How long one exchange may take.
+/// How long one exchange may take, and connecting for any request.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Timeout where the box must send a BMC request: longer than the box itself waits.
 const BMC_REQUEST_TIMEOUT: Duration = Duration::from_millis(BMC_REQUEST_MS_MAX + 120_000);
 
+/// How long the upload of an image may take. It shows its progress, and can be stopped.
+const UPLOAD_TIMEOUT: Duration = Duration::from_hours(7 * 24);
+
 /// Sends requests to one box.
 pub(crate) struct CliClient {
     connection: CliConnection,
-    tls: Option<TlsConnector>,
+    server: HttpServer,
 }
 
 impl CliClient {
     pub(crate) fn new(connection: CliConnection) -> Result<Self, CliFault> {
-        let tls = if connection.endpoint.secure {
-            Some(tls::connector(&connection.trust)?)
+        let endpoint = &connection.endpoint;
+        let (host, port) = (&endpoint.host, endpoint.port);
+        let server = if endpoint.secure {
+            HttpServer::secure(host, port, tls::config(&connection.trust)?)
         } else {
-            None
+            HttpServer::plain(host, port)
         };
-        Ok(Self { connection, tls })
+        Ok(Self { connection, server })
     }
 
-    /// Sends an image's bytes; the caller sets the timeout.
+    /// Sends an image's bytes.
     pub(crate) async fn upload<B>(
         &self,
         request: &CliRequest,
@@ -59,8 +61,8 @@ impl CliClient {
             message = message.header(*name, value);
         }
         let message = message.body(body);
-        self.connect_and_send(message.map_err(|error| invalid_request(&error))?)
-            .await
+        let message = message.map_err(|error| invalid_request(&error))?;
+        self.send(message, UPLOAD_TIMEOUT).await
     }
 
     /// Status and body, or why there are none.
@@ -71,53 +73,38 @@ impl CliClient {
         } else {
             EXCHANGE_TIMEOUT
         };
-        match tokio::time::timeout(wait, self.connect_and_send(message)).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(self.unreachable("no answer in time", "")),
-        }
+        self.send(message, wait).await
     }
 
-    async fn connect_and_send<B>(&self, message: hyper::Request<B>) -> Result<CliResponse, CliFault>
-    where
-        B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
-        B::Error: std::error::Error + Send + Sync,
-    {
-        let place = &self.connection.endpoint;
-        let stream = TcpStream::connect((place.host.as_str(), place.port))
-            .await
-            .map_err(|error| self.unreachable(&error.to_string(), REACH_HINT))?;
-        let Some(tls) = &self.tls else {
-            return self.send_over(TokioIo::new(stream), message).await;
-        };
-        let name = tls::name(&place.host)?;
-        let stream = tls
-            .connect(name, stream)
-            .await
-            .map_err(|error| self.unreachable(&error.to_string(), TRUST_HINT))?;
-        self.send_over(TokioIo::new(stream), message).await
-    }
-
-    async fn send_over<S, B>(
+    async fn send<B>(
         &self,
-        stream: S,
         message: hyper::Request<B>,
+        total: Duration,
     ) -> Result<CliResponse, CliFault>
     where
-        S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
         B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync,
     {
-        let broken = |error: hyper::Error| self.unreachable(&error.to_string(), PROTOCOL_HINT);
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(stream)
+        let client = HttpClient::new(HttpTimeouts {
+            connect: EXCHANGE_TIMEOUT,
+            total,
+        });
+        match client
+            .exchange(&self.server, message, ANSWER_BYTES_MAX)
             .await
-            .map_err(broken)?;
-        let connection = tokio::spawn(connection);
-        let outcome = match sender.send_request(message).await {
-            Ok(answer) => self.answer(answer).await,
-            Err(error) => Err(broken(error)),
-        };
-        connection.abort();
-        outcome
+        {
+            Ok(answer) => self.answer(answer),
+            Err(error) => {
+                let hint = match error {
+                    HttpError::Connect(_) => REACH_HINT,
+                    HttpError::Tls(_) => TRUST_HINT,
+                    HttpError::InvalidName => " Is its host name right?",
+                    HttpError::ConnectTimedOut | HttpError::ResponseTimedOut => "",
+                    _ => PROTOCOL_HINT,
+                };
+                Err(self.unreachable(&error.cause(), hint))
+            }
+        }
     }
 
     fn head(&self, request: &CliRequest) -> hyper::http::request::Builder {
@@ -150,17 +137,13 @@ impl CliClient {
             .map_err(|error| invalid_request(&error))
     }
 
-    async fn answer(&self, answer: hyper::Response<Incoming>) -> Result<CliResponse, CliFault> {
+    fn answer(&self, answer: hyper::Response<Bytes>) -> Result<CliResponse, CliFault> {
         let status = answer.status().as_u16();
         let version_max = answer
             .headers()
             .get("x-openstack-ironic-api-maximum-version")
             .and_then(|value| value.to_str().ok()?.strip_prefix("1.")?.parse().ok());
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX)
-            .collect()
-            .await
-            .map_err(|error| self.unreachable(&error.to_string(), PROTOCOL_HINT))?
-            .to_bytes();
+        let body = answer.into_body();
         let body = match serde_json::from_slice(&body) {
             Ok(value) => value,
             // Error responses may come from a proxy that does not send JSON.

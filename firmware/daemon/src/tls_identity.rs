@@ -148,7 +148,7 @@ fn acceptor(
     now_s: u64,
 ) -> anyhow::Result<TlsAcceptor> {
     let (chain, key) = authority.server_certificate(names, addresses, now_s)?;
-    let config = trivet_certs_authority::server_config(&chain, &key)?;
+    let config = trivet_net_tls::server_config(&chain, &key)?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 

@@ -153,7 +153,7 @@ impl LanPart {
         );
         lease_changes(context, outcome.changes);
         if let Some(foreign) = outcome.foreign_server {
-            self.record_foreign_server(context, arrival.link, foreign);
+            Self::record_foreign_server(context, arrival.link, foreign);
         }
         if let Some(lease) = outcome.foreign_lease
             && context.records.view.macs.contains_key(&lease.mac)
@@ -269,7 +269,7 @@ impl LanPart {
                 proxy: server.proxy,
                 relayed: false,
             };
-            self.record_foreign_server(context, link, foreign);
+            Self::record_foreign_server(context, link, foreign);
         }
         if let Some(dhcp) = &mut self.dhcp
             && dhcp.claimed(context.now.tick, address, by)
@@ -278,12 +278,7 @@ impl LanPart {
         }
     }
 
-    fn record_foreign_server(
-        &mut self,
-        context: &mut PartContext,
-        id: LinkId,
-        heard: DhcpForeignServer,
-    ) {
+    fn record_foreign_server(context: &mut PartContext, id: LinkId, heard: DhcpForeignServer) {
         let Some(link) = context.records.view.links.get_mut(&id).map(Arc::make_mut) else {
             return;
         };

@@ -6,14 +6,25 @@
 use crate::{Dependency, Finding, Package};
 
 /// Packages that may depend on more than `firmware/model`, and on what.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 15] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 18] = [
     (
         "firmware/agent",
         &["firmware/model", "firmware/agent/wire", "firmware/net"],
     ),
     ("firmware/bootfiles", &["firmware/model", "firmware/net"]),
-    ("firmware/cli", &["firmware/model", "firmware/net"]),
+    (
+        "firmware/cli",
+        &[
+            "firmware/model",
+            "firmware/net",
+            "firmware/net/http",
+            "firmware/net/tls",
+        ],
+    ),
     ("firmware/net", &[]),
+    ("firmware/net/tls", &[]),
+    ("firmware/net/http", &[]),
+    ("certs/authority", &["firmware/net/tls"]),
     (
         "firmware/agent/inventory",
         &["firmware/model", "firmware/agent/wire"],
@@ -38,6 +49,7 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 15] = [
             "firmware/agent/wire",
             "firmware/chunks",
             "firmware/net",
+            "firmware/net/http",
         ],
     ),
     ("board/linux", &["board/hal"]),
@@ -62,13 +74,13 @@ const COMPOSERS: [(&str, &[&str]); 4] = [
 const ASYNC: [&str; 5] = [
     "firmware/cli",
     "firmware/daemon",
-    "certs/authority",
+    "firmware/net/http",
     "image/agent",
     "tests/",
 ];
 
 /// What a package's tests may use beyond what the package may depend on.
-const TEST_ONLY: [&str; 1] = ["board/sim"];
+const TEST_ONLY: [&str; 3] = ["board/sim", "certs/authority", "firmware/net/tls"];
 
 fn covers(rule: &str, path: &str) -> bool {
     rule == path || rule.ends_with('/') && path.starts_with(rule)

@@ -9,30 +9,30 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty};
-use hyper::body::Incoming;
+use http_body_util::Empty;
 use hyper::header::{
     CONTENT_LENGTH, CONTENT_RANGE, ETAG, HOST, HeaderMap, HeaderName, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE, USER_AGENT,
 };
 use hyper::{Request, Response, Uri};
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use rustls::ClientConfig;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 use trivet_images::{ImageSourceHead, ImageSourceRequest};
+use trivet_net_http::{HttpBody, HttpClient, HttpServer, HttpTimeouts};
+use trivet_net_tls::{bundled_client_config, system_authorities};
 
 /// How long a server may take until its response starts.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The same for each of the servers that one redirects to.
+const TIMEOUTS: HttpTimeouts = HttpTimeouts {
+    connect: HEAD_TIMEOUT,
+    total: HEAD_TIMEOUT,
+};
+
 /// How many redirects are followed.
 const REDIRECTS_MAX: usize = 5;
-
-/// Longest response of a proxy before the tunnel is open.
-const PROXY_ANSWER_BYTES_MAX: usize = 8 * 1024;
 
 /// Bytes of a local file per read, and how many such pieces may be queued.
 const FILE_PIECE_BYTES: usize = 256 * 1024;
@@ -42,25 +42,15 @@ const FILE_PIECES_MAX: usize = 8;
 #[derive(Clone, Default)]
 pub(crate) struct Origin {
     /// The trusted authorities; without them https is refused.
-    pub(crate) tls: Option<TlsConnector>,
+    pub(crate) tls: Option<Arc<ClientConfig>>,
     /// A proxy, as `host:port`.
     pub(crate) proxy: Option<String>,
 }
 
-/// Where operating systems store the authorities they trust.
-const CA_BUNDLE_PATHS: [&str; 3] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/cert.pem",
-];
-
 impl Origin {
     /// Trusts the system's authorities and those of the file, if one is named.
     pub(crate) fn new(ca: Option<&Path>, proxy: Option<String>) -> anyhow::Result<Self> {
-        let system = CA_BUNDLE_PATHS
-            .iter()
-            .find_map(|path| std::fs::read_to_string(path).ok());
-        let mut bundles: Vec<String> = system.into_iter().collect();
+        let mut bundles: Vec<String> = system_authorities(None).into_iter().collect();
         if let Some(path) = ca {
             let text = std::fs::read_to_string(path)
                 .with_context(|| format!("images.ca: {} cannot be read", path.display()))?;
@@ -69,9 +59,9 @@ impl Origin {
         if bundles.is_empty() {
             return Ok(Self { tls: None, proxy });
         }
-        let config = trivet_certs_authority::bundled_client_config(&bundles)
-            .context("images.ca: it contains no CA certificate")?;
-        let tls = Some(TlsConnector::from(Arc::new(config)));
+        let config =
+            bundled_client_config(&bundles).context("images.ca: it contains no CA certificate")?;
+        let tls = Some(Arc::new(config));
         Ok(Self { tls, proxy })
     }
 }
@@ -84,37 +74,19 @@ pub(super) struct OriginResponse {
 
 /// The body of the response.
 pub(super) enum OriginBody {
-    Net {
-        incoming: Incoming,
-        _connection: OriginConnection,
-    },
+    Net(HttpBody),
     File(mpsc::Receiver<io::Result<Bytes>>),
     None,
-}
-
-/// A connection that is closed when its reader is dropped.
-pub(super) struct OriginConnection(JoinHandle<()>);
-
-impl Drop for OriginConnection {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 impl OriginBody {
     /// The next bytes; none at the end that the protocol signals.
     pub(super) async fn next(&mut self) -> Option<Result<Bytes, String>> {
         match self {
-            Self::Net { incoming, .. } => loop {
-                match incoming.frame().await? {
-                    Err(error) => return Some(Err(error_chain(&error))),
-                    Ok(frame) => {
-                        if let Ok(data) = frame.into_data() {
-                            return Some(Ok(data));
-                        }
-                    }
-                }
-            },
+            Self::Net(body) => {
+                let piece = body.next().await?;
+                Some(piece.map_err(|error| error.to_string()))
+            }
             Self::File(pieces) => {
                 let piece = pieces.recv().await?;
                 Some(piece.map_err(|error| error.to_string()))
@@ -122,17 +94,6 @@ impl OriginBody {
             Self::None => None,
         }
     }
-}
-
-/// An error and its causes.
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    text
 }
 
 impl Origin {
@@ -150,14 +111,11 @@ impl Origin {
         let mut url = ask.url.clone();
         for _ in 0..=REDIRECTS_MAX {
             let place = OriginUrl::parse(&url)?;
-            let (response, connection) = self.get(&place, ask).await?;
+            let response = self.get(&place, ask).await?;
             let status = response.status().as_u16();
             if !matches!(status, 301 | 302 | 303 | 307 | 308) {
                 let head = head(status, response.headers());
-                let body = OriginBody::Net {
-                    incoming: response.into_body(),
-                    _connection: connection,
-                };
+                let body = OriginBody::Net(response.into_body());
                 return Ok(OriginResponse { head, body });
             }
             let to = response.headers().get(LOCATION);
@@ -175,15 +133,9 @@ impl Origin {
         &self,
         place: &OriginUrl,
         ask: &ImageSourceRequest,
-    ) -> Result<(Response<Incoming>, OriginConnection), String> {
-        let through_proxy = self.proxy.is_some() && !place.secure;
-        let target = if through_proxy {
-            format!("http://{}{}", place.authority, place.path)
-        } else {
-            place.path.clone()
-        };
+    ) -> Result<Response<HttpBody>, String> {
         let mut request = Request::builder()
-            .uri(target)
+            .uri(&place.path)
             .header(HOST, &place.host_header)
             .header(USER_AGENT, concat!("trivet/", env!("CARGO_PKG_VERSION")));
         if ask.from > 0 || ask.to.is_some() {
@@ -205,67 +157,17 @@ impl Origin {
         let request = request
             .body(Empty::<Bytes>::new())
             .map_err(|_| "is not a valid URL".to_owned())?;
-        let stream = self.connect(place).await?;
-        if !place.secure {
-            return exchange(stream, request).await;
-        }
-        let tls = self.tls.as_ref();
-        let tls = tls.ok_or("needs https, and no trusted CA is configured (images.ca)")?;
-        let name = rustls_pki_types::ServerName::try_from(place.host.clone());
-        let name =
-            name.map_err(|_| "has a host name that is invalid in a certificate".to_owned())?;
-        let stream = tls.connect(name, stream).await;
-        let stream = stream.map_err(|error| format!("is not trusted: {}", error_chain(&error)))?;
-        exchange(stream, request).await
+        let client = HttpClient::new(TIMEOUTS).through_proxy(self.proxy.clone());
+        let server = match (&self.tls, place.secure) {
+            (_, false) => HttpServer::plain(&place.host, place.port),
+            (Some(tls), true) => HttpServer::secure(&place.host, place.port, Arc::clone(tls)),
+            (None, true) => {
+                return Err("needs https, and no trusted CA is configured (images.ca)".to_owned());
+            }
+        };
+        let response = client.send(&server, request).await;
+        response.map_err(|error| error.to_string())
     }
-
-    async fn connect(&self, place: &OriginUrl) -> Result<TcpStream, String> {
-        let to = self.proxy.as_ref().unwrap_or(&place.authority);
-        let stream = TcpStream::connect(to.as_str()).await;
-        let mut stream = stream.map_err(|error| format!("cannot be reached: {error}"))?;
-        if self.proxy.is_some() && place.secure {
-            tunnel(&mut stream, &place.authority).await?;
-        }
-        Ok(stream)
-    }
-}
-
-/// Requests a tunnel to a server from a proxy (CONNECT, RFC 9110 section 9.3.6).
-async fn tunnel(stream: &mut TcpStream, authority: &str) -> Result<(), String> {
-    let failed = |error: io::Error| format!("cannot be reached through the proxy: {error}");
-    let request = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.map_err(failed)?;
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"\r\n\r\n") {
-        if answer.len() >= PROXY_ANSWER_BYTES_MAX {
-            return Err("is behind a proxy whose response is too long".to_owned());
-        }
-        answer.push(stream.read_u8().await.map_err(failed)?);
-    }
-    let line = String::from_utf8_lossy(&answer);
-    let line = line.lines().next().unwrap_or_default();
-    match line.split(' ').nth(1) {
-        Some(status) if status.starts_with('2') => Ok(()),
-        _ => Err(format!("is refused by the proxy: {line}")),
-    }
-}
-
-async fn exchange<S>(
-    stream: S,
-    request: Request<Empty<Bytes>>,
-) -> Result<(Response<Incoming>, OriginConnection), String>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let failed = |error: hyper::Error| format!("disconnected: {}", error_chain(&error));
-    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(failed)?;
-    let connection = OriginConnection(tokio::spawn(async move {
-        // The body reports the same error.
-        let _ = connection.await;
-    }));
-    let response = sender.send_request(request).await.map_err(failed)?;
-    Ok((response, connection))
 }
 
 /// What the head of a response says about the file.
@@ -345,8 +247,7 @@ fn read(file: &File, mut at: u64, to: u64, pieces: &mpsc::Sender<io::Result<Byte
 struct OriginUrl {
     secure: bool,
     host: String,
-    /// Host and port for the socket: always with a port.
-    authority: String,
+    port: u16,
     /// The value of the Host header.
     host_header: String,
     path: String,
@@ -375,7 +276,7 @@ impl OriginUrl {
                 .trim_start_matches('[')
                 .trim_end_matches(']')
                 .to_owned(),
-            authority: format!("{host}:{port}"),
+            port,
             host_header: authority.as_str().to_owned(),
             path: path.to_owned(),
         })
@@ -408,16 +309,10 @@ mod tests {
     fn urls_are_taken_apart_and_strange_ones_refused() {
         let place = OriginUrl::parse("https://[::1]/a/b?c").unwrap();
         assert!(place.secure);
-        assert_eq!(
-            (place.host.as_str(), place.authority.as_str()),
-            ("::1", "[::1]:443")
-        );
+        assert_eq!((place.host.as_str(), place.port), ("::1", 443));
         assert_eq!(place.path, "/a/b?c");
         let place = OriginUrl::parse("http://h:81").unwrap();
-        assert_eq!(
-            (place.authority.as_str(), place.path.as_str()),
-            ("h:81", "/")
-        );
+        assert_eq!((place.port, place.path.as_str()), (81, "/"));
         for url in ["ftp://h/x", "/x", "http://u:p@h/x", "", "http://"] {
             assert!(OriginUrl::parse(url).is_err(), "{url}");
         }

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::{Method, Request, Uri};
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use trivet_net_http::{HttpClient, HttpError, HttpServer, HttpTimeouts};
+use trivet_net_tls::pinned_client_config;
 use trivet_rack::{ANSWER_BYTES_MAX, AgentHttpRequest};
 
 /// The address on which an agent listens.
@@ -97,75 +96,49 @@ pub(crate) async fn call(
     verify_ca: Option<&str>,
     request: &AgentHttpRequest,
 ) -> Result<(u16, Vec<u8>), String> {
-    let limit = Duration::from_millis(request.timeout_ms);
-    match tokio::time::timeout(limit, exchange(url, verify_ca, request)).await {
-        Ok(result) => result,
-        Err(_) => Err(format!("no answer within {} ms", request.timeout_ms)),
+    let endpoint = AgentEndpoint::of(url)?;
+    let (host, port) = (endpoint.address.ip().to_string(), endpoint.address.port());
+    let server = if endpoint.secure {
+        let pem = verify_ca.ok_or("it uses TLS but sent no certificate to trust")?;
+        let config = pinned_client_config(pem).map_err(|error| error.to_string())?;
+        HttpServer::secure(&host, port, Arc::new(config))
+    } else {
+        HttpServer::plain(&host, port)
+    };
+    let total = Duration::from_millis(request.timeout_ms);
+    let client = HttpClient::new(HttpTimeouts {
+        connect: total,
+        total,
+    });
+    let message = message(endpoint.address, request).map_err(|error| error.to_string())?;
+    match client.exchange(&server, message, ANSWER_BYTES_MAX).await {
+        Ok(response) => {
+            let status = response.status().as_u16();
+            Ok((status, response.into_body().into()))
+        }
+        Err(HttpError::ConnectTimedOut | HttpError::ResponseTimedOut) => {
+            Err(format!("no answer within {} ms", request.timeout_ms))
+        }
+        Err(error) => Err(error.cause()),
     }
 }
 
-async fn exchange(
-    url: &str,
-    verify_ca: Option<&str>,
-    request: &AgentHttpRequest,
-) -> Result<(u16, Vec<u8>), String> {
-    let place = AgentEndpoint::of(url)?;
-    let stream = TcpStream::connect(place.address)
-        .await
-        .map_err(|error| error.to_string())?;
-    if !place.secure {
-        return send_request(TokioIo::new(stream), place.address, request).await;
-    }
-    let pem = verify_ca.ok_or("it uses TLS but sent no certificate to trust")?;
-    let config = trivet_certs_authority::pinned_client_config(pem).map_err(|e| e.to_string())?;
-    let name = rustls_pki_types::ServerName::from(place.address.ip());
-    let stream = TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
-        .await
-        .map_err(|error| error.to_string())?;
-    send_request(TokioIo::new(stream), place.address, request).await
-}
-
-async fn send_request<S>(
-    stream: S,
+fn message(
     to: SocketAddr,
     request: &AgentHttpRequest,
-) -> Result<(u16, Vec<u8>), String>
-where
-    S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream)
-        .await
-        .map_err(|error| error.to_string())?;
-    let connection = tokio::spawn(connection);
+) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
     let method = match request.method {
         trivet_rack::AgentHttpMethod::Get => Method::GET,
         trivet_rack::AgentHttpMethod::Post => Method::POST,
     };
     let body = request.body.clone().unwrap_or_default();
-    let message = Request::builder()
+    Request::builder()
         .method(method)
         .uri(request.path_and_query.as_str())
         .header("host", to.to_string())
         .header("content-type", "application/json")
         .header("accept", "application/json")
         .body(Full::new(Bytes::from(body)))
-        .map_err(|error| error.to_string())?;
-    let outcome = async {
-        let answer = sender
-            .send_request(message)
-            .await
-            .map_err(|error| error.to_string())?;
-        let status = answer.status().as_u16();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX)
-            .collect()
-            .await
-            .map_err(|error| error.to_string())?;
-        Ok((status, body.to_bytes().to_vec()))
-    }
-    .await;
-    connection.abort();
-    outcome
 }
 
 #[cfg(test)]

@@ -7,17 +7,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use http_body_util::Full;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use hyper_util::rt::TokioIo;
-use rustls_pki_types::ServerName;
-use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
-use trivet_certs_authority::{TrustPolicy, verifying_client_config};
 use trivet_model::secret::SecretText;
+use trivet_net_http::{HttpClient, HttpError, HttpServer, HttpTimeouts};
+use trivet_net_tls::{PeerFingerprint, TrustPolicy, verifying_client_config};
 use trivet_rack::bmc_redfish::{
     BODY_BYTES_MAX, REQUEST_TIMEOUT_MS, RedfishOrigin, RedfishRequest, RedfishResponse,
     RedfishTarget, RedfishTransportError, RedfishTrust,
@@ -41,8 +36,7 @@ pub(crate) struct RedfishHttpClient {
     /// The site's CA certificates, as PEM texts.
     site_authorities: Arc<[String]>,
     permits: Arc<Semaphore>,
-    /// How long a response may take once there is a connection.
-    response_timeout: Duration,
+    client: HttpClient,
 }
 
 impl RedfishHttpClient {
@@ -58,8 +52,10 @@ impl RedfishHttpClient {
         Ok(Self {
             site_authorities: site.into(),
             permits: Arc::new(Semaphore::new(REQUESTS_MAX)),
-            response_timeout: Duration::from_millis(REQUEST_TIMEOUT_MS)
-                .saturating_sub(CONNECT_TIMEOUT),
+            client: HttpClient::new(HttpTimeouts {
+                connect: CONNECT_TIMEOUT,
+                total: Duration::from_millis(REQUEST_TIMEOUT_MS),
+            }),
         })
     }
 
@@ -73,44 +69,36 @@ impl RedfishHttpClient {
             return Err(unreachable("the box is stopping"));
         };
         let address = &target.address;
-        let connecting = async {
-            let stream = connect(address).await?;
-            if address.secure {
-                self.tls_handshake(target, stream)
-                    .await
-                    .map(RedfishHttpStream::Tls)
-            } else {
-                Ok(RedfishHttpStream::Plain(stream))
-            }
+        let (host, port) = (&address.host, address.port);
+        let message = message(address, request).map_err(|error| unreachable(&error.to_string()))?;
+        let (server, fingerprint) = if address.secure {
+            let (config, fingerprint) = self.tls_config(target)?;
+            let server = HttpServer::secure(host, port, Arc::new(config));
+            (server, fingerprint)
+        } else {
+            (HttpServer::plain(host, port), PeerFingerprint::default())
         };
-        let slow = || unreachable("no connection in time");
-        let stream = timeout(CONNECT_TIMEOUT, connecting).await;
-        let stream = stream.map_err(|_| slow())??;
-        let talking = async {
-            match stream {
-                RedfishHttpStream::Plain(stream) => {
-                    send_request(TokioIo::new(stream), address, request).await
-                }
-                RedfishHttpStream::Tls(stream) => {
-                    send_request(TokioIo::new(*stream), address, request).await
-                }
-            }
-        };
-        let silent = || lost("no answer in time");
-        timeout(self.response_timeout, talking)
-            .await
-            .map_err(|_| silent())?
+        let response = self.client.exchange(&server, message, BODY_BYTES_MAX).await;
+        let response = response.map_err(|error| failure(target, error, fingerprint.hex()))?;
+        let (head, body) = response.into_parts();
+        let text = |name| text(&head.headers, name);
+        Ok(RedfishResponse {
+            status: head.status.as_u16(),
+            token: text(TOKEN).map(SecretText::new),
+            location: text(header::LOCATION),
+            etag: text(header::ETAG),
+            retry_after_s: text(header::RETRY_AFTER).and_then(|text| text.trim().parse().ok()),
+            body: body.to_vec(),
+        })
     }
 
-    async fn tls_handshake(
+    /// The trust policy of the node's record.
+    fn tls_config(
         &self,
         target: &RedfishTarget,
-        stream: TcpStream,
-    ) -> Result<Box<TlsStream<TcpStream>>, RedfishTransportError> {
-        let untrusted =
-            |fingerprint, said: String| RedfishTransportError::Untrusted { fingerprint, said };
+    ) -> Result<(rustls::ClientConfig, PeerFingerprint), RedfishTransportError> {
         let text;
-        let believed = match &target.trust {
+        let trusted = match &target.trust {
             RedfishTrust::Site => TrustPolicy::Authorities(&self.site_authorities),
             RedfishTrust::Authority(pem) => {
                 text = [pem.clone()];
@@ -123,33 +111,33 @@ impl RedfishHttpClient {
             RedfishTrust::Pin(bytes) => TrustPolicy::Fingerprint(*bytes),
             RedfishTrust::Any => TrustPolicy::AnyCertificate,
         };
-        let config = verifying_client_config(&believed);
-        let (config, shown) = config.map_err(|error| untrusted(None, error.to_string()))?;
-        let name = ServerName::try_from(target.address.host.clone());
-        let name = name.map_err(|_| unreachable("its address is not a valid host name"))?;
-        let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
-        match connecting.await {
-            Ok(stream) => Ok(Box::new(stream)),
-            Err(error) => {
-                let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
-                let Some(tls) = inner.cloned() else {
-                    return Err(unreachable(&error.to_string()));
-                };
-                let said = match &tls {
-                    rustls::Error::InvalidCertificate(why) => {
-                        certificate_problem(&target.trust, why)
-                    }
-                    other => return Err(untrusted(None, other.to_string())),
-                };
-                Err(untrusted(shown.hex(), said))
-            }
-        }
+        verifying_client_config(&trusted).map_err(|error| untrusted(None, error.to_string()))
     }
 }
 
-enum RedfishHttpStream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+/// Why there is no response, in the words of the state machine.
+fn failure(
+    target: &RedfishTarget,
+    error: HttpError,
+    fingerprint: Option<String>,
+) -> RedfishTransportError {
+    match error.tls_error() {
+        Some(rustls::Error::InvalidCertificate(why)) => {
+            return untrusted(fingerprint, certificate_problem(&target.trust, why));
+        }
+        Some(other) => return untrusted(None, other.to_string()),
+        None => {}
+    }
+    match error {
+        HttpError::TooLong { .. } => RedfishTransportError::TooLong,
+        HttpError::Disconnected(_) | HttpError::ResponseTimedOut => lost(&error.cause()),
+        HttpError::InvalidName => unreachable("its address is not a valid host name"),
+        other => unreachable(&other.cause()),
+    }
+}
+
+fn untrusted(fingerprint: Option<String>, said: String) -> RedfishTransportError {
+    RedfishTransportError::Untrusted { fingerprint, said }
 }
 
 fn unreachable(said: &str) -> RedfishTransportError {
@@ -186,51 +174,6 @@ fn read(path: &Path) -> Result<String, String> {
         return Err(cannot(format!("it is longer than {CA_BYTES_MAX} bytes")));
     }
     std::fs::read_to_string(path).map_err(|error| cannot(error.to_string()))
-}
-
-async fn connect(address: &RedfishOrigin) -> Result<TcpStream, RedfishTransportError> {
-    let place = (address.host.as_str(), address.port);
-    let stream = TcpStream::connect(place).await;
-    stream.map_err(|error| unreachable(&error.to_string()))
-}
-
-async fn send_request<S>(
-    stream: S,
-    address: &RedfishOrigin,
-    request: &RedfishRequest,
-) -> Result<RedfishResponse, RedfishTransportError>
-where
-    S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let message = message(address, request).map_err(|error| unreachable(&error.to_string()))?;
-    let handshake = hyper::client::conn::http1::handshake(stream).await;
-    let (mut sender, connection) = handshake.map_err(|error| unreachable(&error.to_string()))?;
-    let connection = tokio::spawn(connection);
-    let outcome = async {
-        let answer = sender.send_request(message).await;
-        let answer = answer.map_err(|error| lost(&error.to_string()))?;
-        let (head, body) = answer.into_parts();
-        let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| {
-            if error.is::<LengthLimitError>() {
-                RedfishTransportError::TooLong
-            } else {
-                lost(&error.to_string())
-            }
-        })?;
-        let text = |name| text(&head.headers, name);
-        Ok(RedfishResponse {
-            status: head.status.as_u16(),
-            token: text(TOKEN).map(SecretText::new),
-            location: text(header::LOCATION),
-            etag: text(header::ETAG),
-            retry_after_s: text(header::RETRY_AFTER).and_then(|text| text.trim().parse().ok()),
-            body: body.to_bytes().to_vec(),
-        })
-    }
-    .await;
-    connection.abort();
-    outcome
 }
 
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<String> {

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt as _, Limited};
-use hyper::body::Incoming;
 use tokio::time::{sleep, timeout};
 use trivet_chunks::{ChunkList, LIST_BYTES_MAX};
+use trivet_net_http::HttpBody;
 
 use super::chunked::{self, ChunkedImage};
 use super::disk::{AgentTargetDisk, AgentWrittenImage};
@@ -95,8 +94,8 @@ async fn fetch_chunk_list(
         return None;
     }
     let most = usize::try_from(LIST_BYTES_MAX).unwrap_or(usize::MAX);
-    let body = Limited::new(response.into_body(), most).collect();
-    let body = timeout(PIECE_TIMEOUT, body).await.ok()?.ok()?.to_bytes();
+    let body = response.into_body().collect(most);
+    let body = timeout(PIECE_TIMEOUT, body).await.ok()?.ok()?;
     let list = ChunkList::read(&order.digest, &body).ok()?;
     let size = http::size(own, url).await?;
     list.is_complete(size).then_some(ChunkedImage {
@@ -176,7 +175,7 @@ impl ChunkFetch<'_> {
         let bytes = from..self.wanted.byte_range(end - 1).end;
         let own = self.shared.options.listen.ip();
         let response = http::get(own, url, Some(bytes)).await;
-        let response = response.map_err(|error| failed(error.to_string()))?;
+        let response = response.map_err(failed)?;
         if response.status().as_u16() != 206 {
             return Err(failed(format!("{url} answered {}", response.status())));
         }
@@ -227,20 +226,13 @@ impl ImageFetchProgress {
 }
 
 /// The next bytes of a body; `None` at its end.
-async fn piece(body: &mut Incoming, url: &str, at: u64) -> Result<Option<Bytes>, AgentWorkError> {
+async fn piece(body: &mut HttpBody, url: &str, at: u64) -> Result<Option<Bytes>, AgentWorkError> {
     let failed = |words: String| AgentWorkError::Download(words);
-    loop {
-        let frame = timeout(PIECE_TIMEOUT, body.frame()).await;
-        let frame = frame.map_err(|_| failed(format!("{url} stopped at byte {at}")))?;
-        let Some(frame) = frame else {
-            return Ok(None);
-        };
-        let frame =
-            frame.map_err(|error| failed(format!("{url} broke off at byte {at}: {error}")))?;
-        if let Ok(piece) = frame.into_data() {
-            return Ok(Some(piece));
-        }
-    }
+    let piece = timeout(PIECE_TIMEOUT, body.next()).await;
+    let piece = piece.map_err(|_| failed(format!("{url} stopped at byte {at}")))?;
+    piece
+        .transpose()
+        .map_err(|error| failed(format!("{url} {error}, at byte {at}")))
 }
 
 /// Fetches the image from start to end.
@@ -253,7 +245,7 @@ async fn whole(
     let own = shared.options.listen.ip();
     let failed = |words: String| AgentWorkError::Download(words);
     let response = http::get(own, url, None).await;
-    let response = response.map_err(|error| failed(error.to_string()))?;
+    let response = response.map_err(failed)?;
     if response.status().as_u16() != 200 {
         return Err(failed(format!("{url} answered {}", response.status())));
     }

@@ -11,7 +11,8 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use trivet_certs_authority::{Authority, bundled_client_config};
+use trivet_certs_authority::Authority;
+use trivet_net_tls::bundled_client_config;
 
 use super::reader::{BUFFER_BYTES, ImageReadTimes, body};
 

@@ -4,7 +4,8 @@ use super::*;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
-use trivet_certs_authority::{Authority, server_config};
+use trivet_certs_authority::Authority;
+use trivet_net_tls::server_config;
 
 const SECRET: &str = "a-token-that-nobody-else-may-see";
 

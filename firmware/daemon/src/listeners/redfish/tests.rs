@@ -7,7 +7,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
-use trivet_certs_authority::{Authority, server_config};
+use trivet_certs_authority::Authority;
+use trivet_net_tls::server_config;
 use trivet_rack::bmc_redfish::{RedfishCredentials, RedfishMethod};
 
 use super::*;
@@ -252,7 +253,10 @@ async fn a_request_to_a_silent_bmc_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let door = RedfishHttpClient {
-        response_timeout: Duration::from_millis(20),
+        client: HttpClient::new(HttpTimeouts {
+            connect: CONNECT_TIMEOUT,
+            total: Duration::from_millis(500),
+        }),
         ..RedfishHttpClient::new(None).unwrap()
     };
     let target = target("http", address, json!({}));

@@ -16,7 +16,7 @@ impl ServedBootFiles {
 
     async fn handshake(&self, stream: TcpStream) -> BootTlsTestClient {
         let authority = self.authority.certificate_pem();
-        let config = trivet_certs_authority::trusting_client_config(authority).unwrap();
+        let config = trivet_net_tls::trusting_client_config(authority).unwrap();
         let name = ServerName::try_from("127.0.0.1").unwrap();
         let connector = TlsConnector::from(Arc::new(config));
         let stream = connector.connect(name, stream).await.unwrap();

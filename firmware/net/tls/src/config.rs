@@ -8,7 +8,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::AuthorityError;
+use crate::TlsConfigError;
 
 /// Longest PEM text that is accepted. Ours: an agent's certificate comes from the network and
 /// is about 1 KiB.
@@ -17,7 +17,8 @@ pub const PEM_BYTES_MAX: usize = 64 * 1024;
 /// The protocol of every listener and client of the box.
 const ALPN: &[u8] = b"http/1.1";
 
-pub(crate) fn provider() -> Arc<CryptoProvider> {
+/// The cryptography of every listener and client.
+pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
@@ -25,10 +26,10 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 ///
 /// Sessions are not resumed: a resumed session would keep the client's identity of the first
 /// one and would outlive its revocation.
-pub fn server_config(chain_pem: &str, key_pem: &str) -> Result<ServerConfig, AuthorityError> {
+pub fn server_config(chain_pem: &str, key_pem: &str) -> Result<ServerConfig, TlsConfigError> {
     let chain = certificates(chain_pem)?;
     if chain.is_empty() {
-        return Err(AuthorityError::NoCertificates);
+        return Err(TlsConfigError::NoCertificates);
     }
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
@@ -41,15 +42,15 @@ pub fn server_config(chain_pem: &str, key_pem: &str) -> Result<ServerConfig, Aut
 }
 
 /// TLS for a client that trusts only one authority.
-pub fn trusting_client_config(ca_pem: &str) -> Result<ClientConfig, AuthorityError> {
+pub fn trusting_client_config(ca_pem: &str) -> Result<ClientConfig, TlsConfigError> {
     let mut roots = RootCertStore::empty();
     roots
         .add(one_certificate(ca_pem)?)
-        .map_err(AuthorityError::Root)?;
+        .map_err(TlsConfigError::Root)?;
     trusting(roots)
 }
 
-fn trusting(roots: RootCertStore) -> Result<ClientConfig, AuthorityError> {
+fn trusting(roots: RootCertStore) -> Result<ClientConfig, TlsConfigError> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
@@ -64,11 +65,11 @@ pub const BUNDLE_BYTES_MAX: usize = 1024 * 1024;
 /// TLS for a client that trusts every authority in these bundles. Unusable ones are skipped,
 /// because bundles of operating systems contain some; a bundle without any usable one is an
 /// error.
-pub fn bundled_client_config(bundles: &[String]) -> Result<ClientConfig, AuthorityError> {
+pub fn bundled_client_config(bundles: &[String]) -> Result<ClientConfig, TlsConfigError> {
     let mut roots = RootCertStore::empty();
     for bundle in bundles {
         if bundle.len() > BUNDLE_BYTES_MAX {
-            return Err(AuthorityError::TooLong {
+            return Err(TlsConfigError::TooLong {
                 bytes: bundle.len(),
                 most: BUNDLE_BYTES_MAX,
             });
@@ -76,36 +77,38 @@ pub fn bundled_client_config(bundles: &[String]) -> Result<ClientConfig, Authori
         let list = CertificateDer::pem_slice_iter(bundle.as_bytes()).flatten();
         let (used, _) = roots.add_parsable_certificates(list);
         if used == 0 {
-            return Err(AuthorityError::NoCertificates);
+            return Err(TlsConfigError::NoCertificates);
         }
     }
     trusting(roots)
 }
 
-fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, AuthorityError> {
+fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
     check_length(pem)?;
     CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<_, _>>()
-        .map_err(|_| AuthorityError::NoCertificates)
+        .map_err(|_| TlsConfigError::NoCertificates)
 }
 
-pub(crate) fn one_certificate(pem: &str) -> Result<CertificateDer<'static>, AuthorityError> {
+/// The certificate in a PEM text that has exactly one.
+pub fn one_certificate(pem: &str) -> Result<CertificateDer<'static>, TlsConfigError> {
     check_length(pem)?;
     let mut list = CertificateDer::pem_slice_iter(pem.as_bytes());
     match (list.next(), list.next()) {
         (Some(Ok(only)), None) => Ok(only),
-        _ => Err(AuthorityError::NotOneCertificate),
+        _ => Err(TlsConfigError::NotOneCertificate),
     }
 }
 
-pub(crate) fn private_key(pem: &str) -> Result<PrivateKeyDer<'static>, AuthorityError> {
+/// The private key in a PEM text.
+pub fn private_key(pem: &str) -> Result<PrivateKeyDer<'static>, TlsConfigError> {
     check_length(pem)?;
-    PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| AuthorityError::NoKey)
+    PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| TlsConfigError::NoKey)
 }
 
-fn check_length(pem: &str) -> Result<(), AuthorityError> {
+fn check_length(pem: &str) -> Result<(), TlsConfigError> {
     if pem.len() > PEM_BYTES_MAX {
-        return Err(AuthorityError::TooLong {
+        return Err(TlsConfigError::TooLong {
             bytes: pem.len(),
             most: PEM_BYTES_MAX,
         });
@@ -122,9 +125,9 @@ pub(crate) mod tests {
     use rustls::time_provider::TimeProvider;
     use rustls::{ClientConnection, ProtocolVersion, ServerConnection};
     use rustls_pki_types::{ServerName, UnixTime};
+    use trivet_certs_authority::Authority;
 
     use super::*;
-    use crate::Authority;
 
     pub(crate) const NOW_UNIX_S: u64 = 1_802_000_000;
 
@@ -211,7 +214,7 @@ pub(crate) mod tests {
         handshake(client, server(&ours), "box.example").unwrap();
         assert!(matches!(
             bundled_client_config(&[junk.to_owned()]),
-            Err(AuthorityError::NoCertificates)
+            Err(TlsConfigError::NoCertificates)
         ));
         let long = "x".repeat(BUNDLE_BYTES_MAX + 1);
         assert!(bundled_client_config(&[long]).is_err());
@@ -271,24 +274,24 @@ pub(crate) mod tests {
         let (cert, key) = (authority.certificate_pem(), authority.key_pem());
         assert!(matches!(
             server_config("", &key),
-            Err(AuthorityError::NoCertificates)
+            Err(TlsConfigError::NoCertificates)
         ));
         assert!(matches!(
             server_config(cert, cert),
-            Err(AuthorityError::NoKey)
+            Err(TlsConfigError::NoKey)
         ));
         let two = format!("{cert}{cert}");
         for text in ["", "-----BEGIN CERTIFICATE-----\n!\n", &two] {
             let error = trusting_client_config(text).unwrap_err();
             assert!(
-                matches!(error, AuthorityError::NotOneCertificate),
+                matches!(error, TlsConfigError::NotOneCertificate),
                 "{error}"
             );
         }
         let junk = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         assert!(matches!(
             trusting_client_config(junk),
-            Err(AuthorityError::Root(_))
+            Err(TlsConfigError::Root(_))
         ));
     }
 
@@ -297,15 +300,15 @@ pub(crate) mod tests {
         let long = " ".repeat(PEM_BYTES_MAX + 1);
         assert!(matches!(
             one_certificate(&long),
-            Err(AuthorityError::TooLong { .. })
+            Err(TlsConfigError::TooLong { .. })
         ));
         assert!(matches!(
             certificates(&long),
-            Err(AuthorityError::TooLong { .. })
+            Err(TlsConfigError::TooLong { .. })
         ));
         assert!(matches!(
             private_key(&long),
-            Err(AuthorityError::TooLong { .. })
+            Err(TlsConfigError::TooLong { .. })
         ));
     }
 }

@@ -14,8 +14,8 @@ use rustls::{
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-use crate::AuthorityError;
-use crate::tls::{BUNDLE_BYTES_MAX, provider};
+use crate::TlsConfigError;
+use crate::config::{BUNDLE_BYTES_MAX, provider};
 
 /// Which server certificates are trusted.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -47,7 +47,7 @@ impl PeerFingerprint {
 /// presented.
 pub fn verifying_client_config(
     believed: &TrustPolicy<'_>,
-) -> Result<(ClientConfig, PeerFingerprint), AuthorityError> {
+) -> Result<(ClientConfig, PeerFingerprint), TlsConfigError> {
     let provider = provider();
     let shown = PeerFingerprint::default();
     let judgement = match believed {
@@ -84,9 +84,9 @@ pub fn verifying_client_config(
     Ok((config, shown))
 }
 
-fn authorities(bundle: &str) -> Result<Vec<CertificateDer<'static>>, AuthorityError> {
+fn authorities(bundle: &str) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
     if bundle.len() > BUNDLE_BYTES_MAX {
-        return Err(AuthorityError::TooLong {
+        return Err(TlsConfigError::TooLong {
             bytes: bundle.len(),
             most: BUNDLE_BYTES_MAX,
         });
@@ -95,7 +95,7 @@ fn authorities(bundle: &str) -> Result<Vec<CertificateDer<'static>>, AuthorityEr
         .flatten()
         .collect();
     if list.is_empty() {
-        return Err(AuthorityError::NoCertificates);
+        return Err(TlsConfigError::NoCertificates);
     }
     Ok(list)
 }
@@ -171,9 +171,11 @@ impl ServerCertVerifier for ServerVerifier {
 
 #[cfg(test)]
 mod tests {
+    use trivet_certs_authority::Authority;
+
     use super::*;
-    use crate::tls::tests::{NOW_UNIX_S, handshake};
-    use crate::{Authority, server_config};
+    use crate::config::tests::{NOW_UNIX_S, handshake};
+    use crate::server_config;
 
     const SELF_PEM: &str = include_str!("../testdata/agent-p384-sha512.pem");
     const SELF_KEY: &str = include_str!("../testdata/agent-p384.key");
@@ -192,7 +194,7 @@ mod tests {
     }
 
     fn fingerprint(pem: &str) -> [u8; 32] {
-        let der = crate::tls::one_certificate(pem).unwrap();
+        let der = crate::config::one_certificate(pem).unwrap();
         digest(&SHA256, &der).as_ref().try_into().unwrap()
     }
 
@@ -253,9 +255,9 @@ mod tests {
     #[test]
     fn a_right_certificate_with_a_wrong_key_is_refused_by_every_policy() {
         let wrong = Authority::create(NOW_UNIX_S, "stranger").unwrap();
-        let key = crate::tls::private_key(&wrong.key_pem()).unwrap();
+        let key = crate::config::private_key(&wrong.key_pem()).unwrap();
         let key = provider().key_provider.load_private_key(key).unwrap();
-        let chain = vec![crate::tls::one_certificate(SELF_PEM).unwrap()];
+        let chain = vec![crate::config::one_certificate(SELF_PEM).unwrap()];
         let certified = rustls::sign::CertifiedKey::new(chain, key);
         let resolver = Arc::new(rustls::sign::SingleCertAndKey::from(certified));
         for believed in [

@@ -13,11 +13,11 @@ use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_t
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-use crate::AuthorityError;
-use crate::tls::{one_certificate, provider};
+use crate::TlsConfigError;
+use crate::config::{one_certificate, provider};
 
 /// TLS for a client that connects to the owner of exactly this certificate.
-pub fn pinned_client_config(pem: &str) -> Result<ClientConfig, AuthorityError> {
+pub fn pinned_client_config(pem: &str) -> Result<ClientConfig, TlsConfigError> {
     let provider = provider();
     let verifier = PinnedVerifier {
         certificate: one_certificate(pem)?,
@@ -84,11 +84,12 @@ impl ServerCertVerifier for PinnedVerifier {
 mod tests {
     use rustls::sign::{CertifiedKey, SingleCertAndKey};
     use rustls::{ProtocolVersion, ServerConfig};
+    use trivet_certs_authority::Authority;
 
     use super::*;
-    use crate::tls::private_key;
-    use crate::tls::tests::{NOW_UNIX_S, handshake};
-    use crate::{Authority, server_config, trusting_client_config};
+    use crate::config::private_key;
+    use crate::config::tests::{NOW_UNIX_S, handshake};
+    use crate::{server_config, trusting_client_config};
 
     /// As the stock agent makes it with OpenSSL: curve P-384, signed ecdsa-with-SHA512.
     const AGENT_PEM: &str = include_str!("../testdata/agent-p384-sha512.pem");
