@@ -99,6 +99,7 @@ pub(crate) struct ImageCacheOptions {
 
 impl ImageCacheOptions {
     /// Without TLS, rate limit or fill window.
+    #[cfg(any(test, feature = "demo"))]
     pub(crate) fn plain(clock: DaemonClock) -> Self {
         Self {
             origin: Origin::default(),

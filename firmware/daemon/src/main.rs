@@ -7,6 +7,7 @@ mod auth;
 mod cache;
 mod check;
 mod clock;
+#[cfg(feature = "demo")]
 mod demo;
 mod engine;
 mod files;
@@ -45,6 +46,7 @@ struct DaemonArguments {
 #[derive(Subcommand)]
 enum DaemonCommand {
     /// Deploy a simulated rack over real protocols on loopback; needs no root and no set-up
+    #[cfg(feature = "demo")]
     Demo(demo::DemoOptions),
     /// Run the appliance by a settings file
     Serve {
@@ -94,6 +96,7 @@ mod exit {
 
 fn main() -> ExitCode {
     match DaemonArguments::parse().command {
+        #[cfg(feature = "demo")]
         DaemonCommand::Demo(options) => run(demo::run(options)),
         DaemonCommand::Serve { config } => match settings(&config) {
             Ok(settings) => run(serve::run(&config, settings)),
