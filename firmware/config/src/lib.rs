@@ -9,6 +9,7 @@ mod contradiction;
 mod dhcp;
 mod exposure;
 mod images;
+mod log;
 mod mistake;
 mod power;
 mod reader;
@@ -22,6 +23,7 @@ use toml::de::DeTable;
 
 pub use crate::dhcp::{DHCP_MAX, DNS_MAX, RANGE_ADDRESSES_MAX};
 pub use crate::exposure::plain_tokens;
+pub use crate::log::{LogFormat, LogLevel, LogSettings};
 pub use crate::mistake::{MISTAKES_MAX, SettingsMistake};
 pub use crate::power::PowerSettings;
 pub use crate::reader::TEXT_BYTES_MAX;
@@ -42,7 +44,7 @@ use crate::reader::SettingsSection;
 /// Longest file that is read. Ours: the commented default file is a fortieth of it.
 pub const FILE_BYTES_MAX: usize = 256 * 1024;
 
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 14] = [
     "box",
     "api",
     "inspector",
@@ -56,6 +58,7 @@ const SECTIONS: [&str; 13] = [
     "power",
     "agent",
     "limits",
+    "log",
 ];
 
 /// A commented settings file with every key, ready to be edited.
@@ -100,6 +103,7 @@ fn read(root: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Option<S
     let power = power::power(root, mistakes);
     let agent = service::agent(root, mistakes);
     let limits = service::limits(root, mistakes);
+    let log = log::log(root, mistakes);
     claims.check(mistakes);
     contradiction::check_data_is_not_served(root, mistakes);
     exposure::check(
@@ -125,5 +129,6 @@ fn read(root: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Option<S
         power,
         agent,
         limits,
+        log,
     })
 }

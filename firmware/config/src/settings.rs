@@ -6,6 +6,7 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
+use crate::log::LogSettings;
 use crate::power::PowerSettings;
 
 /// All settings, with defaults filled in.
@@ -40,6 +41,8 @@ pub struct Settings {
     pub agent: AgentSettings,
     /// Limits that an operator may change: `[limits]`.
     pub limits: LimitSettings,
+    /// The log of the process: `[log]`.
+    pub log: LogSettings,
 }
 
 /// The box itself.

@@ -2,6 +2,7 @@
 //! at once.
 
 mod dhcp;
+mod every_key;
 mod images;
 mod services;
 

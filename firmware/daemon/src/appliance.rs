@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use tracing::{error, info, warn};
 use trivet_board_linux::{BoxKeyFile, FileFlash};
 use trivet_images::ImageKey;
 use trivet_model::image::{ImageState, ImageStatus};
@@ -23,7 +24,8 @@ use crate::engine::{self, Engine, EngineError};
 use crate::listeners::{
     agents, api, bmc, boot, browser, dhcp, http, inspector, redfish, ssh, tftp, web,
 };
-use crate::log::{self, throttle::LogThrottle};
+use crate::log::NOTE;
+use crate::log::throttle::{self, LogThrottle};
 use crate::tls_identity::ServerTls;
 
 /// Receives a note and the display name of its node.
@@ -249,9 +251,10 @@ fn serve_tftp(
     );
     doors.spawn(async move {
         if let Err(error) = serving.await {
-            log::line(&format!(
-                "trivet: warning: TFTP has stopped: {error}; restart the box"
-            ));
+            error!(
+                service = "tftp",
+                "TFTP has stopped: {error}; restart the box"
+            );
         }
     });
     Ok(())
@@ -457,29 +460,34 @@ pub(crate) fn note_logger(clock: DaemonClock) -> NoteSink {
                 | NoteKind::FileRefused { .. }
                 | NoteKind::AgentRefused { .. }
         );
-        if let Some(line) = asking.dropped_line(tick) {
-            log::line(&line);
+        if let Some(count) = asking.take_dropped(tick) {
+            throttle::log_dropped(count);
         }
         if !caused || asking.allows(tick) {
-            log::line(&log_line(note, label));
+            log_note(note, label.unwrap_or("box"));
         }
     })
 }
 
-/// Formats one note as one line.
-fn log_line(note: &Note, label: Option<&str>) -> String {
-    let who = label.unwrap_or("box");
-    let level = match note.kind {
+/// Logs one note.
+fn log_note(note: &Note, node: &str) {
+    let (at, kind) = (note.at.to_string(), &note.kind);
+    let needs_attention = matches!(
+        kind,
         NoteKind::Failed { .. }
-        | NoteKind::Warning { .. }
-        | NoteKind::PowerFailed { .. }
-        | NoteKind::FaultRaised(_)
-        | NoteKind::CallerRefused { .. }
-        | NoteKind::AgentRefused { .. }
-        | NoteKind::OrderReceived {
-            refused: Some(_), ..
-        } => "warning",
-        _ => "info",
-    };
-    format!("{} {level} {who}: {}", note.at, note.kind)
+            | NoteKind::Warning { .. }
+            | NoteKind::PowerFailed { .. }
+            | NoteKind::FaultRaised(_)
+            | NoteKind::CallerRefused { .. }
+            | NoteKind::AgentRefused { .. }
+            | NoteKind::OrderReceived {
+                refused: Some(_),
+                ..
+            }
+    );
+    if needs_attention {
+        warn!(target: NOTE, at, node, "{kind}");
+    } else {
+        info!(target: NOTE, at, node, "{kind}");
+    }
 }

@@ -22,14 +22,20 @@ impl DaemonClock {
     #[expect(clippy::disallowed_methods, reason = "the shell reads clocks here")]
     pub(crate) fn now(&self) -> Now {
         let tick = Instant::now().duration_since(self.started).as_millis() as u64;
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
         Now {
             tick: Tick(tick),
-            wall: UnixMs(wall.as_millis() as u64),
+            wall: wall_time(),
         }
     }
+}
+
+/// The time of day.
+#[expect(clippy::disallowed_methods, reason = "the shell reads clocks here")]
+pub(crate) fn wall_time() -> UnixMs {
+    let wall = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    UnixMs(wall.as_millis() as u64)
 }
 
 impl DaemonClock {

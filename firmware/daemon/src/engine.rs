@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
+use tracing::{error, warn};
 use trivet_board_linux::FileFlash;
 use trivet_model::{
     ApiCaller, NoteKind, OrderOutcome, OrderRefusal, RackOrder, RackView, RefusalKind,
@@ -23,7 +24,6 @@ use trivet_rack::{FileGrant, Outbox, Rack, RackInput, RackOutput, Settings};
 use trivet_store::{CommitError, Store};
 
 use crate::clock::{DaemonClock, DaemonEntropy};
-use crate::log;
 use datagram_quota::{DatagramPermit, DatagramQuotas};
 use trim::MemoryTrim;
 
@@ -206,7 +206,7 @@ pub(crate) fn log_refusal(caller: &Arc<ApiCaller>, order: &RackOrder, refusal: &
             order: word,
             refused: Some(refusal.sentence.clone()),
         };
-        log::line(&format!("trivet: warning: {kind}"));
+        warn!("{kind}");
     }
 }
 
@@ -448,7 +448,7 @@ impl EngineThread {
     /// are lost as in a restart, and repeated as after one. If one of these caused the
     /// refusal, it would do so again and again: therefore the node's job fails.
     fn retry_separately(&mut self, refused: RefusedBatch) -> Result<(), EngineError> {
-        log::line(&format!("trivet: store: {}", refused.error));
+        error!(service = "store", "store: {}", refused.error);
         self.rebuild_rack()?;
         let mut too_large = match refused.error {
             CommitError::RecordTooLarge { node, .. } => node,

@@ -1,9 +1,13 @@
 //! Log lines on standard error.
 //!
+//! What happens is an event of `tracing`, with a level and fields; `subscriber.rs` makes
+//! the lines. What a command tells its user is written with [`line`] and has no level.
+//!
 //! A separate thread writes them: the reader may be slow, stop reading or disconnect,
 //! and none of that may block or end the box. Lines are counted and dropped while the
 //! queue is full.
 
+mod subscriber;
 pub(crate) mod throttle;
 
 use std::io::Write;
@@ -12,10 +16,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use subscriber::LogSubscriber;
+pub(crate) use subscriber::NOTE;
+use trivet_config::LogSettings;
+
+use crate::clock;
+
 /// Limit of queued lines.
 const LINES_WAITING_MAX: usize = 1024;
 
-/// Longest line. Some lines contain text of agents and BMCs.
+/// Longest sentence. Some contain text of agents and BMCs.
 const LINE_CHARS_MAX: usize = 2000;
 
 /// How long the program waits at its end for the last lines.
@@ -46,7 +56,7 @@ impl LogQueue {
     }
 
     fn line(&self, text: &str) {
-        if self.queue.try_send(LogItem::Line(sanitize(text))).is_err() {
+        if self.queue.try_send(LogItem::Line(text.to_owned())).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -73,18 +83,23 @@ fn write(mut out: impl Write, items: &Receiver<LogItem>, left_out: &AtomicU64) {
         }
         let missing = left_out.swap(0, Ordering::Relaxed);
         if missing > 0 {
-            let _ = writeln!(out, "trivet: {missing} lines were dropped here");
+            let _ = writeln!(out, "{}", EVENTS.dropped_line(missing));
         }
     }
 }
 
-/// One line of bounded length: text from others cannot start a new line or control a
-/// terminal.
+/// A sentence of bounded length in one line: text from others cannot start a new line or
+/// control a terminal.
 fn sanitize(text: &str) -> String {
-    text.chars()
-        .take(LINE_CHARS_MAX)
-        .map(|letter| if letter.is_control() { ' ' } else { letter })
-        .collect()
+    let text = text.chars().take(LINE_CHARS_MAX);
+    text.map(|character| {
+        if character.is_control() {
+            ' '
+        } else {
+            character
+        }
+    })
+    .collect()
 }
 
 fn stderr() -> &'static LogQueue {
@@ -93,14 +108,33 @@ fn stderr() -> &'static LogQueue {
     LINES.get_or_init(|| LogQueue::writing_to(std::io::stderr(), &LEFT_OUT))
 }
 
-/// Logs one line; never blocks.
+static EVENTS: LogSubscriber = LogSubscriber::new(clock::wall_time, |line| stderr().line(line));
+
+/// From now on events are written, as the settings say by default.
+pub(crate) fn start() {
+    // Only a second start in one process would fail.
+    let _ = tracing::subscriber::set_global_default(&EVENTS);
+}
+
+/// From now on events are written as these settings say.
+pub(crate) fn configure(settings: LogSettings) {
+    EVENTS.set(settings);
+}
+
+/// Writes one line, without level and fields; never blocks.
 pub(crate) fn line(text: &str) {
-    stderr().line(text);
+    stderr().line(&sanitize(text));
 }
 
 /// Waits a moment for the last lines to be written.
 pub(crate) fn flush() {
     stderr().flush();
+}
+
+/// The text lines that `events` logs in this thread.
+#[cfg(test)]
+pub(crate) fn captured(events: impl FnOnce()) -> Vec<String> {
+    subscriber::tests::lines(LogSettings::default(), events)
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use tracing::{error, warn};
 
 /// The box on top of the rack: bare servers become running machines.
 #[derive(Parser)]
@@ -95,11 +96,15 @@ mod exit {
 }
 
 fn main() -> ExitCode {
+    log::start();
     match DaemonArguments::parse().command {
         #[cfg(feature = "demo")]
         DaemonCommand::Demo(options) => run(demo::run(options)),
         DaemonCommand::Serve { config } => match settings(&config) {
-            Ok(settings) => run(serve::run(&config, settings)),
+            Ok(settings) => {
+                log::configure(settings.log);
+                run(serve::run(&config, settings))
+            }
             Err(code) => code,
         },
         DaemonCommand::Check { config, offline } => match settings(&config) {
@@ -117,7 +122,7 @@ fn main() -> ExitCode {
         DaemonCommand::Man(wanted) => match wanted.run(DaemonArguments::command()) {
             Ok(line) => print(&line),
             Err(error) => {
-                log::line(&format!("trivet: {error}"));
+                error!("{error}");
                 log::flush();
                 ExitCode::from(exit::FAILED)
             }
@@ -157,9 +162,7 @@ fn print(text: &str) -> ExitCode {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            log::line(&format!(
-                "trivet: standard output cannot be written: {error}"
-            ));
+            error!("standard output cannot be written: {error}");
             log::flush();
             ExitCode::from(exit::FAILED)
         }
@@ -169,14 +172,12 @@ fn print(text: &str) -> ExitCode {
 
 fn run(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     if let Err(error) = trivet_board_linux::disable_core_dumps() {
-        log::line(&format!(
-            "trivet: warning: a core dump of this process would show passwords: {error}"
-        ));
+        warn!("a core dump of this process would show passwords: {error}");
     }
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
-            log::line(&format!("trivet: cannot start: {error}"));
+            error!("cannot start: {error}");
             log::flush();
             return ExitCode::from(exit::FAILED);
         }
@@ -187,7 +188,7 @@ fn run(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
     let code = match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            log::line(&format!("trivet: {error:#}"));
+            error!("{error:#}");
             ExitCode::from(exit::FAILED)
         }
     };

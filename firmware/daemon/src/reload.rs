@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::signal::unix::Signal;
+use tracing::info;
 use trivet_config::Settings;
 
 use crate::auth::Authenticator;
 use crate::clock::DaemonClock;
-use crate::log;
 use crate::tls_identity::ServerCertificate;
 
 /// What SIGHUP renews in a running box.
@@ -49,7 +49,7 @@ impl Reload {
         let hangups = async {
             while hangup.recv().await.is_some() {
                 for line in Self::reload_on_thread(&this).await {
-                    log::line(&format!("trivet: reload: {line}"));
+                    info!("reload: {line}");
                 }
             }
         };

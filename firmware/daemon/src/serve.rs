@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::{info, warn};
 use trivet_config::{self as config, Settings};
 use trivet_images::rate_limit::ImageFillWindow;
 use trivet_model::BoxFault;
@@ -90,7 +91,7 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     log_addresses(&ground, &fingerprint);
     let warnings = check::services_off(&settings).into_iter();
     for line in warnings.chain(check::unreadable(&settings)) {
-        log::line(&format!("trivet: warning: {line}"));
+        warn!("{line}");
     }
     let reload = Reload::new((file, settings.clone()), &ground.auth, certificate, clock);
     let appliance = RunningAppliance::start(clock, ground, rack, store)?;
@@ -128,7 +129,7 @@ async fn run_to_end(
     if came.load(Ordering::Relaxed) {
         return Err(restart());
     }
-    log::line("trivet: stopped; all acknowledged changes are on flash");
+    info!("stopped; all acknowledged changes are on flash");
     Ok(())
 }
 
@@ -164,7 +165,7 @@ async fn wait_for_end(
 /// Replaces this process by a new one with the same arguments. Links are fixed when the
 /// rack is built, so only a restart can add one.
 fn restart() -> anyhow::Error {
-    log::line("trivet: an interface of the settings has changed; restarting");
+    info!("an interface of the settings has changed; restarting");
     log::flush();
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
@@ -194,7 +195,7 @@ fn connections_max(settings: &Settings) -> usize {
     let wanted = settings.limits.connections_max as usize;
     let (connections_max, lowered) = listeners::http::connections_max(wanted, open_files);
     if let Some(line) = lowered {
-        log::line(&format!("trivet: warning: {line}"));
+        warn!("{line}");
     }
     connections_max
 }
@@ -342,9 +343,7 @@ async fn listen(
         }
         match sockets::tcp(service, *address).await {
             Err(error) if error.is_absent() && awaited.any => {
-                log::line(&format!(
-                    "trivet: warning: {error}; it is retried when its interface appears"
-                ));
+                warn!("{error}; it is retried when its interface appears");
             }
             opened => sockets.push(opened?),
         }
@@ -357,10 +356,11 @@ async fn listen(
 fn is_awaited(service: &str, address: SocketAddr, awaited: &check::AwaitedInterfaces) -> bool {
     let waits = awaited.addresses.contains(&address.ip());
     if waits {
-        log::line(&format!(
-            "trivet: warning: {service}: nothing listens on {address} until its interface can be \
-             used"
-        ));
+        warn!(
+            service,
+            %address,
+            "{service}: nothing listens on {address} until its interface can be used"
+        );
     }
     waits
 }
@@ -439,7 +439,7 @@ fn rack_settings(
     Ok(trivet_rack::Settings {
         dhcp: (!links.is_empty())
             .then(|| dhcp_links::dhcp_settings(links, &settings.boot, &http_url, http_everywhere)),
-        images: image_directory::catalogue(&images, |line| log::line(&format!("trivet: {line}")))?,
+        images: image_directory::catalogue(&images, |line| info!("{line}"))?,
         cache: true,
         files: RackFilePaths {
             kernel: ramdisk.map(|pair| pair.kernel.clone()),
@@ -532,21 +532,22 @@ fn log_addresses(ground: &ApplianceResources, fingerprint: &str) {
         };
         for socket in &listening.sockets {
             if let Ok(address) = socket.local_addr() {
-                log::line(&format!("trivet: {name} at {scheme}://{address}/"));
+                info!(service = name, %address, "{name} at {scheme}://{address}/");
             }
         }
     }
     for socket in &ground.tftp {
         if let Ok(address) = socket.local_addr() {
-            log::line(&format!("trivet: TFTP at {address}"));
+            info!(service = "TFTP", %address, "TFTP at {address}");
         }
     }
     for place in &ground.dhcp {
-        log::line(&format!("trivet: DHCP {place}"));
+        info!(service = "DHCP", "DHCP {place}");
     }
-    log::line(&format!(
-        "trivet: this box's CA has SHA-256 fingerprint {fingerprint}"
-    ));
+    info!(
+        fingerprint,
+        "this box's CA has SHA-256 fingerprint {fingerprint}"
+    );
 }
 
 #[cfg(test)]

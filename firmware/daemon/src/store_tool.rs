@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use tracing::{error, info};
 use trivet_board_hal::{BoxKey, Flash as _, KeyVault as _};
 use trivet_board_linux::{BoxKeyFile, FileFlash};
 use trivet_store::layout::{PAGE_BYTES, SEGMENT_BYTES};
@@ -114,7 +115,7 @@ impl StoreCommand {
                 (_, false) => ExitCode::from(exit::FAILED),
             },
             Err(error) => {
-                log::line(&format!("trivet: {error:#}"));
+                error!("{error:#}");
                 ExitCode::from(exit::FAILED)
             }
         };
@@ -252,20 +253,22 @@ fn export(
     let lines = outcome.export(flash.size(), key.as_ref());
     let is_whole = salvage.is_whole() && outcome.damaged_records.is_empty();
     for damage in &outcome.damages {
-        log::line(&format!("trivet: damaged: {damage}"));
+        error!("damaged: {damage}");
     }
     for note in outcome.unnamed.iter().chain(&outcome.unfinished) {
-        log::line(&format!("trivet: {note}"));
+        info!("{note}");
     }
     for finding in &outcome.damaged_records {
-        log::line(&format!("trivet: {finding}"));
+        info!("{finding}");
     }
-    log::line(if key.is_some() {
-        "trivet: the export holds the key of the store: it reveals every password in it"
+    if key.is_some() {
+        info!("the export holds the key of the store: it reveals every password in it");
     } else {
-        "trivet: secrets are sealed: to import this export, keep store.key as well, or export \
-         with --with-secrets"
-    });
+        info!(
+            "secrets are sealed: to import this export, keep store.key as well, or export with \
+             --with-secrets"
+        );
+    }
     let Some(output) = output else {
         let text = lines;
         return Ok(StoreToolReport { text, is_whole });

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio_rustls::TlsAcceptor;
+use tracing::{info, warn};
 use trivet_certs_authority::{Authority, SERVER_DAYS};
 use trivet_model::Now;
 
 use crate::clock::DaemonClock;
-use crate::log;
 
 /// The box's CA: created at the first start, read after that.
 pub(crate) fn authority(data: &Path, name: &str, clock: DaemonClock) -> anyhow::Result<Authority> {
@@ -131,11 +131,11 @@ impl ServerCertificate {
                 continue;
             }
             match self.renew(clock.now()) {
-                Ok(()) => log::line("trivet: the server certificate was renewed"),
-                Err(error) => log::line(&format!(
-                    "trivet: warning: the server certificate could not be renewed: {error:#}; \
+                Ok(()) => info!("the server certificate was renewed"),
+                Err(error) => warn!(
+                    "the server certificate could not be renewed: {error:#}; \
                      restart the box before it expires"
-                )),
+                ),
             }
         }
     }

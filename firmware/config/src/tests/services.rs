@@ -541,3 +541,26 @@ fn each_kind_of_firmware_has_a_loader_or_none() {
         "below boot.loaders",
     );
 }
+
+#[test]
+fn the_log_is_text_of_level_info_by_default() {
+    assert_eq!(good("").log, LogSettings::default());
+    assert_eq!(LogSettings::default().format, LogFormat::Text);
+    for (word, level) in [
+        ("error", LogLevel::Error),
+        ("warn", LogLevel::Warn),
+        ("info", LogLevel::Info),
+        ("debug", LogLevel::Debug),
+    ] {
+        let log = good(&format!("[log]\nformat = \"json\"\nlevel = \"{word}\"\n")).log;
+        assert_eq!((log.format, log.level), (LogFormat::Json, level));
+    }
+    bad(
+        "[log]\nformat = \"xml\"\n",
+        2,
+        "log.format",
+        "write \"text\" or \"json\"",
+    );
+    bad("[log]\nlevel = \"trace\"\n", 2, "log.level", "\"debug\"");
+    bad("[log]\nfile = \"/x\"\n", 2, "log.file", "unknown");
+}

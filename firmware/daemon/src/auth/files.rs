@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use argon2::PasswordHash;
 use subtle::ConstantTimeEq as _;
+use tracing::error;
 use trivet_model::UnixMs;
 use trivet_model::caller::printable;
 
 use super::Role;
-use crate::log;
 
 /// Longest file of users or tokens.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -304,7 +304,7 @@ impl<T> WatchedCredentialFile<T> {
             && kept.error.as_ref() != Some(error)
         {
             let (key, file) = (self.key, kept.path.display());
-            log::line(&format!("trivet: {key}: {file} cannot be read: {error}"));
+            error!(%file, "{key}: {file} cannot be read: {error}");
         }
         kept.stamp = stamp.filter(|stamp| stamp.is_settled(now));
         kept.error = error;

@@ -9,6 +9,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use tracing::{debug, warn};
 use trivet_api::{Access, ApiFacts, ApiOutcome};
 use trivet_model::{
     ApiCaller, CallerIdentity, Entropy, NodeId, OrderRefusal, RackOrder, RefusalKind, Tick,
@@ -23,7 +24,7 @@ use crate::auth::{AuthDenial, Authenticator, Role};
 use crate::cache::ImageCache;
 use crate::clock::{DaemonClock, DaemonEntropy};
 use crate::engine::{self, Engine};
-use crate::log::{self, throttle::LogThrottle};
+use crate::log::throttle::{self, LogThrottle};
 
 mod upload;
 
@@ -63,13 +64,13 @@ impl RefusalLog {
         Self(Mutex::new(LogThrottle::new(now)))
     }
 
-    /// The lines to log now: how many were dropped, and this one, if the rate limit
-    /// allows it.
-    fn lines(&self, now: Tick, line: impl FnOnce() -> String) -> impl Iterator<Item = String> {
+    /// Whether a line may be logged now. Logs how many were dropped before.
+    fn allows(&self, now: Tick) -> bool {
         let mut throttle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let left_out = throttle.dropped_line(now);
-        let line = throttle.allows(now).then(line);
-        left_out.into_iter().chain(line)
+        if let Some(count) = throttle.take_dropped(now) {
+            throttle::log_dropped(count);
+        }
+        throttle.allows(now)
     }
 }
 
@@ -142,7 +143,11 @@ impl ApiService {
             return response(refuse(&request, &refused));
         }
         request.body = &body;
-        response(self.execute(&caller, role, &request).await)
+        let response = response(self.execute(&caller, role, &request).await);
+        let status = response.status().as_u16();
+        let what = method_and_path(&request);
+        debug!(%peer, request_id, status, "{what} by {caller}: {status}");
+        response
     }
 
     /// Refuses requests that a web page of another site made a browser send.
@@ -199,9 +204,11 @@ impl ApiService {
                     format!("; credentials from there are ignored for {wait_s} s")
                 });
                 let what = method_and_path(request);
-                log::line(&format!(
-                    "trivet: warning: wrong credentials of {whose} from {peer} ({what}, {id}){wait}"
-                ));
+                warn!(
+                    %peer,
+                    request_id = id,
+                    "wrong credentials of {whose} from {peer} ({what}, {id}){wait}"
+                );
                 self.unauthorised(id, "Incorrect username or password")
             }
             AuthDenial::TooManyFailures { wait_s } => {
@@ -309,12 +316,9 @@ impl ApiService {
     /// Logs the refusal for the operator, as the agent cannot repair the cause. The
     /// rack itself records the orders that it refuses.
     fn log_refused_agent(&self, request: &trivet_api::Request<'_>, from: IpAddr, why: &str) {
-        let line = || {
+        if self.refusals.allows(self.clock.now().tick) {
             let what = method_and_path(request);
-            format!("trivet: warning: {what} by an agent at {from} refused: {why}")
-        };
-        for line in self.refusals.lines(self.clock.now().tick, line) {
-            log::line(&line);
+            warn!(%from, "{what} by an agent at {from} refused: {why}");
         }
     }
 
@@ -382,9 +386,7 @@ fn lacks_role(
     role: Role,
     needed: Access,
 ) -> trivet_api::Response {
-    log::line(&format!(
-        "trivet: warning: refused to {caller}: {needed} is needed, the role is {role}"
-    ));
+    warn!(%caller, %role, "refused to {caller}: {needed} is needed, the role is {role}");
     let sentence = format!(
         "This needs the role {needed}; {} has the role {role}. Ask an admin of this box for \
          credentials with that role.",

@@ -16,12 +16,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
+use tracing::error;
 use trivet_model::LinkId;
 use trivet_rack::DhcpDestination;
 
 use crate::clock::DaemonClock;
 use crate::engine::Engine;
-use crate::log;
 
 pub(crate) use interface::{DhcpInterfaceConfig, OpenedDhcpInterface};
 pub(crate) use relay::DhcpRelaySocket;
@@ -106,9 +106,10 @@ impl DhcpListeners {
         let hearing = frame_thread::run(self.clone(), ears.0, engine.clone(), clock);
         tasks.spawn(async move {
             if let Err(error) = hearing.await {
-                log::line(&format!(
-                    "trivet: warning: DHCP has stopped: {error}; restart the box"
-                ));
+                error!(
+                    service = "dhcp",
+                    "DHCP has stopped: {error}; restart the box"
+                );
             }
         });
     }

@@ -5,6 +5,7 @@
 //! then on the log grows no faster than the allowance is restored. Dropped lines are
 //! counted, and the count is logged.
 
+use tracing::info;
 use trivet_model::Tick;
 
 /// Lines at once: a rack of a hundred machines, each with several exchanges. Ours.
@@ -12,6 +13,14 @@ const LINES_MAX: u64 = 1000;
 
 /// One more line is allowed after this time.
 const LINE_MS: u64 = 100;
+
+/// Logs that lines were dropped.
+pub(crate) fn log_dropped(count: u64) {
+    info!(
+        count,
+        "{count} lines about requests of machines were dropped here"
+    );
+}
 
 /// How many lines are allowed now.
 #[derive(Debug)]
@@ -41,16 +50,8 @@ impl LogThrottle {
         true
     }
 
-    /// The line about dropped lines, once the allowance permits it.
-    pub(crate) fn dropped_line(&mut self, now: Tick) -> Option<String> {
-        let count = self.take_dropped(now)?;
-        Some(format!(
-            "trivet: {count} lines about requests of machines were dropped here"
-        ))
-    }
-
     /// How many lines were dropped, once the allowance permits a line about them.
-    fn take_dropped(&mut self, now: Tick) -> Option<u64> {
+    pub(crate) fn take_dropped(&mut self, now: Tick) -> Option<u64> {
         self.refill(now);
         if self.dropped == 0 || self.allowance == 0 {
             return None;
@@ -104,14 +105,10 @@ mod tests {
     fn dropped_lines_are_reported_in_one_line() {
         let mut throttle = LogThrottle::new(Tick(0));
         allowed_lines(&mut throttle, 0, LINES_MAX + 7);
-        assert_eq!(
-            throttle.dropped_line(Tick(0)),
-            None,
-            "no allowance for the line"
-        );
-        let line = throttle.dropped_line(Tick(LINE_MS));
+        let dropped = throttle.take_dropped(Tick(LINE_MS));
+        let lines = crate::log::captured(|| log_dropped(dropped.unwrap()));
         let want = "trivet: 7 lines about requests of machines were dropped here";
-        assert_eq!(line.as_deref(), Some(want));
+        assert_eq!(lines, [want]);
     }
 
     #[test]

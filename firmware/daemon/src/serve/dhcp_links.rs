@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 
+use tracing::warn;
 use trivet_board_linux::EthernetInterface;
 use trivet_config::{self as config, DhcpMode, DhcpSource, Settings};
 use trivet_link::SERVER_PORT;
@@ -14,7 +15,7 @@ use crate::clock::DaemonClock;
 use crate::listeners::dhcp::{
     DhcpInterfaceConfig, DhcpRelaySocket, OpenedDhcpInterface, OpenedDhcpListener,
 };
-use crate::{check, log, sockets};
+use crate::{check, sockets};
 
 /// One DHCP link, with defaults filled in for everything that the settings leave open.
 pub(super) struct DhcpLinkPlan {
@@ -184,9 +185,7 @@ pub(super) async fn open(
                 open.push(entry);
             }
             Err(error) if entry.by_default => {
-                log::line(&format!(
-                    "trivet: warning: {error}; DHCP servers on that interface will not be detected"
-                ));
+                warn!("{error}; DHCP servers on that interface will not be detected");
             }
             Err(error) => return Err(error),
         }

@@ -13,12 +13,12 @@ use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use tracing::{info, warn};
 use trivet_board_linux::FileFlash;
 use trivet_store::layout::SEGMENT_BYTES;
 use trivet_store::{RecordKey, Store, rebuild};
 
 use super::key_file;
-use crate::log;
 
 /// Most files of former stores that are kept in the data directory.
 const FORMER_STORES_MAX: u32 = 99;
@@ -270,15 +270,13 @@ pub(crate) fn remove_leftovers(data: &Path) {
                 Err(_) => continue,
             }
         };
-        log::line(&match fs::remove_file(path) {
-            Ok(()) => {
-                format!("trivet: {shown} was removed: an interrupted repair or import left it")
-            }
-            Err(error) => format!(
-                "trivet: warning: {shown} cannot be removed, which an interrupted repair or import \
-                 left: {error}; remove it by hand"
+        match fs::remove_file(path) {
+            Ok(()) => info!("{shown} was removed: an interrupted repair or import left it"),
+            Err(error) => warn!(
+                "{shown} cannot be removed, which an interrupted repair or import left: {error}; \
+                 remove it by hand"
             ),
-        });
+        }
         drop(held);
     }
 }

@@ -5,6 +5,7 @@
 use std::io;
 use std::time::Duration;
 
+use tracing::{info, warn};
 use trivet_board_hal::FrameReceiver as _;
 use trivet_board_linux::{Epoll, Interest, PollWaker, interfaces};
 use trivet_model::Tick;
@@ -13,7 +14,6 @@ use super::interface::{DhcpInterface, DhcpInterfaceReceiver};
 use super::{DhcpListener, DhcpListeners, link};
 use crate::clock::DaemonClock;
 use crate::engine::Engine;
-use crate::log;
 
 /// The interval of checks whether the interfaces are still the same. Ours.
 const INTERFACE_CHECK_MS: u64 = 2_000;
@@ -168,12 +168,12 @@ impl DhcpFrameThread {
                     place.receiver = Some(hearing);
                     if std::mem::take(&mut place.gone_logged) {
                         let name = wire.name();
-                        log::line(&format!("trivet: DHCP: interface {name} is back"));
+                        info!(interface = %name, "DHCP: interface {name} is back");
                     }
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut place.gone_logged, true) {
-                        log::line(&format!("trivet: warning: {error}; waiting for it"));
+                        warn!("{error}; waiting for it");
                     }
                 }
             }

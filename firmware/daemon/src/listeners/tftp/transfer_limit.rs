@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::content::AHEAD_BYTES;
 use super::transfer::UNREAD_BYTES_MAX;
 use crate::listeners::peer_limit::{PeerLimit, PeerPermit};
-use crate::log;
+use tracing::warn;
 
 /// The most memory that one transfer needs: the bytes read ahead and being fetched, a
 /// waiting burst, unread bytes (the kernel counts them twice), and its records here and
@@ -104,10 +104,7 @@ impl TftpTransferLimit {
             let since = |at_us: u64| now_us.saturating_sub(at_us);
             if self.logged_at_us.is_none_or(|at| since(at) >= LOG_GAP_US) {
                 self.logged_at_us = Some(now_us);
-                log::line(&format!(
-                    "trivet: warning: {}",
-                    self.rejection_message(peer)
-                ));
+                warn!(%peer, "{}", self.rejection_message(peer));
                 self.rejected = 0;
             }
         }
