@@ -6,6 +6,7 @@
 
 pub mod direction;
 pub mod finding;
+pub mod interface_names;
 pub mod layout;
 pub mod mask;
 pub mod module_paths;

@@ -109,6 +109,37 @@ fn ignored_variants(simulator: &str, name: &str) -> Vec<String> {
     ignored
 }
 
+/// Kinds of records that the table of the format page lacks, in the form `| 1 | node |`.
+pub fn record_kinds(code: &str, page_path: &str, page: &str) -> Vec<Finding> {
+    let rows: BTreeSet<(&str, &str)> = page
+        .lines()
+        .filter_map(|line| {
+            let mut cells = line.strip_prefix('|')?.split('|').map(str::trim);
+            Some((cells.next()?, cells.next()?))
+        })
+        .collect();
+    let body = code.split_once("pub enum RecordKind {");
+    let body = body.and_then(|(_, rest)| rest.split_once('}'));
+    let body = body.map_or("", |(body, _)| body);
+    let kinds: Vec<_> = body
+        .lines()
+        .filter_map(|line| line.trim().trim_end_matches(',').split_once(" = "))
+        .map(|(name, number)| (number, name.to_lowercase()))
+        .collect();
+    let unread = kinds.is_empty().then(|| {
+        let message = "no enum RecordKind was found: the check reads nothing".to_owned();
+        Finding::in_file(page_path, message)
+    });
+    let missing = kinds
+        .iter()
+        .filter(|(number, name)| !rows.contains(&(*number, name.as_str())))
+        .map(|(number, name)| {
+            let message = format!("the table of kinds lacks {number}, {name}");
+            Finding::in_file(page_path, message)
+        });
+    missing.chain(unread).collect()
+}
+
 /// Crates whose name in code differs from the package's.
 const LIBRARY_NAMES: [(&str, &str); 1] = [("md-5", "md5")];
 
@@ -191,6 +222,18 @@ mod tests {
         let stale = format!("{reasons}Reply: is carried out here\n");
         assert_eq!(check(&stale).len(), 1);
         assert_eq!(check("Note: why\nProbe: no machine answers\n").len(), 1);
+    }
+
+    #[test]
+    fn a_record_kind_that_the_page_lacks_is_caught() {
+        let code = "pub enum RecordKind {\n    /// A node.\n    Node = 1,\n    Port = 2,\n}\n";
+        let page = "| kind | record |\n|---|---|\n| 1 | node | UUID |\n";
+        let found = record_kinds(code, "page", page);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].message.contains("2, port"));
+        let whole = format!("{page}| 2 | port | UUID |\n");
+        assert!(record_kinds(code, "page", &whole).is_empty());
+        assert_eq!(record_kinds("", "page", &whole).len(), 1);
     }
 
     #[test]

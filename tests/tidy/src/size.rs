@@ -52,9 +52,13 @@ fn test_spans(masked: &str) -> Vec<Range<usize>> {
 
 /// Masked text with its test modules blanked too.
 pub(crate) fn code_of(text: &str) -> String {
-    let masked = mask(text);
-    let mut bytes = masked.clone().into_bytes();
-    for span in test_spans(&masked) {
+    without_tests(&mask(text))
+}
+
+/// The text with its test modules blanked, comments and literals kept.
+pub(crate) fn without_tests(text: &str) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for span in test_spans(&mask(text)) {
         blank(&mut bytes[span]);
     }
     String::from_utf8_lossy(&bytes).into_owned()

@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use trivet_tests_tidy::{
-    Finding, RepositoryTree, SourceFile, direction, layout, module_paths, ratio, references, size,
-    type_names, vocabulary, word,
+    Finding, RepositoryTree, SourceFile, direction, interface_names, layout, module_paths, ratio,
+    references, size, type_names, vocabulary, word,
 };
 
 fn tree() -> &'static RepositoryTree {
@@ -151,6 +151,18 @@ fn the_settings_reference_is_complete() {
     let defaults = tree().text("firmware/config/src/default.toml");
     assert!(defaults.contains("[api]"), "the default settings were read");
     none(references::settings(defaults, PAGE, tree().text(PAGE)));
+}
+
+#[test]
+fn the_format_page_has_every_record_kind() {
+    const PAGE: &str = "firmware/store/README.md";
+    let code = tree().text("firmware/store/src/schema/mod.rs");
+    none(references::record_kinds(code, PAGE, tree().text(PAGE)));
+}
+
+#[test]
+fn names_of_interfaces_are_enums() {
+    none_in_rust(interface_names::as_text);
 }
 
 #[test]
