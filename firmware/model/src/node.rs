@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr};
+use core::num::NonZeroU32;
 use core::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -319,8 +320,12 @@ pub struct Job {
     pub versions: BTreeMap<String, String>,
     /// Number of tries of the present phase.
     pub tries: u32,
-    /// Number of boots into the agent for this job; zero where the job needs no agent.
-    pub boots: u32,
+    /// Number of boots into the agent for this job; none where the job needs no agent.
+    pub boots: Option<NonZeroU32>,
+    /// When the agent stopped sending heartbeats for the last time, if it did.
+    pub heartbeat_lost_at: Option<UnixMs>,
+    /// The step after which the job ends, because an operator aborted it.
+    pub abort_after: Option<String>,
 }
 
 /// A network port of a node.

@@ -14,6 +14,8 @@ mod fast_track;
 mod heartbeat_timeout;
 mod power;
 
+use std::num::NonZeroU32;
+
 use trivet_drivers::{ReservedStep, boot_mode, netboots_instance};
 use trivet_model::{
     AgentOrder, BootDevice, Job, JobKind, JobPhase, Node, NoteKind, Now, PowerAnswer, PowerOrder,
@@ -26,7 +28,6 @@ use crate::table::{
 use crate::{NodeAction, NodeEvent, NodeLimits, NodeTransition, RESCUE_HASH};
 use bootloader::WRITE_IMAGE;
 use escalation::{BMC_RESET, BootEscalation};
-pub(crate) use heartbeat_timeout::HEARTBEAT_LOST_AT;
 
 /// Prefix of the lists of steps in `driver_internal_info`, as in Ironic.
 const CACHED_STEPS: &str = "agent_cached_";
@@ -62,8 +63,8 @@ pub fn awaits_reset(node: &Node) -> bool {
 pub fn will_boot_agent(node: &Node) -> bool {
     node.job.as_ref().is_some_and(|job| match job.kind {
         // Cleaning follows, unless it is disabled for the node.
-        JobKind::TearDown => job.boots > 0 && node.automated_clean != Some(false),
-        _ => job.boots > 0,
+        JobKind::TearDown => job.boots.is_some() && node.automated_clean != Some(false),
+        _ => job.boots.is_some(),
     })
 }
 
@@ -79,7 +80,7 @@ fn boots_by_reset(node: &Node) -> bool {
 /// Whether the machine must get the agent when it boots from the network now.
 pub fn boots_agent(node: &Node) -> bool {
     node.job.as_ref().is_some_and(|job| {
-        job.boots > 0
+        job.boots.is_some()
             && matches!(
                 job.phase,
                 JobPhase::BootFromNet
@@ -245,16 +246,17 @@ impl NodeTransition<'_> {
         let Some(job) = &mut self.node.job else {
             return;
         };
-        if job.boots >= self.limits.boots_max {
-            let boots = job.boots;
+        let boots = job.boots.map_or(0, NonZeroU32::get);
+        if boots >= self.limits.boots_max {
             self.fail(&format!(
                 "{why} after {boots} boots; look at the machine's console, its boot order and the \
                  network between it and this box"
             ));
             return;
         }
-        job.boots += 1;
-        let rung = escalation::boot_escalation(job.boots, self.limits.boots_max, resets_bmc);
+        let boots = boots + 1;
+        job.boots = NonZeroU32::new(boots);
+        let rung = escalation::boot_escalation(boots, self.limits.boots_max, resets_bmc);
         self.rewind_to_write_image();
         self.note(NoteKind::Retrying {
             why: why.to_owned(),
@@ -326,7 +328,7 @@ impl NodeTransition<'_> {
             JobPhase::BootFromNet => NodeAction::Power(PowerOrder::SetBoot {
                 device: BootDevice::Pxe,
                 // An instance without a disk boots from the network each time.
-                persistent: job.boots == 0,
+                persistent: job.boots.is_none(),
                 efi,
             }),
             JobPhase::BootFromDisk => NodeAction::Power(PowerOrder::SetBoot {

@@ -143,6 +143,7 @@ fn rank(interface: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::num::NonZeroU32;
 
     use serde_json::json;
     use trivet_model::{JobKind, JobPhase};
@@ -170,7 +171,9 @@ mod tests {
             at: 0,
             versions: BTreeMap::new(),
             tries: 0,
-            boots: 1,
+            boots: Some(NonZeroU32::MIN),
+            heartbeat_lost_at: None,
+            abort_after: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Verbs: what an operator may request of a node now, and which job that starts.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use trivet_drivers::{
     InterfaceKind, ReservedStep, cannot_run, deploy_interface, has_invalid_wait, inspect_interface,
@@ -13,13 +14,9 @@ use trivet_model::{
     RefusalKind, StepKind, Verb,
 };
 
-use crate::job::HEARTBEAT_LOST_AT;
 use crate::steps::STEPS_MAX;
 use crate::table::{self, ProvisionEvent, TransitionTrigger};
 use crate::{NodeAction, NodeLimits, NodeTransition, RESCUE_HASH};
-
-/// The key that holds the step after which an aborted job ends.
-const ABORT_AFTER: &str = "abort_after_step";
 
 /// Carries a verb out, or refuses it with the error message to show. For `active`, `deploy` and
 /// `rebuild` the arguments contain the steps that write the image.
@@ -215,7 +212,7 @@ impl NodeTransition<'_> {
             return self.enter(JobPhase::PowerOff);
         }
         if let Some(job) = &mut self.node.job {
-            job.boots = 0;
+            job.boots = None;
         }
         self.plan_here();
     }
@@ -229,14 +226,12 @@ impl NodeTransition<'_> {
             _ => deploy_interface(node) == Some(DeployInterface::Fake),
         };
         let boots = match kind {
-            JobKind::Verify | JobKind::Adopt | JobKind::Unrescue => 0,
+            JobKind::Verify | JobKind::Adopt | JobKind::Unrescue => None,
             // Nothing is written: the machine only boots.
-            JobKind::Deploy if netboots_instance(&self.node) => 0,
-            _ => u32::from(!fake),
+            JobKind::Deploy if netboots_instance(&self.node) => None,
+            _ => (!fake).then_some(NonZeroU32::MIN),
         };
         self.clear_boot();
-        self.node.driver_internal_info.remove(HEARTBEAT_LOST_AT);
-        self.node.driver_internal_info.remove(ABORT_AFTER);
         if let Some(drive) = args.configdrive {
             self.node
                 .instance_info
@@ -255,6 +250,8 @@ impl NodeTransition<'_> {
             versions: BTreeMap::new(),
             tries: 0,
             boots,
+            heartbeat_lost_at: None,
+            abort_after: None,
         });
     }
 
@@ -264,14 +261,14 @@ impl NodeTransition<'_> {
         let Some(step) = self.unrepeatable_step() else {
             return false;
         };
-        let job = self.node.job.as_ref();
-        let present = job.and_then(|job| job.steps.get(job.at as usize));
+        let Some(job) = &mut self.node.job else {
+            return false;
+        };
+        let present = job.steps.get(job.at as usize);
         if present.is_some_and(|step| step.abortable) {
             return false;
         }
-        let info = &mut self.node.driver_internal_info;
-        let before = info.insert(ABORT_AFTER.to_owned(), step.clone().into());
-        if before.is_some() {
+        if job.abort_after.replace(step.clone()).is_some() {
             // A second abort is intended: the step may never end.
             return false;
         }
@@ -284,7 +281,8 @@ impl NodeTransition<'_> {
 
     /// A step is done, or was not started: whether the job ends here because of an abort.
     pub(crate) fn stops_now(&mut self) -> bool {
-        if !self.node.driver_internal_info.contains_key(ABORT_AFTER) {
+        let job = self.node.job.as_ref();
+        if job.is_none_or(|job| job.abort_after.is_none()) {
             return false;
         }
         self.apply_event_if_allowed(ProvisionEvent::Wait);
@@ -304,7 +302,6 @@ impl NodeTransition<'_> {
             self.actions
                 .push(NodeAction::Note(NoteKind::Failed { why }));
         }
-        self.node.driver_internal_info.remove(ABORT_AFTER);
         self.node.job = None;
         self.clear_boot();
     }

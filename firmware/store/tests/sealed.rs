@@ -69,7 +69,9 @@ fn node(number: u8) -> Node {
             at: 0,
             versions: [].into(),
             tries: 0,
-            boots: 0,
+            boots: None,
+            heartbeat_lost_at: None,
+            abort_after: None,
         }),
         agent: Some(AgentSession {
             token: SECRETS[6].to_owned(),

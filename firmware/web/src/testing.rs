@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use trivet_model::boot::ClientSeen;
@@ -56,7 +57,9 @@ impl NodeViewCase {
             at,
             versions: BTreeMap::new(),
             tries: 0,
-            boots: 1,
+            boots: Some(NonZeroU32::MIN),
+            heartbeat_lost_at: None,
+            abort_after: None,
         };
         self.change(|node| node.job = Some(job))
     }

@@ -8,8 +8,8 @@ use crate::files::{files, share};
 /// The number of the present boot attempt of a job, and the most there can be. `None` if the job
 /// boots nothing.
 pub fn attempt(view: &RackView, node: &NodeView) -> Option<(u32, u32)> {
-    let boots = node.node.job.as_ref()?.boots;
-    (boots > 0).then_some((boots, view.boots_max.max(boots)))
+    let boots = node.node.job.as_ref()?.boots?.get();
+    Some((boots, view.boots_max.max(boots)))
 }
 
 /// When the present action began: for a job, the node's last transition out of a stable state, as
@@ -206,6 +206,8 @@ pub fn advice(node: &NodeView) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
     use crate::testing::{NodeViewCase, sent};
     use trivet_model::PowerState;
@@ -309,7 +311,7 @@ mod tests {
         };
         let second = deploying(JobPhase::AwaitAgent).change(|node| {
             if let Some(job) = &mut node.job {
-                job.boots = 2;
+                job.boots = NonZeroU32::new(2);
             }
         });
         assert_eq!(attempt(&view, &second.view()), Some((2, 4)));
@@ -319,7 +321,7 @@ mod tests {
             .job(JobKind::Verify, JobPhase::ReadPower, 0, 0)
             .change(|node| {
                 if let Some(job) = &mut node.job {
-                    job.boots = 0;
+                    job.boots = None;
                 }
             });
         assert_eq!(attempt(&view, &verify.view()), None, "it needs no agent");

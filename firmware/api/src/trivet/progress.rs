@@ -53,6 +53,7 @@ fn shown(call: &ApiCall<'_>, view: &NodeView) -> Value {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::num::NonZeroU32;
 
     use trivet_model::{Job, JobKind, JobPhase, ProvisionState, UnixMs};
 
@@ -74,7 +75,9 @@ mod tests {
                 at: 0,
                 versions: BTreeMap::new(),
                 tries: 0,
-                boots: 2,
+                boots: NonZeroU32::new(2),
+                heartbeat_lost_at: None,
+                abort_after: None,
             });
         });
         bench

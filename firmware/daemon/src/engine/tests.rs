@@ -2,6 +2,7 @@
 
 use super::*;
 use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU32;
 use std::sync::Mutex;
 
 use serde_json::json;
@@ -360,7 +361,9 @@ fn cleaning(phase: trivet_model::JobPhase) -> trivet_model::Job {
         at: 0,
         versions: std::collections::BTreeMap::new(),
         tries: 0,
-        boots: 1,
+        boots: Some(NonZeroU32::MIN),
+        heartbeat_lost_at: None,
+        abort_after: None,
     }
 }
 

@@ -14,7 +14,10 @@ use crate::{NodeAction, NodeTransition};
 impl NodeTransition<'_> {
     /// Whether the present job boots the agent.
     pub(crate) fn uses_agent(&self) -> bool {
-        self.node.job.as_ref().is_some_and(|job| job.boots > 0)
+        self.node
+            .job
+            .as_ref()
+            .is_some_and(|job| job.boots.is_some())
     }
 
     /// Plans the steps of a job that boots no agent.

@@ -9,9 +9,6 @@ use trivet_model::{AgentOrder, JobKind, JobPhase, NoteKind, PowerAnswer, PowerEr
 
 use crate::{NodeAction, NodeTransition, steps};
 
-/// The key that holds when the heartbeats of an agent of the present job stopped before.
-pub(crate) const HEARTBEAT_LOST_AT: &str = "agent_fell_silent_at";
-
 /// How long an agent has to answer after its BMC reported that the machine is off. Ours: a
 /// running agent answers at once, and a machine that is off does not even answer ARP.
 const LOST_MS_MAX: u64 = 5_000;
@@ -119,11 +116,9 @@ impl NodeTransition<'_> {
         let at = self.present_step().map(|step| format!(" at step {step}"));
         let at = at.unwrap_or_default();
         let why = format!("no heartbeat of the agent{at} for {seconds} s, {found}");
-        let info = &mut self.node.driver_internal_info;
-        let now = self.now.wall.to_string();
-        let again = info
-            .insert(HEARTBEAT_LOST_AT.to_owned(), now.into())
-            .is_some();
+        let now = self.now.wall;
+        let job = self.node.job.as_mut();
+        let again = job.is_some_and(|job| job.heartbeat_lost_at.replace(now).is_some());
         if again && self.unrepeatable_step().is_none() {
             return self.fail(&format!(
                 "{why}, also after a reboot; look at the machine's console and the network \

@@ -138,10 +138,10 @@ impl NodeTransition<'_> {
         let Some(job) = &self.node.job else { return };
         match (phase, job.kind) {
             (JobPhase::PowerOff, JobKind::TearDown) => self.torn_down(),
-            (JobPhase::PowerOff, JobKind::Rescue) if job.boots == 0 => {
+            (JobPhase::PowerOff, JobKind::Rescue) if job.boots.is_none() => {
                 self.enter(JobPhase::StartInstance);
             }
-            (JobPhase::PowerOff, _) if job.boots == 0 => self.plan_here(),
+            (JobPhase::PowerOff, _) if job.boots.is_none() => self.plan_here(),
             (JobPhase::PowerOff, _) => self.enter(JobPhase::BootFromNet),
             (_, JobKind::Deploy | JobKind::Service | JobKind::Unrescue) => {
                 self.starts_instance();
@@ -157,7 +157,7 @@ impl NodeTransition<'_> {
         }
         // No further agent boots.
         if let Some(job) = &mut self.node.job {
-            job.boots = 0;
+            job.boots = None;
         }
         self.enter(JobPhase::BootFromNet);
     }

@@ -127,7 +127,7 @@ impl NodeTestRig {
 
     /// The same after the machine was not seen: by the escalation of that boot.
     fn boots_again(&mut self) -> &mut Self {
-        let number = self.node.job.as_ref().unwrap().boots;
+        let number = self.node.job.as_ref().unwrap().boots.unwrap().get();
         match escalation::boot_escalation(number, self.limits.boots_max, self.limits.bmc_reset) {
             BootEscalation::Reset => {
                 self.power(SET_PXE, TAKEN).power(PowerOrder::Reset, TAKEN);

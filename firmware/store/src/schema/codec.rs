@@ -7,6 +7,7 @@
 
 use core::marker::PhantomData;
 use core::net::Ipv4Addr;
+use core::num::NonZeroU32;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
@@ -195,6 +196,12 @@ codec! {
     /// Any JSON value without secrets.
     Json, "JSON", Value, String,
     |place, value| value_text(place.kind, place.field, value)?, |read| place.json(&read)?
+}
+
+codec! {
+    /// A number of which 0 is none.
+    CountOrNone, "number", Option<NonZeroU32>, u32,
+    |place, value| value.map_or(0, NonZeroU32::get), |read| NonZeroU32::new(read)
 }
 
 codec! {

@@ -11,8 +11,8 @@ use trivet_model::{
 };
 
 use super::codec::{
-    Flag, Id, Json, Number, Object, Optional, OptionalPart, PartList, SealedAttributes,
-    SealedObject, SealedText, SealedValue, Signed, Text, TextMap, Time, Word,
+    CountOrNone, Flag, Id, Json, Number, Object, Optional, OptionalPart, PartList,
+    SealedAttributes, SealedObject, SealedText, SealedValue, Signed, Text, TextMap, Time, Word,
 };
 use super::tagged::tagged_fields;
 
@@ -67,7 +67,9 @@ tagged_fields! {
         6 "at" at: Number<u32> = 0;
         7 "versions" versions: TextMap = BTreeMap::new();
         8 "tries" tries: Number<u32> = 0;
-        9 "boots" boots: Number<u32> = 0;
+        9 "boots" boots: CountOrNone = None;
+        10 "heartbeat_lost_at" heartbeat_lost_at: Optional<Time> = None;
+        11 "abort_after" abort_after: Optional<Text> = None;
     }
 }
 

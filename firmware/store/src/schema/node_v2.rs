@@ -2,6 +2,7 @@
 //! written.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use serde::Deserialize;
 use trivet_model::attributes::NodeAttributes;
@@ -145,7 +146,9 @@ impl JobV2 {
             at: self.at,
             versions: self.versions,
             tries: self.tries,
-            boots: self.boots,
+            boots: NonZeroU32::new(self.boots),
+            heartbeat_lost_at: None,
+            abort_after: None,
         })
     }
 }

@@ -1,5 +1,7 @@
 //! The bytes of every version, which must stay readable.
 
+use std::num::NonZeroU32;
+
 use serde_json::json;
 use trivet_model::attributes::{NodeAttributes, PortAttributes};
 use trivet_model::{
@@ -61,7 +63,9 @@ fn full_node() -> Node {
             at: 1,
             versions: [("k".to_owned(), "v".to_owned())].into(),
             tries: 9,
-            boots: 10,
+            boots: NonZeroU32::new(10),
+            heartbeat_lost_at: None,
+            abort_after: None,
         }),
         agent: Some(AgentSession {
             token: "t1".to_owned(),

@@ -114,11 +114,8 @@ fn a_first_silence_is_a_first_one_whatever_the_boot_took() {
     rig.node.maintenance = false;
     rig.apply_verb(Verb::Manage, vec![]);
     rig.apply_verb(Verb::Clean, steps.to_vec());
-    assert!(
-        !rig.node
-            .driver_internal_info
-            .contains_key(HEARTBEAT_LOST_AT)
-    );
+    let job = rig.node.job.as_ref().unwrap();
+    assert_eq!(job.heartbeat_lost_at, None);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Records of a newer program, fields that are left out, and the tables of the README.
 
+use std::num::NonZeroU32;
+
 use serde_json::json;
 use trivet_model::node::NodeLocation;
 use trivet_model::{AgentSession, Job, JobKind, JobPhase, JobStep, Lease, MacAddr, Node, UnixMs};
@@ -199,7 +201,9 @@ fn busy_node() -> Node {
             at: 0,
             versions: BTreeMap::new(),
             tries: 0,
-            boots: 1,
+            boots: Some(NonZeroU32::MIN),
+            heartbeat_lost_at: None,
+            abort_after: None,
         }),
         agent: Some(AgentSession {
             token: "t1".to_owned(),

@@ -1,3 +1,5 @@
+use std::num::NonZeroU32;
+
 use crate::ironic::nodes::fields::FIELDS;
 use crate::testing::{ApiBench, LATEST, get, node, node_id, node_in};
 use serde_json::{Value, json};
@@ -171,7 +173,9 @@ fn the_step_under_way_is_shown_in_its_own_field() {
             at: 0,
             versions: std::collections::BTreeMap::new(),
             tries: 0,
-            boots: 1,
+            boots: Some(NonZeroU32::MIN),
+            heartbeat_lost_at: None,
+            abort_after: None,
         });
     });
     let shown = bench.reply(&get("/v1/nodes/node-1").at(LATEST)).value();
