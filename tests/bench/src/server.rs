@@ -31,14 +31,41 @@ pub fn build(profile: BenchBuildProfile) -> io::Result<PathBuf> {
     {
         return Ok(program);
     }
+    match profile {
+        BenchBuildProfile::Release => cargo_build(&["--release"], ""),
+        BenchBuildProfile::Dev => cargo_build(&[], ""),
+    }
+}
+
+/// Builds the program for the image of the appliance, static and without the demo, and returns
+/// its path. It has a directory of its own, because all crates are built with other flags.
+pub fn build_appliance() -> io::Result<PathBuf> {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/appliance");
+    cargo_build(
+        &[
+            "--profile",
+            "appliance",
+            "--no-default-features",
+            "--target",
+            &target,
+            "--target-dir",
+            directory,
+        ],
+        "-C target-feature=+crt-static",
+    )
+}
+
+fn cargo_build(arguments: &[&str], compiler_flags: &str) -> io::Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
     let mut command = Command::new(cargo);
     command
         .args(["build", "--quiet", "--locked", "--package", "trivet-daemon"])
-        .args(["--message-format", "json", "--manifest-path", manifest]);
-    if profile == BenchBuildProfile::Release {
-        command.arg("--release");
+        .args(["--message-format", "json", "--manifest-path", manifest])
+        .args(arguments);
+    if !compiler_flags.is_empty() {
+        command.env("RUSTFLAGS", compiler_flags);
     }
     let output = command.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
