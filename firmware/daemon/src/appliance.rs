@@ -13,6 +13,7 @@ use trivet_board_linux::{BoxKeyFile, FileFlash};
 use trivet_images::ImageKey;
 use trivet_model::image::{ImageState, ImageStatus};
 use trivet_model::{Note, NoteKind};
+use trivet_rack::bmc::{BmcHttpCall, BmcMessage, BmcSshRun, BmcTransmit};
 use trivet_rack::{RackInput, RackOutput};
 use trivet_store::{OpenError, Store};
 
@@ -311,7 +312,7 @@ impl OutputDispatcher {
 
     fn dispatch(&mut self, output: RackOutput) {
         match output {
-            RackOutput::Bmc { to, bytes } => self.send_bmc(to, &bytes),
+            RackOutput::Bmc(message) => self.dispatch_bmc(message),
             RackOutput::Dhcp {
                 link,
                 local,
@@ -345,30 +346,6 @@ impl OutputDispatcher {
                 let logs = self.logs.clone();
                 self.runtime.spawn_blocking(move || logs.remove(node));
             }
-            RackOutput::Ssh {
-                node,
-                run,
-                target,
-                command,
-            } => {
-                let door = self.ssh.clone();
-                self.spawn_request(async move {
-                    let result = door.run(run, &target, &command).await;
-                    RackInput::SshAnswered { node, run, result }
-                });
-            }
-            RackOutput::Redfish {
-                node,
-                call,
-                target,
-                request,
-            } => {
-                let door = self.redfish.clone();
-                self.spawn_request(async move {
-                    let result = door.send(&target, &request).await;
-                    RackInput::RedfishAnswered { node, call, result }
-                });
-            }
             RackOutput::FillImage { .. }
             | RackOutput::CheckImage(_)
             | RackOutput::FindChecksum { .. }
@@ -378,6 +355,39 @@ impl OutputDispatcher {
             RackOutput::Note { note, label } => (self.notes)(&note, label.as_deref()),
             // The engine handles these itself.
             RackOutput::Reply { .. } | RackOutput::File { .. } => {}
+        }
+    }
+
+    /// Sends a message to a BMC, or to the host of a machine.
+    fn dispatch_bmc(&self, message: BmcTransmit) {
+        match message {
+            BmcTransmit::Datagram { to, bytes } => self.send_bmc(to, &bytes),
+            BmcTransmit::Ssh(ssh) => {
+                let door = self.ssh.clone();
+                self.spawn_request(async move {
+                    let BmcSshRun {
+                        node,
+                        run,
+                        host,
+                        command,
+                    } = *ssh;
+                    let result = door.run(run, &host, &command).await;
+                    RackInput::Bmc(BmcMessage::SshAnswered { node, run, result })
+                });
+            }
+            BmcTransmit::Http(http) => {
+                let door = self.redfish.clone();
+                self.spawn_request(async move {
+                    let BmcHttpCall {
+                        node,
+                        call,
+                        target,
+                        request,
+                    } = *http;
+                    let result = door.send(&target, &request).await;
+                    RackInput::Bmc(BmcMessage::HttpAnswered { node, call, result })
+                });
+            }
         }
     }
 

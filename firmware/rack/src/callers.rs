@@ -233,7 +233,7 @@ impl Rack {
             .bmc_networks
             .iter()
             .any(|(network, prefix)| is_within(to, *network, *prefix));
-        if in_networks || self.bmc_conflicts.is_bmc(to) {
+        if in_networks || self.bmcs.is_bmc(to) {
             return Err(CALLBACK_AT_BMC);
         }
         Ok(())

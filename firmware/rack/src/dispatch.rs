@@ -2,29 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use trivet_model::{
-    AgentOrder, Entropy, NodeId, NoteKind, Now, OrderOutcome, PowerOrder, RackView, Tick,
-};
+use trivet_bmc::{Bmcs, DeferredReplies};
+use trivet_model::{AgentOrder, Entropy, NodeId, NoteKind, Now, OrderOutcome, RackView, Tick};
 use trivet_node::{NodeAction, NodeEvent};
 use trivet_store::StoreRecords;
 
-use crate::bmc_conflicts::BmcAddressConflicts;
+use crate::bmcs::{OperatorPower, PowerOns, new_bmcs};
 use crate::boot_files::BootFiles;
 use crate::faults::FaultExpiry;
-use crate::health::BmcHealthTracker;
 use crate::image_deployment::PendingImageWrites;
-use crate::ipmi_transport::IpmiTransport;
 use crate::lan::{self, LanPart};
 use crate::logs::LogCollection;
 use crate::part_context::PartContext;
-use crate::power_change::PowerChange;
-use crate::power_control::{BmcTransport, OperatorPower, power_transport};
-use crate::power_sync::PowerSyncSchedule;
 use crate::records::RecordIndex;
-use crate::redfish_transport::RedfishTransport;
-use crate::ssh_transport::SshTransport;
-use crate::swapped_bmcs::PowerOns;
-use crate::vendor::PendingVendorRequest;
 use crate::{Outbox, RackInput, RackOutput, Settings};
 
 /// All crates composed into one state machine. One thread owns it; it never blocks.
@@ -34,18 +24,11 @@ pub struct Rack {
     pub(crate) records: RecordIndex,
     pub(crate) lan: LanPart,
     fault_expiry: FaultExpiry,
-    pub(crate) ipmi_transport: IpmiTransport,
-    pub(crate) ssh_transport: SshTransport,
-    pub(crate) redfish_transport: RedfishTransport,
+    pub(crate) bmcs: Bmcs,
     /// What each node waits for, apart from its record.
     pub(crate) transient: BTreeMap<NodeId, NodeTransientState>,
     /// Wake-ups, earliest first.
     wakes: BTreeSet<(Tick, NodeId)>,
-    /// When power changes continue, earliest first.
-    pub(crate) power_wakes: BTreeSet<(Tick, NodeId)>,
-    /// Nodes whose job has sent no request to its BMC since the box started: a request sent
-    /// before may have been carried out.
-    pub(crate) resumed: BTreeSet<NodeId>,
     /// When each node was switched on, and which other machine was seen instead.
     pub(crate) power_ons: PowerOns,
     /// Events that follow from this input, in order.
@@ -54,14 +37,8 @@ pub struct Rack {
     pub(crate) calls: u64,
     /// Which machines boot from the network, and which wait for admission.
     pub(crate) boot_queue: trivet_bootqueue::BootQueue,
-    /// Deferred replies to callers, at most one for each node.
-    pub(crate) pending_requests: BTreeMap<NodeId, PendingVendorRequest>,
-    /// When the power state of each node is read.
-    pub(crate) power_sync: PowerSyncSchedule,
-    /// How well BMCs answer.
-    pub(crate) health: BmcHealthTracker,
-    /// Nodes that name the same BMC.
-    pub(crate) bmc_conflicts: BmcAddressConflicts,
+    /// Replies to callers that wait for an agent; the source is the number of the call.
+    pub(crate) agent_replies: DeferredReplies<u64>,
     /// Writes that wait for their image.
     pub(crate) pending_writes: PendingImageWrites,
     /// Files that nodes boot from, fetched by their URLs.
@@ -87,8 +64,6 @@ pub(crate) struct NodeTransientState {
     pub(crate) logs: LogCollection,
     /// The operator's power order.
     pub(crate) power: OperatorPower,
-    /// The power change, or the reading of the power state, that is under way.
-    pub(crate) change: Option<PowerChange>,
 }
 
 impl Rack {
@@ -108,9 +83,7 @@ impl Rack {
         book.view.boots_max = settings.limits.boots_max;
         Self {
             lan: LanPart::new(&settings),
-            ipmi_transport: IpmiTransport::new(settings.pace),
-            ssh_transport: SshTransport::default(),
-            redfish_transport: RedfishTransport::default(),
+            bmcs: new_bmcs(&settings, calls),
             boot_queue: crate::boot_queue::new_boot_queue(&settings),
             settings,
             entropy,
@@ -118,16 +91,11 @@ impl Rack {
             fault_expiry: FaultExpiry::default(),
             transient: BTreeMap::new(),
             wakes: BTreeSet::new(),
-            power_wakes: BTreeSet::new(),
-            resumed: BTreeSet::new(),
             power_ons: PowerOns::default(),
             events: VecDeque::new(),
             outputs: Vec::new(),
             calls,
-            pending_requests: BTreeMap::new(),
-            power_sync: PowerSyncSchedule::default(),
-            health: BmcHealthTracker::default(),
-            bmc_conflicts: BmcAddressConflicts::default(),
+            agent_replies: DeferredReplies::default(),
             pending_writes: PendingImageWrites::default(),
             boot_files: BootFiles::default(),
         }
@@ -141,16 +109,12 @@ impl Rack {
     /// When [`RackInput::Tick`] is due next.
     pub fn deadline(&self) -> Option<Tick> {
         let wake = self.wakes.first().map(|(at, _)| *at);
-        let power = self.power_wakes.first().map(|(at, _)| *at);
         wake.into_iter()
-            .chain(power)
-            .chain(self.ipmi_transport.deadline())
-            .chain(self.redfish_transport.deadline())
+            .chain(self.bmcs.deadline())
             .chain(self.boot_queue.deadline())
-            .chain(self.pending_request_deadline())
+            .chain(self.agent_replies.deadline())
             .chain(self.lan.deadline())
             .chain(self.fault_expiry.deadline())
-            .chain(self.power_sync.deadline())
             .min()
     }
 
@@ -179,18 +143,12 @@ impl Rack {
                 let (lan, mut context) = self.lan_and_context(now);
                 lan.handle_arp_claim(&mut context, link, address, mac);
             }
-            RackInput::Bmc { from, bytes } => {
-                self.ipmi_transport
-                    .datagram(now.tick, from, &bytes, &mut *self.entropy);
+            RackInput::Bmc(message) => {
+                let (bmcs, mut context) = self.bmcs_and_context(now);
+                bmcs.receive(&mut context, message);
             }
             RackInput::AgentAnswered { node, call, result } => {
                 self.agent_answered(now, node, call, result);
-            }
-            RackInput::SshAnswered { node, run, result } => {
-                self.ssh_answered(now, node, run, result);
-            }
-            RackInput::RedfishAnswered { call, result, .. } => {
-                self.redfish_transport.answered(now.tick, call, result);
             }
             RackInput::FileRequested { .. }
             | RackInput::FileSent { .. }
@@ -258,7 +216,7 @@ impl Rack {
     }
 
     fn started(&mut self, now: Now) {
-        self.update_bmc_conflicts(now);
+        self.update_bmc_records(now);
         let (lan, mut context) = self.lan_and_context(now);
         lan.restore_leases(&mut context);
         self.pin_images();
@@ -271,11 +229,12 @@ impl Rack {
                 self.resume_boot(now, &node);
             }
             if self.records.node(id).is_some_and(|node| node.job.is_some()) {
-                self.resumed.insert(id);
+                self.bmcs.resume_job(id);
             }
             self.events.push_back((id, NodeEvent::Restarted));
             self.resume_power(now, id);
-            self.schedule_power_sync(now, id);
+            let (bmcs, mut context) = self.bmcs_and_context(now);
+            bmcs.add(&mut context, id);
         }
     }
 
@@ -289,54 +248,29 @@ impl Rack {
             }
             self.events.push_back((id, NodeEvent::TimerExpired));
         }
-        self.wake_changes(now);
-        self.ipmi_transport.tick(now.tick, &mut *self.entropy);
-        self.redfish_transport.tick(now.tick);
+        let (bmcs, mut context) = self.bmcs_and_context(now);
+        bmcs.tick(&mut context);
         self.boot_queue.tick(now.tick);
-        self.expire_pending_requests(now);
+        self.expire_agent_replies(now);
         let (lan, mut context) = self.lan_and_context(now);
         lan.tick(&mut context);
         context.expire_faults();
-        self.sync_power_states(now);
     }
 
     /// Handles events until none are left.
     pub(crate) fn run_to_quiescence(&mut self, now: Now) {
-        self.update_bmc_conflicts(now);
+        self.update_bmc_records(now);
         loop {
             while let Some((id, event)) = self.events.pop_front() {
                 self.step(now, id, event);
             }
-            while let Some((id, (order, asked), answer)) = self.ipmi_transport.answer() {
-                self.record_bmc_reply(now, id, Some(asked), answer.as_ref().err());
-                self.bmc_answered(now, id, order, answer);
-            }
-            while let Some((id, (order, asked), answer)) = self.redfish_transport.answer() {
-                self.record_bmc_reply(now, id, Some(asked), answer.as_ref().err());
-                self.bmc_answered(now, id, order, answer);
-            }
-            while let Some((id, number, result)) = self.redfish_transport.bmc_reply() {
-                self.record_bmc_reply(now, id, None, result.as_ref().err());
-                self.bmc_request_answered(now, id, number, result);
-            }
-            while let Some((id, number, result)) = self.ipmi_transport.bmc_reply() {
-                self.record_bmc_reply(now, id, None, result.as_ref().err());
-                self.bmc_request_answered(now, id, number, result);
-            }
+            self.handle_bmc_outcomes(now);
             if self.events.is_empty() && !self.start_admitted_boots(now) {
                 break;
             }
         }
-        while let Some((to, bytes)) = self.ipmi_transport.transmit() {
-            self.outputs.push(RackOutput::Bmc { to, bytes });
-        }
-        while let Some(leaving) = self.redfish_transport.transmit(now.tick, &mut self.calls) {
-            self.outputs.push(RackOutput::Redfish {
-                node: leaving.node,
-                call: leaving.call,
-                target: leaving.target,
-                request: Box::new(leaving.request),
-            });
+        while let Some(message) = self.bmcs.next_transmit(now.tick) {
+            self.outputs.push(RackOutput::Bmc(message));
         }
     }
 
@@ -351,7 +285,7 @@ impl Rack {
                 self.pending_writes.remove(id);
                 self.boot_files.drop_pending_power_on(id);
                 if before.job.is_some() {
-                    self.drop_change(id);
+                    self.bmcs.drop_change(id);
                 }
             }
             self.records.put_node(now, after);
@@ -377,51 +311,6 @@ impl Rack {
         }
     }
 
-    /// Sends a power order of an admitted machine.
-    pub(crate) fn send_power_order(&mut self, now: Now, id: NodeId, order: PowerOrder) {
-        let Some(node) = self.records.node(id).cloned() else {
-            return;
-        };
-        if matches!(
-            order,
-            PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset
-        ) {
-            self.switched_on(now, id);
-            self.restart_requested(now, id, order);
-        }
-        let way = power_transport(&node, order);
-        if let Some(order) = order.switches()
-            && !matches!(way, BmcTransport::Fake | BmcTransport::Unsupported(_))
-        {
-            self.note(now, Some(id), NoteKind::PowerOrdered { order });
-        }
-        if matches!(way, BmcTransport::Ipmi | BmcTransport::Redfish)
-            && let Some(error) = self.shared_bmc(id)
-        {
-            return self.bmc_answered(now, id, order, Err(error));
-        }
-        match way {
-            BmcTransport::Ipmi => {
-                let given = self
-                    .ipmi_transport
-                    .order(now.tick, &node, order, &mut *self.entropy);
-                if let Err(error) = given {
-                    self.bmc_answered(now, id, order, Err(error));
-                }
-            }
-            BmcTransport::Redfish => {
-                let given = self.redfish_transport.order(now.tick, &node, order);
-                if let Err(error) = given {
-                    self.bmc_answered(now, id, order, Err(error));
-                }
-            }
-            BmcTransport::Ssh => self.order_over_ssh(now, &node, order),
-            BmcTransport::WakeOnLan => self.order_by_wake_on_lan(now, &node, order),
-            BmcTransport::Fake => self.fake_power(now, &node, order),
-            BmcTransport::Unsupported(error) => self.bmc_answered(now, id, order, Err(error)),
-        }
-    }
-
     pub(crate) fn wake_after(&mut self, now: Now, id: NodeId, ms: u64) {
         let waits = self.transient.entry(id).or_default();
         let at = now.tick.after_ms(ms);
@@ -439,21 +328,16 @@ impl Rack {
     }
 
     pub(crate) fn remove_node_state(&mut self, now: Now, id: NodeId) {
-        self.remove_power_sync(now, id);
+        let (bmcs, mut context) = self.bmcs_and_context(now);
+        bmcs.remove(&mut context, id);
         self.pending_writes.remove(id);
         self.boot_files.drop_pending_power_on(id);
-        self.drop_change(id);
-        self.resumed.remove(&id);
         self.power_ons.remove(id);
         if let Some(wake) = self.transient.remove(&id).and_then(|waits| waits.wake) {
             self.wakes.remove(&(wake, id));
         }
         self.leave_boot_queue(id);
-        self.ipmi_transport.remove(id, &mut *self.entropy);
-        self.health.remove(id);
-        self.ssh_transport.remove(id);
-        self.redfish_transport.remove(id);
-        self.cancel_pending_request(id);
+        self.cancel_agent_reply(id);
         self.outputs.push(RackOutput::DropLogs(id));
     }
 

@@ -8,8 +8,7 @@
 mod advertised_addresses;
 mod agents;
 mod allocations;
-mod bmc_conflicts;
-mod bmc_requests;
+mod bmcs;
 mod boot;
 mod boot_files;
 mod boot_queue;
@@ -19,31 +18,23 @@ mod disk_size;
 mod dispatch;
 mod durable;
 mod faults;
-mod health;
 mod image_deployment;
 mod images;
 mod inspection;
-mod ipmi_transport;
 mod lan;
 mod logs;
 mod orders;
 mod part_context;
 mod plan;
-mod power_change;
-mod power_control;
-mod power_sync;
 mod recently_seen;
 mod records;
-mod redfish_transport;
 mod resources;
-mod ssh_transport;
-mod swapped_bmcs;
 mod templates;
 #[cfg(test)]
 mod tests;
 mod vendor;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -53,15 +44,13 @@ pub use callers::AgentAddresses;
 pub use dispatch::Rack;
 pub use durable::make_durable;
 pub use trivet_agent::{ANSWER_BYTES_MAX, AgentHttpMethod, AgentHttpRequest, logs_bundle};
+pub use trivet_bmc as bmc;
 pub use trivet_bmc_ipmi::IpmiTiming;
-pub use trivet_bmc_redfish as bmc_redfish;
-pub use trivet_bmc_ssh as ssh;
 pub use trivet_bootqueue::BootLimitRule;
 pub use trivet_dhcp as dhcp;
 pub use trivet_dhcp::DhcpDestination;
 pub use trivet_node::{EraseScope, NodeLimits};
 pub use trivet_store::{StoreChange, StoreRecords};
-pub use vendor::PENDING_REQUESTS_MAX;
 
 use trivet_model::image::ImageStatus;
 use trivet_model::secret::SecretText;
@@ -169,13 +158,8 @@ pub enum RackInput {
         /// The hardware address of the machine.
         mac: MacAddr,
     },
-    /// A datagram from a BMC.
-    Bmc {
-        /// The address of the BMC.
-        from: SocketAddr,
-        /// The datagram's payload.
-        bytes: Vec<u8>,
-    },
+    /// A message from a BMC, or the end of a request to one.
+    Bmc(bmc::BmcMessage),
     /// An agent replied to a call, or did not.
     AgentAnswered {
         /// The node of the agent.
@@ -184,24 +168,6 @@ pub enum RackInput {
         call: u64,
         /// Status and body, or the error of the connection.
         result: Result<(u16, Vec<u8>), String>,
-    },
-    /// A command on an SSH host has ended, or could not be run.
-    SshAnswered {
-        /// The node that the command is for.
-        node: NodeId,
-        /// The number of the run.
-        run: u64,
-        /// Its output, or why it did not run.
-        result: Result<ssh::SshCommandOutput, String>,
-    },
-    /// A Redfish BMC replied to a request, or did not.
-    RedfishAnswered {
-        /// The node that the request is for.
-        node: NodeId,
-        /// The number of the request.
-        call: u64,
-        /// Its response, or why there is none.
-        result: Result<bmc_redfish::RedfishResponse, bmc_redfish::RedfishTransportError>,
     },
     /// A client requests a file.
     FileRequested {
@@ -337,13 +303,8 @@ pub enum RackOutput {
         /// The address to probe.
         address: Ipv4Addr,
     },
-    /// A datagram to a BMC.
-    Bmc {
-        /// The BMC's address.
-        to: SocketAddr,
-        /// The datagram's payload.
-        bytes: Vec<u8>,
-    },
+    /// A message to a BMC, or to the host of a machine.
+    Bmc(bmc::BmcTransmit),
     /// A call to an agent. It always ends with [`RackInput::AgentAnswered`].
     CallAgent {
         /// The node of the agent.
@@ -372,30 +333,6 @@ pub enum RackOutput {
     },
     /// Delete the logs of this node, which was deleted.
     DropLogs(NodeId),
-    /// A command for an SSH host. It always ends with [`RackInput::SshAnswered`], within
-    /// [`ssh::RUN_TIMEOUT_MS`].
-    Ssh {
-        /// The node that the command is for.
-        node: NodeId,
-        /// The number of the run.
-        run: u64,
-        /// The host, and how to log in.
-        target: Box<ssh::SshTarget>,
-        /// The command line for the host's shell.
-        command: String,
-    },
-    /// A request to a Redfish BMC. It always ends with [`RackInput::RedfishAnswered`], within
-    /// [`bmc_redfish::REQUEST_TIMEOUT_MS`].
-    Redfish {
-        /// The node that the request is for.
-        node: NodeId,
-        /// The number of the request.
-        call: u64,
-        /// The BMC, and how to verify its certificate.
-        target: Box<bmc_redfish::RedfishTarget>,
-        /// The request to send.
-        request: Box<bmc_redfish::RedfishRequest>,
-    },
     /// Fetch this image into the cache, if it is not there.
     FillImage {
         /// The image to fetch.

@@ -174,7 +174,8 @@ impl Rack {
                 ..node
             },
         );
-        self.schedule_power_sync(now, id);
+        let (bmcs, mut context) = self.bmcs_and_context(now);
+        bmcs.add(&mut context, id);
         Ok(())
     }
 
@@ -408,7 +409,7 @@ impl Rack {
         // A new job replaces an operator's power order. A job that continues, as after an abort
         // that has to wait, keeps its own.
         if node.job.is_none() || node.job != before {
-            self.drop_change(id);
+            self.bmcs.drop_change(id);
             node.target_power_state = None;
         }
         self.records.put_node(now, node);

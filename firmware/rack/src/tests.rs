@@ -30,6 +30,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use trivet_bmc::{BmcMessage, BmcTransmit};
 use trivet_board_sim::{SimFlash, box_key};
 use trivet_dhcp::{BootServer, Subnet};
 use trivet_model::order::{AgentHeartbeat, LookupResult, VerbArgs};
@@ -267,6 +268,11 @@ impl RackBench {
             OrderOutcome::Found(found) => *found,
             other => panic!("{other:?}"),
         })
+    }
+
+    /// How many replies are deferred.
+    fn replies_awaited(&self) -> usize {
+        self.rack.replies_awaited()
     }
 
     fn notes(&self) -> Vec<String> {

@@ -1,43 +1,18 @@
-//! Vendor methods: a command to a BMC or an agent, with a deferred reply to the caller.
-//!
-//! Nothing of this is on flash. A restart of the box closes the callers' connections, and the
-//! command is not sent again: it may have been carried out.
+//! Vendor methods: a command to a BMC or an agent, with a deferred reply to the caller. The BMC's
+//! part is in `trivet_bmc`.
 
-use serde_json::{Value, json};
 use trivet_agent::RawAgentReply;
+use trivet_bmc::{
+    DEFERRED_REPLIES_MAX, DEFERRED_REPLY_MS_MAX, DeferredReply, no_reply_in_time, node_deleted,
+};
 use trivet_model::node::JsonObject;
 use trivet_model::order::VendorMethod;
 use trivet_model::{
-    AgentError, BmcRequest, JobPhase, Node, NodeId, NoteKind, Now, OrderOutcome, OrderRefusal,
-    PowerAnswer, PowerError, PowerOrder, ProvisionState, RefusalKind, Tick,
+    AgentError, JobPhase, Node, NodeId, NoteKind, Now, OrderOutcome, OrderRefusal, ProvisionState,
+    RefusalKind,
 };
 
-use crate::bmc_requests::BMC_REPLY_WAIT_MS_MAX;
 use crate::{Rack, RackOutput};
-
-/// The most deferred replies at once.
-pub const PENDING_REQUESTS_MAX: usize = 256;
-
-/// How long a reply may be deferred, in ms. Longer than the time-out of a BMC or an agent,
-/// because the orders before this one take time too.
-const PENDING_REQUEST_MS_MAX: u64 = 90_000;
-
-/// A deferred reply.
-pub(crate) struct PendingVendorRequest {
-    ticket: u64,
-    due: Tick,
-    /// The command, without data that may be secret.
-    label: String,
-    source: PendingReplySource,
-}
-
-enum PendingReplySource {
-    BmcOrder(PowerOrder),
-    /// The number of the BMC request, and the request.
-    BmcRequest(u64, BmcRequest),
-    /// The number of the call.
-    Agent(u64),
-}
 
 impl Rack {
     /// Starts a vendor method. The reply is deferred, unless the method is refused.
@@ -49,58 +24,48 @@ impl Rack {
         method: VendorMethod,
     ) -> Result<(), OrderRefusal> {
         let node = self.require_node(id)?;
-        if self.pending_requests.len() >= PENDING_REQUESTS_MAX {
+        if self.replies_awaited() >= DEFERRED_REPLIES_MAX {
             let sentence = "Too many vendor methods are under way; try again in a moment.";
             return Err(OrderRefusal::new(RefusalKind::Unavailable, sentence));
         }
-        if self.pending_requests.contains_key(&id) {
+        if self.bmcs.awaits_reply(id) || self.agent_replies.get(id).is_some() {
             return Err(conflict(
                 id,
                 "another vendor method is under way; wait for its end",
             ));
         }
-        let due = now.tick.after_ms(PENDING_REQUEST_MS_MAX);
         match method {
-            VendorMethod::BmcRequest(bmc_request) => {
+            VendorMethod::BmcRequest(request) => {
                 bmc_is_free(&node)?;
-                self.calls += 1;
-                let number = self.calls;
-                let promise = PendingVendorRequest {
-                    ticket,
-                    due: now.tick.after_ms(BMC_REPLY_WAIT_MS_MAX),
-                    label: bmc_request.word().to_owned(),
-                    source: PendingReplySource::BmcRequest(number, bmc_request.clone()),
-                };
-                self.pending_requests.insert(id, promise);
-                self.send_bmc_request(now, &node, number, &bmc_request);
+                let (bmcs, mut context) = self.bmcs_and_context(now);
+                bmcs.vendor_request(&mut context, id, ticket, request);
             }
             VendorMethod::Bmc(order) => {
                 bmc_is_free(&node)?;
-                let promise = PendingVendorRequest {
-                    ticket,
-                    due,
-                    label: label(order),
-                    source: PendingReplySource::BmcOrder(order),
-                };
-                self.pending_requests.insert(id, promise);
-                self.order_power(now, id, order);
+                let (bmcs, mut context) = self.bmcs_and_context(now);
+                bmcs.vendor_order(&mut context, id, ticket, order);
             }
             VendorMethod::Agent {
                 command,
                 params,
                 wait,
             } => {
-                let call = self.call_agent_raw(&node, &command, params, wait)?;
-                let promise = PendingVendorRequest {
+                let source = self.call_agent_raw(&node, &command, params, wait)?;
+                let reply = DeferredReply {
                     ticket,
-                    due,
+                    due: now.tick.after_ms(DEFERRED_REPLY_MS_MAX),
                     label: format!("agent_command {command}"),
-                    source: PendingReplySource::Agent(call),
+                    source,
                 };
-                self.pending_requests.insert(id, promise);
+                self.agent_replies.insert(id, reply);
             }
         }
         Ok(())
+    }
+
+    /// How many replies are deferred.
+    pub(crate) fn replies_awaited(&self) -> usize {
+        self.bmcs.replies_awaited() + self.agent_replies.len()
     }
 
     fn call_agent_raw(
@@ -153,49 +118,6 @@ impl Rack {
         Ok(self.calls)
     }
 
-    /// A BMC replied to one of the orders that only vendor methods send.
-    pub(crate) fn vendor_bmc_answered(
-        &mut self,
-        now: Now,
-        id: NodeId,
-        order: PowerOrder,
-        answer: Result<PowerAnswer, PowerError>,
-    ) {
-        let outcome = match &answer {
-            Ok(PowerAnswer::Raw { code, .. }) => format!("completion code 0x{code:02x}"),
-            Ok(_) => "accepted".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        self.note_vendor(now, id, label(order), outcome);
-        let asked = self.pending_requests.get(&id);
-        let asked = asked.is_some_and(
-            |owed| matches!(owed.source, PendingReplySource::BmcOrder(it) if it == order),
-        );
-        if !asked {
-            // The reply is no longer awaited, or belongs to an escalation.
-            return self.bmc_restart_answered(now, id, order, answer);
-        }
-        let result = match answer {
-            Ok(PowerAnswer::Raw { code, data }) => Ok(json!({
-                "completion_code": format!("0x{code:02x}"),
-                "data": data.to_string(),
-            })),
-            Ok(_) => Ok(json!({ "accepted": true })),
-            Err(error) => Err(refusal(id, &error)),
-        };
-        self.send_deferred_reply(id, result);
-    }
-
-    /// The BMC request of this number, if its reply is still deferred.
-    pub(crate) fn pending_bmc_request(&self, id: NodeId, number: u64) -> Option<BmcRequest> {
-        match &self.pending_requests.get(&id)?.source {
-            PendingReplySource::BmcRequest(owed, bmc_request) if *owed == number => {
-                Some(bmc_request.clone())
-            }
-            _ => None,
-        }
-    }
-
     /// Handles an agent's reply if it belongs to a vendor method.
     pub(crate) fn vendor_agent_answered(
         &mut self,
@@ -204,13 +126,10 @@ impl Rack {
         call: u64,
         result: &mut Result<(u16, Vec<u8>), String>,
     ) -> bool {
-        let owed = self.pending_requests.get(&id);
-        let owed = owed.filter(
-            |owed| matches!(owed.source, PendingReplySource::Agent(number) if number == call),
-        );
-        let Some(label) = owed.map(|owed| owed.label.clone()) else {
+        let awaited = self.agent_replies.get(id);
+        if awaited.is_none_or(|reply| reply.source != call) {
             return false;
-        };
+        }
         let session = self.records.node(id).and_then(|node| node.agent.as_ref());
         let token = session.map_or("", |agent| agent.token.as_str());
         let failed = |error: AgentError| {
@@ -241,69 +160,34 @@ impl Rack {
                 }
             }
         };
-        self.note_vendor(now, id, label, outcome);
-        self.send_deferred_reply(id, result);
+        if let Some(DeferredReply { ticket, label, .. }) = self.agent_replies.remove(id) {
+            self.note_vendor(now, id, label, outcome);
+            let result = result.map(OrderOutcome::Reply);
+            self.outputs.push(RackOutput::Reply { ticket, result });
+        }
         true
     }
 
-    pub(crate) fn note_vendor(&mut self, now: Now, id: NodeId, method: String, outcome: String) {
+    fn note_vendor(&mut self, now: Now, id: NodeId, method: String, outcome: String) {
         self.note(now, Some(id), NoteKind::VendorCalled { method, outcome });
     }
 
-    pub(crate) fn send_deferred_reply(&mut self, id: NodeId, result: Result<Value, OrderRefusal>) {
-        if let Some(promise) = self.pending_requests.remove(&id) {
-            let result = result.map(OrderOutcome::Reply);
-            let ticket = promise.ticket;
+    /// The node was deleted: its deferred reply becomes an error.
+    pub(crate) fn cancel_agent_reply(&mut self, id: NodeId) {
+        if let Some(DeferredReply { ticket, .. }) = self.agent_replies.remove(id) {
+            let result = Err(node_deleted(id));
             self.outputs.push(RackOutput::Reply { ticket, result });
         }
     }
 
-    /// The node was deleted: its deferred reply becomes an error.
-    pub(crate) fn cancel_pending_request(&mut self, id: NodeId) {
-        let sentence = format!("Node {id} was deleted meanwhile.");
-        self.send_deferred_reply(id, Err(OrderRefusal::new(RefusalKind::NotFound, sentence)));
-    }
-
-    /// When the next deferred reply times out.
-    pub(crate) fn pending_request_deadline(&self) -> Option<Tick> {
-        self.pending_requests
-            .values()
-            .map(|promise| promise.due)
-            .min()
-    }
-
     /// Replies with an error to the callers that waited too long.
-    pub(crate) fn expire_pending_requests(&mut self, now: Now) {
-        let overdue = self.pending_requests.iter();
-        let overdue = overdue.filter(|(_, promise)| promise.due <= now.tick);
-        let overdue: Vec<_> = overdue
-            .map(|(id, owed)| (*id, owed.label.clone()))
-            .collect();
-        for (id, label) in overdue {
-            let sentence = format!(
-                "Node {id}: no answer to {label} in time; whether it was carried out is not known."
-            );
-            self.note_vendor(now, id, label, "no answer in time".to_owned());
-            self.send_deferred_reply(id, Err(OrderRefusal::new(RefusalKind::Failed, sentence)));
+    pub(crate) fn expire_agent_replies(&mut self, now: Now) {
+        for (id, reply) in self.agent_replies.take_expired(now.tick) {
+            let result = Err(no_reply_in_time(id, &reply.label));
+            let ticket = reply.ticket;
+            self.note_vendor(now, id, reply.label, "no answer in time".to_owned());
+            self.outputs.push(RackOutput::Reply { ticket, result });
         }
-    }
-}
-
-fn label(order: PowerOrder) -> String {
-    match order {
-        PowerOrder::Nmi => "inject_nmi".to_owned(),
-        PowerOrder::BmcReset { warm: true } => "bmc_reset warm".to_owned(),
-        PowerOrder::BmcReset { warm: false } => "bmc_reset cold".to_owned(),
-        // Data may hold a password, as that of Set User Password does.
-        PowerOrder::Raw {
-            netfn,
-            command,
-            data,
-        } => {
-            let bytes = data.as_slice().len();
-            format!("send_raw 0x{netfn:02x} 0x{command:02x} and {bytes} bytes")
-        }
-        other => format!("{other:?}"),
     }
 }
 
@@ -315,18 +199,6 @@ fn bmc_is_free(node: &Node) -> Result<(), OrderRefusal> {
     let state = node.provision_state;
     let why = format!("it is busy ({state}); wait until that is done");
     Err(conflict(node.id, &why))
-}
-
-/// The error for the caller of a BMC that failed.
-pub(crate) fn refusal(id: NodeId, error: &PowerError) -> OrderRefusal {
-    let kind = match error {
-        PowerError::NotConfigured { .. }
-        | PowerError::SharedBmc { .. }
-        | PowerError::Unsupported { .. } => RefusalKind::Invalid,
-        PowerError::QueueFull => RefusalKind::Conflict,
-        _ => RefusalKind::Failed,
-    };
-    OrderRefusal::new(kind, format!("Node {id}: {error}."))
 }
 
 fn conflict(id: NodeId, why: &str) -> OrderRefusal {

@@ -5,8 +5,8 @@ use trivet_bmc_redfish::service::{
     RedfishSimulator, RedfishSimulatorAction, RedfishSimulatorSetup,
 };
 use trivet_bmc_redfish::{
-    RedfishBootMode, RedfishOperation, RedfishRequest, RedfishResponse, RedfishSession,
-    RedfishTarget as Bmc, RedfishTransportError, to_bmc_reply,
+    BmcHttpError, BmcHttpRequest, BmcHttpResponse, RedfishBootMode, RedfishOperation,
+    RedfishSession, RedfishTarget as Bmc, to_bmc_reply,
 };
 use trivet_model::bmc_request::MediaDevice;
 use trivet_model::secret::SecretText;
@@ -124,7 +124,7 @@ fn has_ended(session: &mut RedfishSession) -> bool {
 }
 
 /// Every request stays on the BMC and on one line.
-fn check_request(request: &RedfishRequest) {
+fn check_request(request: &BmcHttpRequest) {
     let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
     assert!(request.path.starts_with('/') && !request.path.starts_with("//"));
     assert!(plain(&request.path) && request.if_match.as_deref().is_none_or(plain));
@@ -137,7 +137,7 @@ fn check_request(request: &RedfishRequest) {
 /// Runs until the end; `answer` plays the BMC.
 fn run_to_end(
     session: &mut RedfishSession,
-    mut answer: impl FnMut(Tick, &RedfishRequest) -> Result<RedfishResponse, RedfishTransportError>,
+    mut answer: impl FnMut(Tick, &BmcHttpRequest) -> Result<BmcHttpResponse, BmcHttpError>,
 ) {
     let mut now = Tick::default().after_ms(1_000);
     for _ in 0..REQUESTS_MAX {
@@ -156,12 +156,12 @@ fn run_to_end(
     panic!("no end");
 }
 
-fn trouble(choice: u8) -> RedfishTransportError {
+fn trouble(choice: u8) -> BmcHttpError {
     let said = "x".to_owned();
     match choice % 3 {
-        0 => RedfishTransportError::Unreachable { said },
-        1 => RedfishTransportError::Lost { said },
-        _ => RedfishTransportError::Untrusted {
+        0 => BmcHttpError::Unreachable { said },
+        1 => BmcHttpError::Lost { said },
+        _ => BmcHttpError::Untrusted {
             fingerprint: None,
             said,
         },
@@ -175,7 +175,7 @@ fn answers(bytes: &[u8]) {
     let auth = input.choose(&["auto", "session", "basic"]);
     let mut session = RedfishSession::new(target(auth));
     start_request(&mut session, Tick::default(), input.byte());
-    let mut last = Ok(RedfishResponse::default());
+    let mut last = Ok(BmcHttpResponse::default());
     run_to_end(&mut session, |_, _| {
         if input.is_empty() {
             return last.clone();
@@ -192,7 +192,7 @@ fn answers(bytes: &[u8]) {
                 text.map(|text| String::from_utf8_lossy(text).into_owned())
             };
             let (location, etag, token) = (header(1), header(2), header(4));
-            Ok(RedfishResponse {
+            Ok(BmcHttpResponse {
                 status: input.choose(&statuses),
                 token: token.map(SecretText::new),
                 location,

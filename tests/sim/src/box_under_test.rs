@@ -14,6 +14,7 @@ use trivet_model::{
     ApiCaller, CallerIdentity, Digest, Entropy as _, NodeId, NoteKind, Now, RackOrder, RackView,
     RefusalKind, SeededRandom, Tick, UnixMs,
 };
+use trivet_rack::bmc::BmcTransmit;
 use trivet_rack::dhcp::{self, BootServer, Subnet};
 use trivet_rack::{
     AgentHttpRequest, BootLimitRule, DhcpDestination, FileGrant, IpmiTiming, NodeLimits, Outbox,
@@ -337,7 +338,10 @@ impl BoxUnderTest {
                     .granted(now.tick, ticket, body, &mut on.inbox, out);
             }
             RackOutput::Dhcp { to, bytes, .. } => out.push(SimBoxOutput::Dhcp { to, bytes }),
-            RackOutput::Bmc { to, bytes } => out.push(SimBoxOutput::Bmc { to, bytes }),
+            RackOutput::Bmc(message) => match message {
+                BmcTransmit::Datagram { to, bytes } => out.push(SimBoxOutput::Bmc { to, bytes }),
+                BmcTransmit::Ssh(_) | BmcTransmit::Http(_) => {}
+            },
             RackOutput::CallAgent {
                 node,
                 call,
@@ -357,8 +361,6 @@ impl BoxUnderTest {
             // occur, and no logs of agents are collected.
             RackOutput::CollectLogs { .. }
             | RackOutput::DropLogs(_)
-            | RackOutput::Ssh { .. }
-            | RackOutput::Redfish { .. }
             | RackOutput::Probe { .. }
             | RackOutput::FillImage { .. }
             | RackOutput::CheckImage(_)

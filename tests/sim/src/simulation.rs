@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use trivet_model::{MacAddr, SeededRandom, Tick, UnixMs, Verb};
 use trivet_rack::RackInput;
+use trivet_rack::bmc::BmcMessage;
 
 use crate::allocator::ResourceAllocator;
 use crate::box_under_test::{BoxFailure, BoxUnderTest};
@@ -333,7 +334,7 @@ impl RackSimulation {
             SimEvent::BoxBmc { from, bytes } => {
                 self.checks.bmcs.response_received(from);
                 let from = SocketAddr::from((crate::network::bmc_address(from), 623));
-                self.enqueue_input(RackInput::Bmc { from, bytes });
+                self.enqueue_input(RackInput::Bmc(BmcMessage::Datagram { from, bytes }));
             }
             SimEvent::BoxTftp { peer, port, bytes } => {
                 let mut out = Vec::new();

@@ -6,7 +6,7 @@
 use crate::{Dependency, Finding, Package};
 
 /// Packages that may depend on more than `firmware/model`, and on what.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 18] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 23] = [
     (
         "firmware/agent",
         &["firmware/model", "firmware/agent/wire", "firmware/net"],
@@ -40,6 +40,13 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 18] = [
         ],
     ),
     ("firmware/node", &["firmware/model", "firmware/drivers"]),
+    // A node's interfaces choose the protocol of its BMC.
+    ("firmware/bmc", &["firmware/model", "firmware/drivers"]),
+    // Protocols implement the trait of `firmware/bmc`, which knows none of them.
+    ("firmware/bmc/ipmi", &["firmware/model", "firmware/bmc"]),
+    ("firmware/bmc/redfish", &["firmware/model", "firmware/bmc"]),
+    ("firmware/bmc/ssh", &["firmware/model", "firmware/bmc"]),
+    ("firmware/bmc/wol", &["firmware/model", "firmware/bmc"]),
     ("firmware/store", &["firmware/model", "board/hal"]),
     ("firmware/images", &["firmware/model", "firmware/chunks"]),
     (
@@ -228,6 +235,8 @@ mod tests {
         check("firmware/dhcp", "firmware/node", false, false);
         check("firmware/dhcp", "firmware/node", true, false);
         check("firmware/bmc/ipmi", "firmware/node", false, false);
+        check("firmware/bmc/ipmi", "firmware/bmc", false, true);
+        check("firmware/bmc", "firmware/bmc/ipmi", false, false);
         check("firmware/some-new-package", "firmware/dhcp", false, false);
         check("firmware/web", "firmware/agent/wire", false, false);
     }

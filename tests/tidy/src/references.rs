@@ -45,10 +45,10 @@ fn variants(text: &str, name: &str) -> Vec<String> {
 }
 
 /// Outputs of the rack that the simulator neither carries out nor lists with a reason, and
-/// listed ones that do not exist. A reason is a line `Variant: sentence`.
+/// listed ones that do not exist. The outputs are the variants of these enums, each given by the
+/// text of its file and its name. A reason is a line `Variant: sentence`.
 pub fn ignored_outputs(
-    outputs: &str,
-    name: &str,
+    enums: &[(&str, &str)],
     simulator: &str,
     list_path: &str,
     list: &str,
@@ -60,23 +60,33 @@ pub fn ignored_outputs(
         .filter(|(_, reason)| reason.split_whitespace().count() >= 3)
         .map(|(variant, _)| variant)
         .collect();
-    let ignored = ignored_variants(simulator, name);
-    let all = variants(outputs, name);
+    let ignored_of = |name: &str| {
+        let of_name = ignored_variants(simulator, name).into_iter();
+        let of_name = of_name.map(|variant| (name.to_owned(), variant));
+        of_name.collect::<Vec<_>>()
+    };
+    let ignored: Vec<_> = enums
+        .iter()
+        .flat_map(|(_, name)| ignored_of(name))
+        .collect();
     let missing = ignored
         .iter()
-        .filter(|variant| !listed.contains(&variant.as_str()));
-    let missing = missing.map(|variant| {
+        .filter(|(_, variant)| !listed.contains(&variant.as_str()));
+    let missing = missing.map(|(name, variant)| {
         let message = format!("the simulator ignores {name}::{variant}: carry it out, or say why");
         Finding::in_file(list_path, message)
     });
     let stale = listed
         .iter()
-        .filter(|variant| !ignored.iter().any(|found| found == *variant));
+        .filter(|variant| !ignored.iter().any(|(_, found)| found == *variant));
     let stale = stale.map(|variant| {
         let message = format!("{variant} is not ignored by the simulator: remove the line");
         Finding::in_file(list_path, message)
     });
-    let unread = all.is_empty().then(|| {
+    let unread = enums
+        .iter()
+        .filter(|(outputs, name)| variants(outputs, name).is_empty());
+    let unread = unread.map(|(_, name)| {
         let message = format!("no enum {name} was found: the check reads nothing");
         Finding::in_file(list_path, message)
     });
@@ -213,7 +223,8 @@ mod tests {
     #[test]
     fn an_output_that_is_ignored_without_a_reason_is_caught() {
         assert_eq!(variants(OUTPUTS, "RackOutput"), ["Reply", "Note", "Probe"]);
-        let check = |list: &str| ignored_outputs(OUTPUTS, "RackOutput", SIMULATOR, "list", list);
+        let enums = [(OUTPUTS, "RackOutput")];
+        let check = |list: &str| ignored_outputs(&enums, SIMULATOR, "list", list);
         let found = check("Note: the log is not read\n");
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].message.contains("Probe"));
@@ -222,6 +233,9 @@ mod tests {
         let stale = format!("{reasons}Reply: is carried out here\n");
         assert_eq!(check(&stale).len(), 1);
         assert_eq!(check("Note: why\nProbe: no machine answers\n").len(), 1);
+        let absent = [(OUTPUTS, "RackOutput"), (OUTPUTS, "OtherOutput")];
+        let found = ignored_outputs(&absent, SIMULATOR, "list", reasons);
+        assert!(found[0].message.contains("OtherOutput"), "{found:?}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod login;
 mod operations;
 mod orders;
 mod plain;
+mod protocol;
 mod rig;
 mod vendor;
 mod wire;

@@ -15,7 +15,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use trivet_bmc_redfish::service::{RedfishSimulator, RedfishSimulatorSetup};
 use trivet_bmc_redfish::{
-    BODY_BYTES_MAX, RedfishCredentials, RedfishMethod, RedfishRequest, RedfishResponse,
+    BmcHttpCredentials, BmcHttpMethod, BmcHttpRequest, BmcHttpResponse, HTTP_BODY_BYTES_MAX,
 };
 use trivet_model::secret::SecretText;
 use trivet_model::{Entropy, Tick};
@@ -52,7 +52,7 @@ fn tls(certificate: &str, key: &str) -> RedfishExampleResult<Arc<ServerConfig>> 
 }
 
 /// Reads one request; `None` if it is not HTTP.
-fn read(stream: &mut impl Read) -> RedfishExampleResult<Option<RedfishRequest>> {
+fn read(stream: &mut impl Read) -> RedfishExampleResult<Option<BmcHttpRequest>> {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];
     loop {
@@ -67,7 +67,7 @@ fn read(stream: &mut impl Read) -> RedfishExampleResult<Option<RedfishRequest>> 
                 .iter()
                 .find(|one| one.name.eq_ignore_ascii_case("content-length"));
             let length = length.and_then(|one| std::str::from_utf8(one.value).ok()?.parse().ok());
-            let length: usize = length.unwrap_or(0).min(BODY_BYTES_MAX);
+            let length: usize = length.unwrap_or(0).min(HTTP_BODY_BYTES_MAX);
             let mut body = bytes.split_off(end);
             while body.len() < length {
                 let count = stream.read(&mut piece)?;
@@ -89,21 +89,21 @@ fn read(stream: &mut impl Read) -> RedfishExampleResult<Option<RedfishRequest>> 
     }
 }
 
-fn request(head: &httparse::Request<'_, '_>) -> Option<RedfishRequest> {
+fn request(head: &httparse::Request<'_, '_>) -> Option<BmcHttpRequest> {
     let method = match head.method? {
-        "GET" => RedfishMethod::Get,
-        "POST" => RedfishMethod::Post,
-        "PATCH" => RedfishMethod::Patch,
-        "DELETE" => RedfishMethod::Delete,
+        "GET" => BmcHttpMethod::Get,
+        "POST" => BmcHttpMethod::Post,
+        "PATCH" => BmcHttpMethod::Patch,
+        "DELETE" => BmcHttpMethod::Delete,
         _ => return None,
     };
     let text = |value| std::str::from_utf8(value).ok();
     let headers = || head.headers.iter();
-    Some(RedfishRequest {
+    Some(BmcHttpRequest {
         method,
         path: head.path?.to_owned(),
         credentials: headers()
-            .find_map(|one| RedfishCredentials::of_header(one.name, text(one.value)?)),
+            .find_map(|one| BmcHttpCredentials::of_header(one.name, text(one.value)?)),
         if_match: headers()
             .find(|one| one.name.eq_ignore_ascii_case("if-match"))
             .and_then(|one| text(one.value).map(str::to_owned)),
@@ -111,7 +111,7 @@ fn request(head: &httparse::Request<'_, '_>) -> Option<RedfishRequest> {
     })
 }
 
-fn write(stream: &mut impl Write, answer: &RedfishResponse) -> std::io::Result<()> {
+fn write(stream: &mut impl Write, answer: &BmcHttpResponse) -> std::io::Result<()> {
     let status = answer.status;
     let mut head = vec![format!("HTTP/1.1 {status} X\r\nConnection: close")];
     let has_body = status != 204;

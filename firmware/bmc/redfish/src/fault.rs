@@ -4,8 +4,8 @@
 use serde_json::Value;
 use trivet_model::{BmcFailureCause, PowerError};
 
-use crate::http::RedfishTransportError;
 use crate::script::RedfishParsedResponse;
+use trivet_bmc::http::BmcHttpError;
 
 /// Most characters of a BMC's own message that are shown. Ours.
 const MESSAGE_CHARS_MAX: usize = 200;
@@ -47,9 +47,9 @@ pub(crate) fn unsupported(said: &'static str) -> PowerError {
 }
 
 /// The error for a connection that returned no response.
-pub(crate) fn transport(trouble: &RedfishTransportError) -> PowerError {
+pub(crate) fn transport(trouble: &BmcHttpError) -> PowerError {
     match trouble {
-        RedfishTransportError::Unreachable { said } => bmc(
+        BmcHttpError::Unreachable { said } => bmc(
             BmcFailureCause::Unreachable,
             format!(
                 "the BMC cannot be reached ({}); check redfish_address, its cable and that \
@@ -57,14 +57,14 @@ pub(crate) fn transport(trouble: &RedfishTransportError) -> PowerError {
                 clean(said)
             ),
         ),
-        RedfishTransportError::Lost { said } => bmc(
+        BmcHttpError::Lost { said } => bmc(
             BmcFailureCause::Unreachable,
             format!(
                 "the BMC did not answer ({}); it may be restarting or overloaded",
                 clean(said)
             ),
         ),
-        RedfishTransportError::Untrusted {
+        BmcHttpError::Untrusted {
             fingerprint: Some(digits),
             said,
         } => bmc(
@@ -77,7 +77,7 @@ pub(crate) fn transport(trouble: &RedfishTransportError) -> PowerError {
                 clean(digits)
             ),
         ),
-        RedfishTransportError::Untrusted { said, .. } => bmc(
+        BmcHttpError::Untrusted { said, .. } => bmc(
             BmcFailureCause::Untrusted,
             format!(
                 "TLS with the BMC failed ({}); check redfish_address, redfish_verify_ca and \
@@ -85,7 +85,7 @@ pub(crate) fn transport(trouble: &RedfishTransportError) -> PowerError {
                 clean(said)
             ),
         ),
-        RedfishTransportError::TooLong => invalid_response("the response is too long"),
+        BmcHttpError::TooLong => invalid_response("the response is too long"),
     }
 }
 
@@ -223,19 +223,19 @@ mod tests {
     #[test]
     fn connection_errors_are_distinguished() {
         let said = "no route".to_owned();
-        let unreachable = RedfishTransportError::Unreachable { said: said.clone() };
+        let unreachable = BmcHttpError::Unreachable { said: said.clone() };
         is(
             transport(&unreachable),
             BmcFailureCause::Unreachable,
             &["no route", "redfish_address"],
         );
-        let lost = RedfishTransportError::Lost { said: said.clone() };
+        let lost = BmcHttpError::Lost { said: said.clone() };
         is(
             transport(&lost),
             BmcFailureCause::Unreachable,
             &["no route"],
         );
-        let untrusted = RedfishTransportError::Untrusted {
+        let untrusted = BmcHttpError::Untrusted {
             fingerprint: Some("abcd".to_owned()),
             said: said.clone(),
         };
@@ -244,7 +244,7 @@ mod tests {
             BmcFailureCause::Untrusted,
             &["abcd", "redfish_pin"],
         );
-        let tls = RedfishTransportError::Untrusted {
+        let tls = BmcHttpError::Untrusted {
             fingerprint: None,
             said,
         };
@@ -254,7 +254,7 @@ mod tests {
             &["redfish_verify_ca"],
         );
         is(
-            transport(&RedfishTransportError::TooLong),
+            transport(&BmcHttpError::TooLong),
             BmcFailureCause::InvalidResponse,
             &["too long"],
         );

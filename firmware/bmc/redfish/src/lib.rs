@@ -11,10 +11,10 @@
 
 mod conversion;
 mod fault;
-mod http;
 mod link;
 mod operation;
 mod order;
+mod protocol;
 mod quirk;
 mod script;
 mod secrets;
@@ -26,14 +26,14 @@ mod target;
 mod tests;
 
 pub use conversion::{to_bmc_reply, to_operation};
-pub use http::{
-    RedfishCredentials, RedfishMethod, RedfishRequest, RedfishResponse, RedfishTransportError,
-};
 pub use operation::{
     RedfishBootMode, RedfishInventory, RedfishOperation, RedfishReply, RedfishSecureBoot,
     RedfishSensorReading, SENSORS_MAX, URL_BYTES_MAX,
 };
-pub use session::{BODY_BYTES_MAX, ORDERS_WAITING_MAX, REQUEST_TIMEOUT_MS, RedfishSession};
-pub use target::{
-    PIN_BYTES, RedfishAuth, RedfishLogin, RedfishOrigin, RedfishTarget, RedfishTrust,
+pub use protocol::{REQUEST_GAP_MS, RedfishProtocol};
+pub use session::{ORDERS_WAITING_MAX, RedfishSession};
+pub use target::{RedfishAuth, RedfishLogin, RedfishTarget};
+pub use trivet_bmc::http::{
+    BmcHttpCredentials, BmcHttpError, BmcHttpMethod, BmcHttpOrigin, BmcHttpRequest,
+    BmcHttpResponse, BmcHttpTrust, HTTP_BODY_BYTES_MAX,
 };

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use crate::RedfishOrigin;
+use crate::BmcHttpOrigin;
 
 /// Longest path that is followed. Ours: those of real BMCs have some 150 characters.
 const PATH_BYTES_MAX: usize = 512;
 
 /// The path of a link, if it is on the BMC's own origin. An absolute URL is accepted if it names
 /// exactly the origin of this session, as `Location` of some BMCs does.
-pub(crate) fn path(link: &str, home: &RedfishOrigin) -> Option<String> {
+pub(crate) fn path(link: &str, home: &BmcHttpOrigin) -> Option<String> {
     let path = if link.starts_with('/') {
         link
     } else {
@@ -27,7 +27,7 @@ pub(crate) fn path(link: &str, home: &RedfishOrigin) -> Option<String> {
     good.then(|| path.to_owned())
 }
 
-fn strip_origin<'a>(link: &'a str, home: &RedfishOrigin) -> Option<&'a str> {
+fn strip_origin<'a>(link: &'a str, home: &BmcHttpOrigin) -> Option<&'a str> {
     let (scheme, rest) = link.split_once("://")?;
     let wanted = if home.secure { "https" } else { "http" };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn home(text: &str) -> RedfishOrigin {
+    fn home(text: &str) -> BmcHttpOrigin {
         text.parse().unwrap()
     }
 

@@ -8,9 +8,9 @@ use serde_json::Value;
 use trivet_model::PowerError;
 
 use crate::fault;
-use crate::http::{RedfishMethod, RedfishTransportError};
 use crate::link;
 use crate::target::RedfishTarget;
+use trivet_bmc::http::{BmcHttpError, BmcHttpMethod};
 
 /// Most attempts for a request that the BMC has certainly not received, or that can be repeated.
 /// Ours.
@@ -60,12 +60,12 @@ impl RedfishParsedResponse {
     }
 }
 
-pub(crate) type RedfishResponseResult = Result<RedfishParsedResponse, RedfishTransportError>;
+pub(crate) type RedfishResponseResult = Result<RedfishParsedResponse, BmcHttpError>;
 
 /// A request without its credentials.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RedfishCall {
-    pub(crate) method: RedfishMethod,
+    pub(crate) method: BmcHttpMethod,
     pub(crate) path: String,
     pub(crate) if_match: Option<String>,
     pub(crate) body: Option<Value>,
@@ -194,7 +194,7 @@ impl<'a> RedfishScriptContext<'a> {
         let mut wait_ms = first_ms;
         for attempt in 1.. {
             let call = RedfishCall {
-                method: RedfishMethod::Get,
+                method: BmcHttpMethod::Get,
                 path: path.to_owned(),
                 if_match: None,
                 body: None,
@@ -215,9 +215,7 @@ impl<'a> RedfishScriptContext<'a> {
                     wait_ms = reply.pause_ms(RETRY_MS);
                 }
                 Ok(reply) => return Err(fault::refused(reply).into()),
-                Err(
-                    RedfishTransportError::Unreachable { .. } | RedfishTransportError::Lost { .. },
-                ) if !last => {
+                Err(BmcHttpError::Unreachable { .. } | BmcHttpError::Lost { .. }) if !last => {
                     wait_ms = RETRY_MS;
                 }
                 Err(trouble) => return Err(fault::transport(trouble).into()),
@@ -280,10 +278,8 @@ impl<'a> RedfishScriptContext<'a> {
                 }
                 Ok(reply) => return Ok(Ok(reply)),
                 // The request was not sent.
-                Err(RedfishTransportError::Unreachable { .. }) if !last => wait_ms = RETRY_MS,
-                Err(
-                    trouble @ (RedfishTransportError::Lost { .. } | RedfishTransportError::TooLong),
-                ) => {
+                Err(BmcHttpError::Unreachable { .. }) if !last => wait_ms = RETRY_MS,
+                Err(trouble @ (BmcHttpError::Lost { .. } | BmcHttpError::TooLong)) => {
                     return Ok(Err(RedfishWriteOutcome::Unknown(fault::transport(trouble))));
                 }
                 Err(trouble) => {
@@ -313,7 +309,7 @@ impl<'a> RedfishScriptContext<'a> {
         once: bool,
     ) -> RedfishScriptResult<RedfishWriteOutcome> {
         let call = RedfishCall {
-            method: RedfishMethod::Post,
+            method: BmcHttpMethod::Post,
             path: path.to_owned(),
             if_match: None,
             body: Some(body),
@@ -331,7 +327,7 @@ impl<'a> RedfishScriptContext<'a> {
         body: Value,
     ) -> RedfishScriptResult<RedfishWriteOutcome> {
         let mut call = RedfishCall {
-            method: RedfishMethod::Patch,
+            method: BmcHttpMethod::Patch,
             path: path.to_owned(),
             if_match: seen.etag().map(str::to_owned),
             body: Some(body),
@@ -361,7 +357,7 @@ impl<'a> RedfishScriptContext<'a> {
         let mut wait_ms = accepted.pause_ms(TASK_POLL_MS);
         for _ in 0..TASK_POLLS_MAX {
             let call = RedfishCall {
-                method: RedfishMethod::Get,
+                method: BmcHttpMethod::Get,
                 path: monitor.clone(),
                 if_match: None,
                 body: None,
@@ -371,9 +367,9 @@ impl<'a> RedfishScriptContext<'a> {
                     Some(written) => return Ok(written),
                     None => wait_ms = reply.pause_ms(TASK_POLL_MS),
                 },
-                Err(
-                    RedfishTransportError::Unreachable { .. } | RedfishTransportError::Lost { .. },
-                ) => wait_ms = TASK_POLL_MS,
+                Err(BmcHttpError::Unreachable { .. } | BmcHttpError::Lost { .. }) => {
+                    wait_ms = TASK_POLL_MS;
+                }
                 Err(trouble) => return Ok(RedfishWriteOutcome::Unknown(fault::transport(trouble))),
             }
         }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use trivet_model::secret::SecretText;
 use trivet_model::{Entropy, MacAddr, PowerState, Tick};
 
-use crate::http::{RedfishCredentials, RedfishMethod, RedfishRequest, RedfishResponse};
+use trivet_bmc::http::{BmcHttpCredentials, BmcHttpMethod, BmcHttpRequest, BmcHttpResponse};
 
 /// Most sessions at a time. Ours; real BMCs have as few.
 pub const SESSIONS_MAX: usize = 8;
@@ -206,9 +206,9 @@ impl RedfishSimulator {
     pub fn handle(
         &mut self,
         now: Tick,
-        request: &RedfishRequest,
+        request: &BmcHttpRequest,
         entropy: &mut dyn Entropy,
-    ) -> Option<RedfishResponse> {
+    ) -> Option<BmcHttpResponse> {
         if now < self.down_until {
             return None;
         }
@@ -219,7 +219,7 @@ impl RedfishSimulator {
             self.faults.busy.0 -= 1;
             let retry_after_s = Some(self.faults.busy.1).filter(|seconds| *seconds > 0);
             let refusal = refused(503, "Base.1.8.ServiceTemporarilyUnavailable", "Try again.");
-            return Some(RedfishResponse {
+            return Some(BmcHttpResponse {
                 retry_after_s,
                 ..refusal
             });
@@ -235,9 +235,9 @@ impl RedfishSimulator {
     fn route(
         &mut self,
         now: Tick,
-        request: &RedfishRequest,
+        request: &BmcHttpRequest,
         entropy: &mut dyn Entropy,
-    ) -> RedfishResponse {
+    ) -> BmcHttpResponse {
         let path = request.path.trim_end_matches('/');
         let parts: Vec<&str> = path.split('/').skip(1).collect();
         if parts.first() != Some(&"redfish") || parts.get(1) != Some(&"v1") {
@@ -250,20 +250,20 @@ impl RedfishSimulator {
             .map(SecretText::reveal)
             .unwrap_or_default();
         let body: Value = serde_json::from_str(body).unwrap_or_default();
-        if let (RedfishMethod::Post, ["SessionService", "Sessions"]) = (request.method, parts) {
+        if let (BmcHttpMethod::Post, ["SessionService", "Sessions"]) = (request.method, parts) {
             return self.log_in(&body, entropy);
         }
         if !parts.is_empty() && !self.is_authorized(request.credentials.as_ref()) {
             return refused(401, "Base.1.8.NoValidSession", "Not authenticated.");
         }
         match request.method {
-            RedfishMethod::Get => self.show(now, parts),
-            RedfishMethod::Delete => match parts {
+            BmcHttpMethod::Get => self.show(now, parts),
+            BmcHttpMethod::Delete => match parts {
                 ["SessionService", "Sessions", id] => {
                     self.sessions.retain(|_, session| session != id);
-                    RedfishResponse {
+                    BmcHttpResponse {
                         status: 204,
-                        ..RedfishResponse::default()
+                        ..BmcHttpResponse::default()
                     }
                 }
                 _ => missing(),
@@ -271,25 +271,25 @@ impl RedfishSimulator {
             _ if self.setup.read_only => {
                 refused(403, "Base.1.8.InsufficientPrivilege", "Read access only.")
             }
-            RedfishMethod::Post => self.act(now, parts, &body),
-            RedfishMethod::Patch => self.change(now, parts, request.if_match.as_deref(), &body),
+            BmcHttpMethod::Post => self.act(now, parts, &body),
+            BmcHttpMethod::Patch => self.change(now, parts, request.if_match.as_deref(), &body),
         }
     }
 
-    fn is_authorized(&self, credentials: Option<&RedfishCredentials>) -> bool {
+    fn is_authorized(&self, credentials: Option<&BmcHttpCredentials>) -> bool {
         let Some((name, password)) = &self.setup.user else {
             return true;
         };
         match credentials {
-            Some(RedfishCredentials::Token(token)) => self.sessions.contains_key(token.reveal()),
-            Some(RedfishCredentials::Basic(pair)) => {
+            Some(BmcHttpCredentials::Token(token)) => self.sessions.contains_key(token.reveal()),
+            Some(BmcHttpCredentials::Basic(pair)) => {
                 pair.reveal() == format!("{name}:{}", password.reveal())
             }
             None => false,
         }
     }
 
-    fn log_in(&mut self, body: &Value, entropy: &mut dyn Entropy) -> RedfishResponse {
+    fn log_in(&mut self, body: &Value, entropy: &mut dyn Entropy) -> BmcHttpResponse {
         if !self.setup.sessions {
             return missing();
         }
@@ -310,7 +310,7 @@ impl RedfishSimulator {
         );
         let place = format!("/redfish/v1/SessionService/Sessions/{id}");
         self.sessions.insert(token.clone(), id);
-        RedfishResponse {
+        BmcHttpResponse {
             token: Some(SecretText::new(token)),
             location: Some(place.clone()),
             ..found(201, &json!({"@odata.id": place, "Name": "Session"}))
@@ -325,15 +325,15 @@ impl RedfishSimulator {
     }
 }
 
-fn found(status: u16, body: &Value) -> RedfishResponse {
-    RedfishResponse {
+fn found(status: u16, body: &Value) -> BmcHttpResponse {
+    BmcHttpResponse {
         status,
         body: body.to_string().into_bytes(),
-        ..RedfishResponse::default()
+        ..BmcHttpResponse::default()
     }
 }
 
-fn missing() -> RedfishResponse {
+fn missing() -> BmcHttpResponse {
     refused(
         404,
         "Base.1.8.ResourceMissingAtURI",
@@ -342,7 +342,7 @@ fn missing() -> RedfishResponse {
 }
 
 /// A refusal in the format of DSP0266, section 8.6.
-fn refused(status: u16, id: &str, said: &str) -> RedfishResponse {
+fn refused(status: u16, id: &str, said: &str) -> BmcHttpResponse {
     let message = json!({"MessageId": id, "Message": said, "Severity": "Warning"});
     let error = json!({"code": id, "message": said, "@Message.ExtendedInfo": [message]});
     found(status, &json!({"error": error}))

@@ -11,9 +11,6 @@ use trivet_model::secret::SecretText;
 use trivet_model::{PowerAnswer, PowerError, PowerOrder, Tick};
 
 use crate::fault;
-use crate::http::{
-    RedfishCredentials, RedfishMethod, RedfishRequest, RedfishResponse, RedfishTransportError,
-};
 use crate::link;
 use crate::operation::{self, RedfishOperation, RedfishReply};
 use crate::order;
@@ -23,13 +20,12 @@ use crate::script::{
 };
 use crate::secrets::RedfishSecrets;
 use crate::target::{RedfishAuth, RedfishTarget};
+use trivet_bmc::http::{
+    BmcHttpCredentials, BmcHttpError, BmcHttpMethod, BmcHttpRequest, BmcHttpResponse,
+};
 
 /// Most orders and operations that are queued, in progress or have answers not yet fetched. Ours.
 pub const ORDERS_WAITING_MAX: usize = 16;
-/// Longest response body in bytes. Ours: the largest of real BMCs have some 200 KiB.
-pub const BODY_BYTES_MAX: usize = 512 * 1024;
-/// Timeout of one response in milliseconds. Ours: slow BMCs need some ten seconds.
-pub const REQUEST_TIMEOUT_MS: u64 = 30_000;
 /// Most bytes of all responses to one order or operation. Ours.
 const JOB_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Most requests of one order or operation. Ours: sensors are read one by one.
@@ -171,12 +167,12 @@ impl RedfishSession {
 
     /// The request that ends the session on the BMC immediately, for a caller that drops this
     /// client.
-    pub fn logout_request(&mut self) -> Option<RedfishRequest> {
+    pub fn logout_request(&mut self) -> Option<BmcHttpRequest> {
         let token = self.token.take()?;
-        Some(RedfishRequest {
-            method: RedfishMethod::Delete,
+        Some(BmcHttpRequest {
+            method: BmcHttpMethod::Delete,
             path: token.path?,
-            credentials: Some(RedfishCredentials::Token(token.token)),
+            credentials: Some(BmcHttpCredentials::Token(token.token)),
             if_match: None,
             body: None,
         })
@@ -195,7 +191,7 @@ impl RedfishSession {
 
     /// The next request, if it is due. Its response must be passed to
     /// [`RedfishSession::handle_response`] before there is another.
-    pub fn transmit(&mut self, now: Tick) -> Option<RedfishRequest> {
+    pub fn transmit(&mut self, now: Tick) -> Option<BmcHttpRequest> {
         if self.in_flight.is_some() {
             return None;
         }
@@ -215,9 +211,9 @@ impl RedfishSession {
             (None, ..) => None,
             (Some(login), true, _) => {
                 let pair = format!("{}:{}", login.username, login.password.reveal());
-                Some(RedfishCredentials::Basic(SecretText::new(pair)))
+                Some(BmcHttpCredentials::Basic(SecretText::new(pair)))
             }
-            (Some(_), false, Some(token)) => Some(RedfishCredentials::Token(token.token.clone())),
+            (Some(_), false, Some(token)) => Some(BmcHttpCredentials::Token(token.token.clone())),
             (Some(login), false, None) => {
                 work.logins += 1;
                 self.in_flight = Some(RedfishInFlight::Login);
@@ -225,8 +221,8 @@ impl RedfishSession {
                     "UserName": login.username,
                     "Password": login.password.reveal(),
                 });
-                return Some(RedfishRequest {
-                    method: RedfishMethod::Post,
+                return Some(BmcHttpRequest {
+                    method: BmcHttpMethod::Post,
                     path: SESSIONS.to_owned(),
                     credentials: None,
                     if_match: None,
@@ -235,7 +231,7 @@ impl RedfishSession {
             }
         };
         self.in_flight = Some(RedfishInFlight::Call);
-        Some(RedfishRequest {
+        Some(BmcHttpRequest {
             method: call.method,
             path: call.path.clone(),
             credentials,
@@ -249,11 +245,7 @@ impl RedfishSession {
 
     /// Processes the response to the last request, or why there is none. A response without a
     /// request changes nothing.
-    pub fn handle_response(
-        &mut self,
-        now: Tick,
-        answer: Result<RedfishResponse, RedfishTransportError>,
-    ) {
+    pub fn handle_response(&mut self, now: Tick, answer: Result<BmcHttpResponse, BmcHttpError>) {
         match self.in_flight.take() {
             Some(RedfishInFlight::Login) => self.handle_login_response(now, answer),
             Some(RedfishInFlight::Call) => self.handle_call_response(now, answer),
@@ -349,11 +341,7 @@ impl RedfishSession {
         self.start_next_job(now);
     }
 
-    fn handle_call_response(
-        &mut self,
-        now: Tick,
-        answer: Result<RedfishResponse, RedfishTransportError>,
-    ) {
+    fn handle_call_response(&mut self, now: Tick, answer: Result<BmcHttpResponse, BmcHttpError>) {
         let Some(work) = &mut self.job else { return };
         let gone = matches!(&answer, Ok(answer) if answer.status == 401);
         if gone && self.token.take().is_some() && !work.replaced {
@@ -371,11 +359,7 @@ impl RedfishSession {
         self.advance(now);
     }
 
-    fn handle_login_response(
-        &mut self,
-        now: Tick,
-        answer: Result<RedfishResponse, RedfishTransportError>,
-    ) {
+    fn handle_login_response(&mut self, now: Tick, answer: Result<BmcHttpResponse, BmcHttpError>) {
         let Some(work) = &mut self.job else { return };
         let last = work.logins >= LOGINS_MAX;
         let mut again = |wait_ms| {
@@ -385,9 +369,7 @@ impl RedfishSession {
         };
         let mut answer = match answer {
             Ok(answer) => answer,
-            Err(RedfishTransportError::Unreachable { .. } | RedfishTransportError::Lost { .. })
-                if !last =>
-            {
+            Err(BmcHttpError::Unreachable { .. } | BmcHttpError::Lost { .. }) if !last => {
                 return again(LOGIN_RETRY_MS);
             }
             Err(trouble) => return self.finish(now, Err(fault::transport(&trouble))),
@@ -440,11 +422,11 @@ impl RedfishSession {
 
 /// Parses a response. A body that is not JSON is not an error: many refusals are HTML.
 fn parse_response(
-    answer: RedfishResponse,
+    answer: BmcHttpResponse,
     secrets: &RedfishSecrets,
-) -> Result<RedfishParsedResponse, RedfishTransportError> {
-    if answer.body.len() > BODY_BYTES_MAX {
-        return Err(RedfishTransportError::TooLong);
+) -> Result<RedfishParsedResponse, BmcHttpError> {
+    if answer.body.len() > trivet_bmc::http::HTTP_BODY_BYTES_MAX {
+        return Err(BmcHttpError::TooLong);
     }
     let body = if answer.body.iter().all(u8::is_ascii_whitespace) {
         Some(Value::Null)

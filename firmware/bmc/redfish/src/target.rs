@@ -1,113 +1,15 @@
 //! How to connect to a node's BMC, from its `driver_info`. An unsupported value is refused, because
 //! a weaker setting than the requested one would be a surprise later.
 
-use core::fmt;
-use core::str::FromStr;
-
 use serde_json::Value;
+use trivet_bmc::http::{BmcHttpOrigin, BmcHttpTarget, BmcHttpTrust, CERTIFICATE_PIN_BYTES};
 use trivet_model::PowerError;
 use trivet_model::node::JsonObject;
 use trivet_model::secret::SecretText;
 
 use crate::link;
 
-/// Bytes of a certificate's SHA-256.
-pub const PIN_BYTES: usize = 32;
-
-/// Longest host name in bytes (RFC 1035, section 2.3.4).
-const HOST_BYTES_MAX: usize = 253;
-
 const ADDRESS: &str = "a redfish_address such as https://192.0.2.7 (scheme, host and port only)";
-
-/// The origin of a Redfish service.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct RedfishOrigin {
-    /// Whether to use TLS.
-    pub secure: bool,
-    /// A name or an IP address, without brackets.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-}
-
-impl RedfishOrigin {
-    /// Host and port, in the form of a `Host` header.
-    pub fn authority(&self) -> String {
-        let [whole, short] = self.authorities();
-        if self.port == self.usual_port() {
-            short
-        } else {
-            whole
-        }
-    }
-
-    fn usual_port(&self) -> u16 {
-        if self.secure { 443 } else { 80 }
-    }
-
-    /// The forms of host and port that a URL of this origin can have.
-    pub(crate) fn authorities(&self) -> [String; 2] {
-        let host = if self.host.contains(':') {
-            format!("[{}]", self.host)
-        } else {
-            self.host.clone()
-        };
-        let whole = format!("{host}:{}", self.port);
-        if self.port == self.usual_port() {
-            [whole, host]
-        } else {
-            [whole.clone(), whole]
-        }
-    }
-}
-
-impl fmt::Display for RedfishOrigin {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.secure { "https" } else { "http" };
-        write!(out, "{scheme}://{}", self.authority())
-    }
-}
-
-/// A URL, or a host, which is connected to with TLS.
-impl FromStr for RedfishOrigin {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (secure, rest) = match text.split_once("://") {
-            None => (true, text),
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
-            Some(_) => return Err(()),
-        };
-        let rest = rest.strip_suffix('/').unwrap_or(rest);
-        let (host, port) = match rest.strip_prefix('[') {
-            Some(rest) => {
-                let (host, port) = rest.split_once(']').ok_or(())?;
-                host.parse::<std::net::Ipv6Addr>().map_err(|_| ())?;
-                (
-                    host,
-                    port.strip_prefix(':')
-                        .or(port.is_empty().then_some(""))
-                        .ok_or(())?,
-                )
-            }
-            // A bare IPv6 address has no port.
-            None if rest.parse::<std::net::Ipv6Addr>().is_ok() => (rest, ""),
-            None => rest.split_once(':').unwrap_or((rest, "")),
-        };
-        let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
-        if host.is_empty() || host.len() > HOST_BYTES_MAX || !host.bytes().all(letter) {
-            return Err(());
-        }
-        let port = match port {
-            "" if secure => 443,
-            "" => 80,
-            text => text.parse().ok().filter(|port| *port != 0).ok_or(())?,
-        };
-        let host = host.to_ascii_lowercase();
-        Ok(Self { secure, host, port })
-    }
-}
 
 /// How to authenticate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -129,26 +31,11 @@ pub struct RedfishLogin {
     pub password: SecretText,
 }
 
-/// Which certificate is trusted.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum RedfishTrust {
-    /// One signed by the site's authorities, which the box's settings name.
-    Site,
-    /// One that an authority in this PEM text signed.
-    Authority(String),
-    /// One that an authority in this file signed.
-    File(String),
-    /// Only the one with this SHA-256.
-    Pin([u8; PIN_BYTES]),
-    /// Any: the operator disabled certificate verification.
-    Any,
-}
-
 /// A BMC, and how to connect to it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RedfishTarget {
     /// Its origin.
-    pub address: RedfishOrigin,
+    pub address: BmcHttpOrigin,
     /// The path of the node's system; `None` if there is only one.
     pub system: Option<String>,
     /// Credentials; `None` if the BMC requires no login.
@@ -156,15 +43,23 @@ pub struct RedfishTarget {
     /// How to authenticate.
     pub auth: RedfishAuth,
     /// Which certificate is trusted.
-    pub trust: RedfishTrust,
+    pub trust: BmcHttpTrust,
 }
 
 impl RedfishTarget {
+    /// Where its requests are sent.
+    pub fn http_target(&self) -> BmcHttpTarget {
+        BmcHttpTarget {
+            address: self.address.clone(),
+            trust: self.trust.clone(),
+        }
+    }
+
     /// Reads a node's `driver_info`.
     pub fn of(info: &JsonObject) -> Result<Self, PowerError> {
         let missing = |missing| PowerError::NotConfigured { missing };
         let address = text(info, "redfish_address").ok_or(missing("redfish_address"))?;
-        let address: RedfishOrigin = address.parse().map_err(|()| missing(ADDRESS))?;
+        let address: BmcHttpOrigin = address.parse().map_err(|()| missing(ADDRESS))?;
         let system = match info.get("redfish_system_id") {
             None | Some(Value::Null) => None,
             Some(value) => Some(
@@ -221,31 +116,31 @@ fn auth(info: &JsonObject) -> Result<RedfishAuth, PowerError> {
     }
 }
 
-fn trust(info: &JsonObject) -> Result<RedfishTrust, PowerError> {
+fn trust(info: &JsonObject) -> Result<BmcHttpTrust, PowerError> {
     let wrong = |missing| PowerError::NotConfigured { missing };
     if let Some(value) = info.get("redfish_pin").filter(|value| !value.is_null()) {
         let pin = value.as_str().and_then(pin);
         let missing = "a redfish_pin of 64 hexadecimal digits (the certificate's SHA-256)";
-        return pin.map(RedfishTrust::Pin).ok_or(wrong(missing));
+        return pin.map(BmcHttpTrust::Pin).ok_or(wrong(missing));
     }
     let word = match info.get("redfish_verify_ca") {
-        None | Some(Value::Null | Value::Bool(true)) => return Ok(RedfishTrust::Site),
-        Some(Value::Bool(false)) => return Ok(RedfishTrust::Any),
+        None | Some(Value::Null | Value::Bool(true)) => return Ok(BmcHttpTrust::Site),
+        Some(Value::Bool(false)) => return Ok(BmcHttpTrust::Any),
         Some(value) => value.as_str().unwrap_or_default().trim(),
     };
     let missing = "a redfish_verify_ca of true, false, a path or a certificate as PEM text";
     match word.to_ascii_lowercase().as_str() {
         "" => Err(wrong(missing)),
-        "true" | "yes" | "on" | "1" => Ok(RedfishTrust::Site),
-        "false" | "no" | "off" | "0" => Ok(RedfishTrust::Any),
-        _ if word.contains("-----BEGIN") => Ok(RedfishTrust::Authority(word.to_owned())),
-        _ if word.starts_with('/') => Ok(RedfishTrust::File(word.to_owned())),
+        "true" | "yes" | "on" | "1" => Ok(BmcHttpTrust::Site),
+        "false" | "no" | "off" | "0" => Ok(BmcHttpTrust::Any),
+        _ if word.contains("-----BEGIN") => Ok(BmcHttpTrust::Authority(word.to_owned())),
+        _ if word.starts_with('/') => Ok(BmcHttpTrust::File(word.to_owned())),
         _ => Err(wrong(missing)),
     }
 }
 
 /// Parses hexadecimal digits, with or without colons, in the format of `openssl x509 -fingerprint`.
-fn pin(text: &str) -> Option<[u8; PIN_BYTES]> {
+fn pin(text: &str) -> Option<[u8; CERTIFICATE_PIN_BYTES]> {
     let text = text.trim();
     let text = text.strip_prefix("sha256:").unwrap_or(text);
     let digit = |letter: &u8| char::from(*letter).to_digit(16);
@@ -258,7 +153,7 @@ fn pin(text: &str) -> Option<[u8; PIN_BYTES]> {
     let digits = digits?;
     let pairs = digits.chunks_exact(2);
     let bytes: Vec<u8> = pairs.map(|pair| (pair[0] << 4 | pair[1]) as u8).collect();
-    (digits.len() == 2 * PIN_BYTES).then_some(())?;
+    (digits.len() == 2 * CERTIFICATE_PIN_BYTES).then_some(())?;
     bytes.try_into().ok()
 }
 
@@ -285,41 +180,9 @@ mod tests {
         assert_eq!(target.address.to_string(), "https://192.0.2.7");
         assert_eq!(
             (target.auth, target.trust),
-            (RedfishAuth::Auto, RedfishTrust::Site)
+            (RedfishAuth::Auto, BmcHttpTrust::Site)
         );
         assert_eq!((target.system, target.login), (None, None));
-    }
-
-    #[test]
-    fn addresses_are_urls_or_hosts() {
-        for (text, want) in [
-            ("https://bmc.example", "https://bmc.example"),
-            ("HTTP://BMC.example:8000/", "http://bmc.example:8000"),
-            ("http://[2001:db8::7]:80", "http://[2001:db8::7]"),
-            ("2001:db8::7", "https://[2001:db8::7]"),
-            ("[2001:db8::7]", "https://[2001:db8::7]"),
-            ("192.0.2.7:8443", "https://192.0.2.7:8443"),
-        ] {
-            assert_eq!(text.parse::<RedfishOrigin>().unwrap().to_string(), want);
-        }
-        for text in [
-            "",
-            "https://",
-            "ftp://192.0.2.7",
-            "https://a/redfish/v1",
-            "https://user@a",
-            "https://a:0",
-            "https://a:x",
-            "https://a:65536",
-            "[::1]x",
-            "[x]",
-            "a b",
-            "a?b",
-            "a#b",
-            &"a".repeat(254),
-        ] {
-            assert!(text.parse::<RedfishOrigin>().is_err(), "{text}");
-        }
     }
 
     #[test]
@@ -333,7 +196,7 @@ mod tests {
         assert_eq!(target.system.as_deref(), Some("/redfish/v1/Systems/2"));
         assert_eq!(
             (target.auth, &target.trust),
-            (RedfishAuth::Basic, &RedfishTrust::Any)
+            (RedfishAuth::Basic, &BmcHttpTrust::Any)
         );
         let login = target.login.clone().unwrap();
         assert_eq!(
@@ -345,13 +208,16 @@ mod tests {
 
     #[test]
     fn a_pin_counts_before_every_authority() {
-        let digits = "AB".repeat(PIN_BYTES);
-        let colons = vec!["ab"; PIN_BYTES].join(":");
+        let digits = "AB".repeat(CERTIFICATE_PIN_BYTES);
+        let colons = vec!["ab"; CERTIFICATE_PIN_BYTES].join(":");
         for text in [digits.clone(), colons, format!("sha256:{digits}")] {
             let target = of(json!({
                 "redfish_address": "a", "redfish_pin": text, "redfish_verify_ca": false,
             }));
-            assert_eq!(target.unwrap().trust, RedfishTrust::Pin([0xab; PIN_BYTES]));
+            assert_eq!(
+                target.unwrap().trust,
+                BmcHttpTrust::Pin([0xab; CERTIFICATE_PIN_BYTES])
+            );
         }
     }
 
@@ -364,12 +230,12 @@ mod tests {
         };
         assert_eq!(
             of(json!("/etc/ca.pem")),
-            RedfishTrust::File("/etc/ca.pem".into())
+            BmcHttpTrust::File("/etc/ca.pem".into())
         );
         let pem = "-----BEGIN CERTIFICATE-----\nx";
-        assert_eq!(of(json!(pem)), RedfishTrust::Authority(pem.into()));
-        assert_eq!(of(json!("yes")), RedfishTrust::Site);
-        assert_eq!(of(json!(false)), RedfishTrust::Any);
+        assert_eq!(of(json!(pem)), BmcHttpTrust::Authority(pem.into()));
+        assert_eq!(of(json!("yes")), BmcHttpTrust::Site);
+        assert_eq!(of(json!(false)), BmcHttpTrust::Any);
     }
 
     #[test]

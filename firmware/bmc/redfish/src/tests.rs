@@ -3,6 +3,7 @@ mod hostile;
 mod login;
 mod operations;
 mod orders;
+mod protocol;
 mod rig;
 mod service;
 mod tasks;

@@ -8,20 +8,16 @@
 //! sets ([`SshPowerCommands`]) are run unchanged.
 
 mod commands;
+mod protocol;
 mod target;
 mod virsh;
 
 pub use commands::SshPowerCommands;
-pub use target::{SshPrivateKey, SshTarget};
+pub use protocol::SshProtocol;
+pub use target::SshTarget;
 
+use trivet_bmc::ssh_host::SshCommandOutput;
 use trivet_model::{MacAddr, PowerAnswer, PowerError, PowerOrder, PowerState};
-
-/// Longest run time of one command line, in milliseconds.
-pub const RUN_TIMEOUT_MS: u64 = 60_000;
-
-/// Most bytes of a command's standard output that are read. Ours: enough for some thousand
-/// machines.
-pub const STDOUT_BYTES_MAX: usize = 1024 * 1024;
 
 /// The exit status of `ssh` when it could not connect.
 const SSH_FAILED: i32 = 255;
@@ -31,17 +27,6 @@ const NOT_FOUND: i32 = 127;
 
 /// Most characters of the host's error message that are shown. Ours.
 const MESSAGE_CHARS_MAX: usize = 300;
-
-/// The result of a command line.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct SshCommandOutput {
-    /// The exit status of `ssh`, which is the command's if the command was run.
-    pub status: i32,
-    /// Standard output.
-    pub stdout: Vec<u8>,
-    /// Standard error.
-    pub stderr: Vec<u8>,
-}
 
 /// The next action of the caller.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -1,6 +1,7 @@
 //! Host, user and private key for SSH, read from `driver_info` and validated.
 
 use serde_json::Value;
+use trivet_bmc::ssh_host::{SshHost, SshPrivateKey};
 use trivet_model::PowerError;
 use trivet_model::node::JsonObject;
 use trivet_model::secret::SecretText;
@@ -16,26 +17,11 @@ const WORD_BYTES_MAX: usize = 253;
 /// Longest private key, in bytes. Ours: RSA with 16384 bits fits.
 const KEY_BYTES_MAX: usize = 16 * 1024;
 
-/// Where the private key is.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum SshPrivateKey {
-    /// In this file on the box.
-    File(String),
-    /// The key itself.
-    Contents(SecretText),
-}
-
-/// The host to log in to, and the credentials.
+/// The host of a node, and how its machine is switched there.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SshTarget {
-    /// IP address or name.
-    pub address: String,
-    /// TCP port.
-    pub port: u16,
-    /// User.
-    pub username: String,
-    /// Private key.
-    pub key: SshPrivateKey,
+    /// The host, and how to log in.
+    pub host: SshHost,
     /// The operator's own command lines, where the host has no libvirt.
     pub commands: Option<SshPowerCommands>,
 }
@@ -69,13 +55,14 @@ impl SshTarget {
             Some(Value::String(word)) if word == "commands" => Some(SshPowerCommands::of(info)?),
             Some(_) => return Err(missing("a known ssh_virt_type (virsh or commands)")),
         };
-        Ok(Self {
+        let host = SshHost {
             address,
             port: port.ok_or(missing("a valid ssh_port"))?,
             username,
-            commands: given,
             key: key(info).ok_or(missing("one of ssh_key_filename and ssh_key_contents"))?,
-        })
+        };
+        let commands = given;
+        Ok(Self { host, commands })
     }
 }
 

@@ -190,14 +190,20 @@ fn target(info: &Value) -> Result<SshTarget, PowerError> {
 #[test]
 fn driver_info_has_the_host_to_log_in_to() {
     let read = target(&info()).unwrap();
-    assert_eq!((read.address.as_str(), read.port), ("192.0.2.7", 22));
-    assert_eq!(read.key, SshPrivateKey::File("/k/id %h".into()));
+    assert_eq!(
+        (read.host.address.as_str(), read.host.port),
+        ("192.0.2.7", 22)
+    );
+    assert_eq!(
+        read.host.key,
+        trivet_bmc::ssh_host::SshPrivateKey::File("/k/id %h".into())
+    );
     let mut other = info();
     other["ssh_port"] = json!("2222");
     other["ssh_key_filename"] = Value::Null;
     other["ssh_key_contents"] = json!("-----BEGIN\nx\n-----END");
     let read = target(&other).unwrap();
-    assert_eq!(read.port, 2222);
+    assert_eq!(read.host.port, 2222);
     assert!(!format!("{read:?}").contains("BEGIN"));
 }
 

@@ -4,6 +4,10 @@
 //! the record's own is the answer. Switching off needs SSH to a host that can do it (the keys
 //! `ssh_*` of `driver_info`); without that, the order is refused with the reason.
 
+mod protocol;
+
+pub use protocol::WakeOnLanProtocol;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde_json::Value;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::net::UdpSocket;
 use trivet_rack::RackInput;
+use trivet_rack::bmc::BmcMessage;
 
 use crate::engine::Engine;
 
@@ -24,10 +25,10 @@ pub(crate) async fn run(socket: Arc<UdpSocket>, engine: Engine) {
         // An error here is the "port unreachable" of one BMC; the session's timer
         // handles that.
         if let Ok((length, from)) = socket.recv_from(&mut buffer).await {
-            engine.try_send(RackInput::Bmc {
+            engine.try_send(RackInput::Bmc(BmcMessage::Datagram {
                 from,
                 bytes: buffer[..length].to_vec(),
-            });
+            }));
         }
     }
 }

@@ -13,9 +13,9 @@ use tokio::sync::Semaphore;
 use trivet_model::secret::SecretText;
 use trivet_net_http::{HttpClient, HttpError, HttpServer, HttpTimeouts};
 use trivet_net_tls::{PeerFingerprint, TrustPolicy, verifying_client_config};
-use trivet_rack::bmc_redfish::{
-    BODY_BYTES_MAX, REQUEST_TIMEOUT_MS, RedfishOrigin, RedfishRequest, RedfishResponse,
-    RedfishTarget, RedfishTransportError, RedfishTrust,
+use trivet_rack::bmc::http::{
+    BmcHttpError, BmcHttpOrigin, BmcHttpRequest, BmcHttpResponse, BmcHttpTarget, BmcHttpTrust,
+    HTTP_BODY_BYTES_MAX, HTTP_REQUEST_TIMEOUT_MS,
 };
 
 /// The most requests at once, to all BMCs together.
@@ -54,7 +54,7 @@ impl RedfishHttpClient {
             permits: Arc::new(Semaphore::new(REQUESTS_MAX)),
             client: HttpClient::new(HttpTimeouts {
                 connect: CONNECT_TIMEOUT,
-                total: Duration::from_millis(REQUEST_TIMEOUT_MS),
+                total: Duration::from_millis(HTTP_REQUEST_TIMEOUT_MS),
             }),
         })
     }
@@ -62,9 +62,9 @@ impl RedfishHttpClient {
     /// Sends one request; returns the response, or why there is none.
     pub(crate) async fn send(
         &self,
-        target: &RedfishTarget,
-        request: &RedfishRequest,
-    ) -> Result<RedfishResponse, RedfishTransportError> {
+        target: &BmcHttpTarget,
+        request: &BmcHttpRequest,
+    ) -> Result<BmcHttpResponse, BmcHttpError> {
         let Ok(_place) = self.permits.acquire().await else {
             return Err(unreachable("the box is stopping"));
         };
@@ -78,11 +78,14 @@ impl RedfishHttpClient {
         } else {
             (HttpServer::plain(host, port), PeerFingerprint::default())
         };
-        let response = self.client.exchange(&server, message, BODY_BYTES_MAX).await;
+        let response = self
+            .client
+            .exchange(&server, message, HTTP_BODY_BYTES_MAX)
+            .await;
         let response = response.map_err(|error| failure(target, error, fingerprint.hex()))?;
         let (head, body) = response.into_parts();
         let text = |name| text(&head.headers, name);
-        Ok(RedfishResponse {
+        Ok(BmcHttpResponse {
             status: head.status.as_u16(),
             token: text(TOKEN).map(SecretText::new),
             location: text(header::LOCATION),
@@ -95,32 +98,28 @@ impl RedfishHttpClient {
     /// The trust policy of the node's record.
     fn tls_config(
         &self,
-        target: &RedfishTarget,
-    ) -> Result<(rustls::ClientConfig, PeerFingerprint), RedfishTransportError> {
+        target: &BmcHttpTarget,
+    ) -> Result<(rustls::ClientConfig, PeerFingerprint), BmcHttpError> {
         let text;
         let trusted = match &target.trust {
-            RedfishTrust::Site => TrustPolicy::Authorities(&self.site_authorities),
-            RedfishTrust::Authority(pem) => {
+            BmcHttpTrust::Site => TrustPolicy::Authorities(&self.site_authorities),
+            BmcHttpTrust::Authority(pem) => {
                 text = [pem.clone()];
                 TrustPolicy::Authorities(&text)
             }
-            RedfishTrust::File(path) => {
+            BmcHttpTrust::File(path) => {
                 text = [read(Path::new(path)).map_err(|said| untrusted(None, said))?];
                 TrustPolicy::Authorities(&text)
             }
-            RedfishTrust::Pin(bytes) => TrustPolicy::Fingerprint(*bytes),
-            RedfishTrust::Any => TrustPolicy::AnyCertificate,
+            BmcHttpTrust::Pin(bytes) => TrustPolicy::Fingerprint(*bytes),
+            BmcHttpTrust::Any => TrustPolicy::AnyCertificate,
         };
         verifying_client_config(&trusted).map_err(|error| untrusted(None, error.to_string()))
     }
 }
 
 /// Why there is no response, in the words of the state machine.
-fn failure(
-    target: &RedfishTarget,
-    error: HttpError,
-    fingerprint: Option<String>,
-) -> RedfishTransportError {
+fn failure(target: &BmcHttpTarget, error: HttpError, fingerprint: Option<String>) -> BmcHttpError {
     match error.tls_error() {
         Some(rustls::Error::InvalidCertificate(why)) => {
             return untrusted(fingerprint, certificate_problem(&target.trust, why));
@@ -129,34 +128,34 @@ fn failure(
         None => {}
     }
     match error {
-        HttpError::TooLong { .. } => RedfishTransportError::TooLong,
+        HttpError::TooLong { .. } => BmcHttpError::TooLong,
         HttpError::Disconnected(_) | HttpError::ResponseTimedOut => lost(&error.cause()),
         HttpError::InvalidName => unreachable("its address is not a valid host name"),
         other => unreachable(&other.cause()),
     }
 }
 
-fn untrusted(fingerprint: Option<String>, said: String) -> RedfishTransportError {
-    RedfishTransportError::Untrusted { fingerprint, said }
+fn untrusted(fingerprint: Option<String>, said: String) -> BmcHttpError {
+    BmcHttpError::Untrusted { fingerprint, said }
 }
 
-fn unreachable(said: &str) -> RedfishTransportError {
-    RedfishTransportError::Unreachable {
+fn unreachable(said: &str) -> BmcHttpError {
+    BmcHttpError::Unreachable {
         said: said.to_owned(),
     }
 }
 
-fn lost(said: &str) -> RedfishTransportError {
-    RedfishTransportError::Lost {
+fn lost(said: &str) -> BmcHttpError {
+    BmcHttpError::Lost {
         said: said.to_owned(),
     }
 }
 
 /// Explains to the operator what is wrong with a certificate.
-fn certificate_problem(trust: &RedfishTrust, why: &rustls::CertificateError) -> String {
+fn certificate_problem(trust: &BmcHttpTrust, why: &rustls::CertificateError) -> String {
     match (trust, why) {
-        (RedfishTrust::Pin(_), _) => "its fingerprint is not the one in redfish_pin".to_owned(),
-        (RedfishTrust::Site, rustls::CertificateError::UnknownIssuer) => {
+        (BmcHttpTrust::Pin(_), _) => "its fingerprint is not the one in redfish_pin".to_owned(),
+        (BmcHttpTrust::Site, rustls::CertificateError::UnknownIssuer) => {
             "no CA of this site signed it".to_owned()
         }
         (_, rustls::CertificateError::UnknownIssuer) => {
@@ -181,8 +180,8 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<String> {
 }
 
 fn message(
-    address: &RedfishOrigin,
-    request: &RedfishRequest,
+    address: &BmcHttpOrigin,
+    request: &BmcHttpRequest,
 ) -> Result<hyper::Request<Full<Bytes>>, hyper::http::Error> {
     let mut message = hyper::Request::builder()
         .method(request.method.as_str())

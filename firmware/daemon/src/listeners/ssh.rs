@@ -14,8 +14,8 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 use tokio::sync::Semaphore;
-use trivet_rack::ssh::{
-    RUN_TIMEOUT_MS, STDOUT_BYTES_MAX, SshCommandOutput, SshPrivateKey, SshTarget,
+use trivet_rack::bmc::ssh_host::{
+    SSH_RUN_TIMEOUT_MS, SSH_STDOUT_BYTES_MAX, SshCommandOutput, SshHost, SshPrivateKey,
 };
 
 /// The most command lines that run at once.
@@ -57,7 +57,7 @@ impl SshCommandRunner {
     pub(crate) async fn run(
         &self,
         run: u64,
-        target: &SshTarget,
+        target: &SshHost,
         command: &str,
     ) -> Result<SshCommandOutput, String> {
         let Ok(_place) = self.permits.acquire().await else {
@@ -74,11 +74,11 @@ impl SshCommandRunner {
         };
         let known_hosts = self.directory.join("known_hosts");
         let arguments = arguments(target, &key.path, &known_hosts, command);
-        let limit = Duration::from_millis(RUN_TIMEOUT_MS);
+        let limit = Duration::from_millis(SSH_RUN_TIMEOUT_MS);
         match tokio::time::timeout(limit, exchange(arguments)).await {
             Ok(ran) => ran.map_err(own),
             Err(_) => Err(format!(
-                "the host {} did not end the command within {RUN_TIMEOUT_MS} ms",
+                "the host {} did not end the command within {SSH_RUN_TIMEOUT_MS} ms",
                 target.address
             )),
         }
@@ -141,7 +141,7 @@ impl Drop for SshKeyFile {
     }
 }
 
-fn arguments(target: &SshTarget, key: &Path, known_hosts: &Path, command: &str) -> Vec<OsString> {
+fn arguments(target: &SshHost, key: &Path, known_hosts: &Path, command: &str) -> Vec<OsString> {
     // In these options ssh interprets percent signs and spaces.
     let plain = |path: &Path| path.display().to_string().replace('%', "%%");
     let options = [
@@ -180,7 +180,7 @@ async fn exchange(arguments: Vec<OsString>) -> std::io::Result<SshCommandOutput>
         .kill_on_drop(true)
         .spawn()?;
     let (mut printed, mut complained) = (Vec::new(), Vec::new());
-    let most = STDOUT_BYTES_MAX as u64;
+    let most = SSH_STDOUT_BYTES_MAX as u64;
     let out = child.stdout.take().map(|out| out.take(most));
     let err = child.stderr.take().map(|err| err.take(most));
     tokio::try_join!(
@@ -213,13 +213,12 @@ mod tests {
     use crate::testbed::TestbedDirectory;
     use trivet_model::secret::SecretText;
 
-    fn target(key: SshPrivateKey) -> SshTarget {
-        SshTarget {
+    fn target(key: SshPrivateKey) -> SshHost {
+        SshHost {
             address: "127.0.0.1".to_owned(),
             port: 1,
             username: "nobody".to_owned(),
             key,
-            commands: None,
         }
     }
 

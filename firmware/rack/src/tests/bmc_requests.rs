@@ -4,9 +4,9 @@ use trivet_bmc_ipmi::bmc::IpmiSimulator;
 use trivet_bmc_ipmi::sel::SelEvent;
 use trivet_model::bmc_request::{BmcIndicatorCommand, BootMode, HiddenBytes};
 use trivet_model::order::VendorMethod;
-use trivet_model::{BmcReply, BmcRequest, PowerOrder};
+use trivet_model::{BmcReply, BmcRequest, PowerOrder, PowerState};
 
-use super::power::{RackTestChassis, bmc, exchange_until_reply};
+use super::power::{RackTestChassis, bmc, exchange_until_reply, power_order};
 use super::*;
 
 fn bmc_request(node: NodeId, bmc_request: BmcRequest) -> RackOrder {
@@ -64,7 +64,7 @@ fn a_bmc_request_is_answered_and_noted() {
         [""; 0],
         "the caller is on the timeline already"
     );
-    assert!(bench.rack.pending_requests.is_empty());
+    assert_eq!(bench.replies_awaited(), 0);
     let timeline = bench.rack.view().nodes.get(&id).unwrap().timeline.clone();
     let asked = timeline.iter().map(|note| note.kind.to_string());
     let asked: Vec<_> = asked.filter(|note| note.contains("ann")).collect();
@@ -142,7 +142,7 @@ fn what_cannot_be_done_is_refused_with_a_sentence() {
         let said = bench.refused(bmc_request(id, BmcRequest::Sensors), RefusalKind::Invalid);
         assert!(said.contains(want), "{driver}: {said}");
     }
-    assert!(bench.rack.pending_requests.is_empty());
+    assert_eq!(bench.replies_awaited(), 0);
 }
 
 #[test]
@@ -196,32 +196,10 @@ fn a_pending_request_ends_when_driver_info_changes() {
         let info = &mut node.driver_info;
         info.insert("ipmi_password".into(), json!("other"));
     });
-    bench
-        .rack
-        .send_power_order(bench.now, id, PowerOrder::Status);
-    bench.handle(RackInput::Tick);
+    bench.order(power_order(id, PowerState::On)).unwrap();
     let refusal = reply(&bench, 7).unwrap().unwrap_err();
     assert!(
         refusal.sentence.contains("driver_info changed"),
         "{refusal}"
     );
-}
-
-#[test]
-fn a_bmc_request_may_take_minutes_but_not_for_ever() {
-    let mut bench = RackBench::new();
-    let id = bench.with_node(1);
-    submit_order(&mut bench, 7, bmc_request(id, BmcRequest::Events));
-    // A transport that drops the request without an error: the time limit ends the wait.
-    let owed_ms = crate::bmc_requests::BMC_REPLY_WAIT_MS_MAX;
-    bench.rack.ipmi_transport = crate::ipmi_transport::IpmiTransport::new(IpmiTiming::default());
-    bench.advance(owed_ms - 1);
-    assert_eq!(reply(&bench, 7), None);
-    bench.advance(1);
-    let refusal = reply(&bench, 7).unwrap().unwrap_err();
-    assert!(refusal.sentence.contains("in time"), "{refusal}");
-    // A reply after that is ignored.
-    let findings = Ok(BmcReply::Done);
-    bench.rack.bmc_request_answered(bench.now, id, 1, findings);
-    assert!(bench.rack.pending_requests.is_empty());
 }

@@ -238,11 +238,9 @@ fn orders_to_a_bmc_are_on_the_timeline_when_they_leave_and_when_they_are_taken()
         noted.contains(&"power off and on ordered".to_owned()),
         "{noted:?}"
     );
-    let taken = Ok(trivet_model::PowerAnswer::Accepted);
-    let cycle = trivet_model::PowerOrder::Cycle;
-    bench.rack.bmc_answered(bench.now, id, cycle, taken);
-    bench.handle(RackInput::Tick);
-    let noted = bench.notes();
+    let mut case = super::power::RackTestChassis::new(true);
+    super::power::exchange_datagrams(&mut bench, &mut super::power::bmc(), &mut case);
+    let noted = super::power::notes_of(&bench, id);
     let want = "power off and on accepted by the BMC".to_owned();
     assert!(noted.contains(&want), "{noted:?}");
 }

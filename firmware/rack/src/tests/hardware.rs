@@ -193,22 +193,22 @@ impl RackBench {
     /// The last command that was sent, and its number.
     fn run(&self) -> Option<(u64, String)> {
         self.outputs.iter().find_map(|output| match output {
-            RackOutput::Ssh { run, command, .. } => Some((*run, command.clone())),
+            RackOutput::Bmc(BmcTransmit::Ssh(ssh)) => Some((ssh.run, ssh.command.clone())),
             _ => None,
         })
     }
 
     fn ran(&mut self, node: NodeId, run: u64, printed: &str) {
-        let ran = crate::ssh::SshCommandOutput {
+        let ran = trivet_bmc::ssh_host::SshCommandOutput {
             status: 0,
             stdout: printed.into(),
             stderr: Vec::new(),
         };
-        self.handle(RackInput::SshAnswered {
+        self.handle(RackInput::Bmc(BmcMessage::SshAnswered {
             node,
             run,
             result: Ok(ran),
-        });
+        }));
     }
 }
 
@@ -238,16 +238,16 @@ fn a_host_that_cannot_be_used_is_named_in_the_error() {
     let id = bench.with_host();
     bench.verb(id, Verb::Manage).unwrap();
     let (run, _) = bench.run().unwrap();
-    let refused = crate::ssh::SshCommandOutput {
+    let refused = trivet_bmc::ssh_host::SshCommandOutput {
         status: 255,
         stdout: Vec::new(),
         stderr: b"virt@192.0.2.9: Permission denied (publickey).".to_vec(),
     };
-    bench.handle(RackInput::SshAnswered {
+    bench.handle(RackInput::Bmc(BmcMessage::SshAnswered {
         node: id,
         run,
         result: Ok(refused),
-    });
+    }));
     assert_eq!(bench.state(id), ProvisionState::Enroll);
     let said = bench.node(id).last_error.unwrap();
     assert!(said.contains("ssh_username"), "{said}");
@@ -299,7 +299,9 @@ fn wake_on_lan_sends_magic_packets_to_the_ports_of_the_node() {
     let id = bench.with_wake_on_lan(json!({"wol_address": "192.0.2.255"}));
     bench.power(id, PowerWanted::State(PowerState::On)).unwrap();
     let sent = bench.outputs.iter().filter_map(|output| match output {
-        RackOutput::Bmc { to, bytes } => Some((to.to_string(), bytes.clone())),
+        RackOutput::Bmc(BmcTransmit::Datagram { to, bytes }) => {
+            Some((to.to_string(), bytes.clone()))
+        }
         _ => None,
     });
     let sent: Vec<_> = sent.collect();

@@ -1,128 +1,9 @@
-//! How well BMCs answer, and which of two nodes may use a BMC that both name.
+//! Which of two nodes may use a BMC that both name.
 
+use trivet_model::PowerState;
 use trivet_model::order::PowerWanted;
-use trivet_model::view::BmcHealth;
-use trivet_model::{PowerError, PowerOrder, PowerState};
 
 use super::*;
-
-fn bmc_health(bench: &RackBench, id: NodeId) -> Option<BmcHealth> {
-    bench.rack.view().nodes.get(&id).unwrap().live.bmc
-}
-
-fn silent() -> PowerError {
-    PowerError::NoResponse { waited_ms: 1 }
-}
-
-/// Records this many replies after `took_ms`, or failures.
-fn record_replies(
-    bench: &mut RackBench,
-    id: NodeId,
-    count: usize,
-    took_ms: u64,
-    error: Option<&PowerError>,
-) {
-    for _ in 0..count {
-        let asked = bench.now.tick;
-        bench.now.tick = asked.after_ms(took_ms);
-        bench
-            .rack
-            .record_bmc_reply(bench.now, id, Some(asked), error);
-    }
-}
-
-#[test]
-fn a_bmc_is_measured_by_its_last_answers() {
-    let mut bench = RackBench::new();
-    let id = bench.with_node(1);
-    assert_eq!(bmc_health(&bench, id), None, "it was never asked");
-    record_replies(&mut bench, id, 3, 40, None);
-    record_replies(&mut bench, id, 1, 40, Some(&silent()));
-    let want = BmcHealth {
-        requests: 4,
-        replies: 3,
-        median_ms: Some(40),
-        last_error: Some("unreachable"),
-        score: 75,
-    };
-    assert_eq!(bmc_health(&bench, id), Some(want));
-    record_replies(&mut bench, id, 16, 40, None);
-    let health = bmc_health(&bench, id).unwrap();
-    assert_eq!(
-        (health.requests, health.score),
-        (16, 100),
-        "the old ones are gone"
-    );
-    assert_eq!(health.last_error, Some("unreachable"), "but not the error");
-}
-
-#[test]
-fn being_slow_costs_points_and_a_refusal_is_an_answer() {
-    let mut bench = RackBench::new();
-    let id = bench.with_node(1);
-    record_replies(&mut bench, id, 4, 6_000, None);
-    assert_eq!(bmc_health(&bench, id).unwrap().score, 80);
-    let refused = PowerError::Refused { code: 0xd5 };
-    record_replies(&mut bench, id, 16, 30, Some(&refused));
-    let health = bmc_health(&bench, id).unwrap();
-    assert_eq!((health.score, health.last_error), (100, Some("refused")));
-}
-
-#[test]
-fn a_request_that_was_not_sent_does_not_count() {
-    let mut bench = RackBench::new();
-    let id = bench.with_node(1);
-    for error in [
-        PowerError::QueueFull,
-        PowerError::NotConfigured { missing: "x" },
-        PowerError::SharedBmc { other: "x".into() },
-        PowerError::Unsupported { said: "x" },
-    ] {
-        record_replies(&mut bench, id, 1, 1, Some(&error));
-    }
-    assert_eq!(bmc_health(&bench, id), None);
-    let nobody = NodeId::random(&mut SeededRandom::new(9));
-    record_replies(&mut bench, nobody, 1, 1, None);
-    assert_eq!(bench.rack.health.doublings(nobody), 0);
-}
-
-#[test]
-fn a_bmc_request_counts_without_its_time() {
-    let mut bench = RackBench::new();
-    let id = bench.with_node(1);
-    bench.rack.record_bmc_reply(bench.now, id, None, None);
-    let health = bmc_health(&bench, id).unwrap();
-    assert_eq!((health.replies, health.median_ms), (1, None));
-}
-
-#[test]
-fn a_bad_score_makes_readings_rarer() {
-    let mut bench = RackBench::new();
-    let id = bench.with_node(1);
-    record_replies(&mut bench, id, 7, 1, Some(&silent()));
-    assert_eq!(bench.rack.health.doublings(id), 0, "too few to judge");
-    record_replies(&mut bench, id, 1, 1, Some(&silent()));
-    assert_eq!(bench.rack.health.doublings(id), 2);
-    record_replies(&mut bench, id, 12, 1, None);
-    // Four of sixteen failed.
-    assert_eq!(bench.rack.health.doublings(id), 0);
-    record_replies(&mut bench, id, 9, 1, None);
-    record_replies(&mut bench, id, 5, 1, Some(&silent()));
-    assert_eq!(bench.rack.health.doublings(id), 1);
-    bench.order(RackOrder::DeleteNode(id)).unwrap();
-    assert_eq!(bench.rack.health.doublings(id), 0);
-}
-
-#[test]
-fn a_small_change_of_the_median_is_not_shown() {
-    let mut bench = RackBench::new();
-    let id = bench.with_node(1);
-    record_replies(&mut bench, id, 16, 40, None);
-    record_replies(&mut bench, id, 16, 45, None);
-    assert_eq!(bmc_health(&bench, id).unwrap().median_ms, Some(40));
-    record_replies(&mut bench, id, 16, 90, None);
-    assert!(bmc_health(&bench, id).unwrap().median_ms > Some(60));
-}
 
 fn wants_on(node: NodeId) -> RackOrder {
     RackOrder::Power {
@@ -158,7 +39,7 @@ fn of_two_nodes_with_one_bmc_the_older_has_it_also_after_a_restart() {
     assert!(
         spoken
             .clone()
-            .any(|output| matches!(output, RackOutput::Bmc { .. }))
+            .any(|output| matches!(output, RackOutput::Bmc(_)))
     );
 }
 
@@ -185,9 +66,7 @@ fn a_node_that_moves_to_the_bmc_of_an_older_one_closes_its_session() {
     let mut bench = RackBench::new();
     let (one, two) = (bench.with_node(1), bench.with_node(2));
     let second = bench.node(two).driver_info;
-    bench
-        .rack
-        .send_power_order(bench.now, two, PowerOrder::Status);
+    bench.order(wants_on(two)).unwrap();
     // Now the older node's record names this BMC.
     bench.force(one, |node| node.driver_info.clone_from(&second));
     assert!(faults(&bench)[0].starts_with("node node-2:"));

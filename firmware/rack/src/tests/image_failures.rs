@@ -232,7 +232,7 @@ fn a_deployment_with_an_image_that_is_known_to_be_wrong_is_refused() {
         bench.handle(news(&digest(), ImageState::Wrong(WRONG.into()), None));
         let sentence = refuses(&mut bench, id, verb);
         assert!(sentence.contains("fetched again now"), "{sentence}");
-        let orders = |output: &RackOutput| matches!(output, RackOutput::Bmc { .. });
+        let orders = |output: &RackOutput| matches!(output, RackOutput::Bmc(_));
         assert!(!bench.outputs.iter().any(orders), "the machine runs on");
         assert_eq!(fills(&bench), 1, "the source may have been corrected");
         // A wrong image is not used again before all of it is fetched.

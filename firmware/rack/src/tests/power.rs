@@ -72,7 +72,7 @@ pub(super) fn exchange_datagrams(
         let sent: Vec<_> = std::mem::take(&mut bench.outputs)
             .into_iter()
             .filter_map(|output| match output {
-                RackOutput::Bmc { to, bytes } => Some((to, bytes)),
+                RackOutput::Bmc(BmcTransmit::Datagram { to, bytes }) => Some((to, bytes)),
                 _ => None,
             })
             .collect();
@@ -80,7 +80,7 @@ pub(super) fn exchange_datagrams(
             return;
         };
         if let Some(bytes) = bmc.datagram(0, &bytes, case, &mut entropy) {
-            bench.handle(RackInput::Bmc { from, bytes });
+            bench.handle(RackInput::Bmc(BmcMessage::Datagram { from, bytes }));
         }
     }
 }
@@ -96,14 +96,14 @@ pub(super) fn exchange_until_reply(
     let mut sent = std::collections::VecDeque::new();
     for _ in 0..200 {
         for output in &bench.outputs {
-            if let RackOutput::Bmc { to, bytes } = output {
+            if let RackOutput::Bmc(BmcTransmit::Datagram { to, bytes }) = output {
                 sent.push_back((*to, bytes.clone()));
             }
         }
         bench.outputs.clear();
         let (from, bytes) = sent.pop_front().expect("the BMC is being spoken to");
         if let Some(bytes) = bmc.datagram(0, &bytes, case, &mut entropy) {
-            bench.handle(RackInput::Bmc { from, bytes });
+            bench.handle(RackInput::Bmc(BmcMessage::Datagram { from, bytes }));
         }
         for output in &bench.outputs {
             if let RackOutput::Reply { ticket, result } = output {

@@ -20,7 +20,7 @@ fn sent(bench: &RackBench) -> usize {
     let mut outputs = bench.outputs.iter();
     outputs
         .by_ref()
-        .filter(|output| matches!(output, RackOutput::Bmc { .. }))
+        .filter(|output| matches!(output, RackOutput::Bmc(_)))
         .count()
 }
 
@@ -166,7 +166,7 @@ fn a_silent_bmc_is_read_less_often() {
     let mut asked = Vec::new();
     for second in 0..7200 {
         bench.advance(1000);
-        if sent(&bench) > 0 && bench.rack.power_sync.deadline().is_some() {
+        if sent(&bench) > 0 && bench.rack.bmcs.deadline().is_some() {
             asked.push(second);
         }
     }

@@ -2,25 +2,26 @@
 
 use std::collections::BTreeMap;
 
+use trivet_bmc::BmcHttpCall;
 use trivet_bmc_redfish::service::{
     RedfishSimulator, RedfishSimulatorAction, RedfishSimulatorSetup,
 };
-use trivet_bmc_redfish::{RedfishRequest, RedfishResponse, RedfishTransportError};
+use trivet_bmc_redfish::{BmcHttpError, BmcHttpRequest, BmcHttpResponse};
 use trivet_model::bmc_request::MediaDevice;
 use trivet_model::order::{PowerWanted, VendorMethod};
 use trivet_model::secret::SecretText;
 use trivet_model::{BmcRequest, NoteKind, PowerState};
 
 use super::*;
-use crate::redfish_transport::GAP_MS;
+use trivet_bmc_redfish::REQUEST_GAP_MS as GAP_MS;
 
 /// The result of a request, and how long it takes.
 type RedfishReplyModel = Box<
     dyn FnMut(
         Tick,
-        &RedfishRequest,
+        &BmcHttpRequest,
         &mut RedfishSimulator,
-    ) -> (Result<RedfishResponse, RedfishTransportError>, u64),
+    ) -> (Result<BmcHttpResponse, BmcHttpError>, u64),
 >;
 
 struct InFlightRedfishRequest {
@@ -28,7 +29,7 @@ struct InFlightRedfishRequest {
     node: NodeId,
     call: u64,
     host: String,
-    result: Result<RedfishResponse, RedfishTransportError>,
+    result: Result<BmcHttpResponse, BmcHttpError>,
 }
 
 /// A rack, simulated services by their host, and the network between them.
@@ -44,23 +45,23 @@ struct RedfishTestBench {
     replies: Vec<Result<OrderOutcome, OrderRefusal>>,
 }
 
-fn away() -> RedfishTransportError {
-    RedfishTransportError::Unreachable {
+fn away() -> BmcHttpError {
+    BmcHttpError::Unreachable {
         said: "connection refused".to_owned(),
     }
 }
 
-fn lost() -> RedfishTransportError {
-    RedfishTransportError::Lost {
+fn lost() -> BmcHttpError {
+    BmcHttpError::Lost {
         said: "reset by peer".to_owned(),
     }
 }
 
 fn handle_request(
     now: Tick,
-    request: &RedfishRequest,
+    request: &BmcHttpRequest,
     service: &mut RedfishSimulator,
-) -> Result<RedfishResponse, RedfishTransportError> {
+) -> Result<BmcHttpResponse, BmcHttpError> {
     service
         .handle(now, request, &mut SeededRandom::new(now.0))
         .ok_or_else(away)
@@ -114,12 +115,13 @@ impl RedfishTestBench {
     fn gather(&mut self) {
         for output in std::mem::take(&mut self.bench.outputs) {
             match output {
-                RackOutput::Redfish {
-                    node,
-                    call,
-                    target,
-                    request,
-                } => {
+                RackOutput::Bmc(BmcTransmit::Http(http)) => {
+                    let BmcHttpCall {
+                        node,
+                        call,
+                        target,
+                        request,
+                    } = *http;
                     let now = self.bench.now.tick;
                     let host = target.address.host.clone();
                     let two = self.in_flight.iter().any(|flight| flight.host == host);
@@ -160,11 +162,11 @@ impl RedfishTestBench {
             Some(at) => {
                 let flight = self.in_flight.remove(at);
                 self.idle_since.insert(flight.host, self.bench.now.tick);
-                self.bench.handle(RackInput::RedfishAnswered {
+                self.bench.handle(RackInput::Bmc(BmcMessage::HttpAnswered {
                     node: flight.node,
                     call: flight.call,
                     result: flight.result,
-                });
+                }));
             }
             None => self.bench.handle(RackInput::Tick),
         }
@@ -368,7 +370,7 @@ fn a_node_that_is_deleted_logs_out() {
     lab.pass(1_000);
     assert_eq!(lab.service().sessions(), 0);
     assert!(lab.lines.last().unwrap().starts_with("DELETE"));
-    assert_eq!(lab.bench.rack.redfish_transport.deadline(), None);
+    assert_eq!(lab.bench.rack.bmcs.deadline(), None);
 }
 
 #[test]
@@ -377,13 +379,16 @@ fn a_reply_that_comes_twice_or_too_late_is_ignored() {
     let id = lab.node(1, json!({}));
     lab.power(id, on());
     for call in 0..200 {
-        let result = Ok(RedfishResponse {
+        let result = Ok(BmcHttpResponse {
             status: 401,
-            ..RedfishResponse::default()
+            ..BmcHttpResponse::default()
         });
         let node = id;
-        lab.bench
-            .handle(RackInput::RedfishAnswered { node, call, result });
+        lab.bench.handle(RackInput::Bmc(BmcMessage::HttpAnswered {
+            node,
+            call,
+            result,
+        }));
         lab.gather();
     }
     lab.power(id, off());

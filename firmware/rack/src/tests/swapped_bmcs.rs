@@ -34,12 +34,12 @@ impl SwappedBmcs {
         let mut outputs: VecDeque<_> = std::mem::take(&mut bench.outputs).into();
         while let Some(output) = outputs.pop_front() {
             match output {
-                RackOutput::Bmc { to, bytes } => {
+                RackOutput::Bmc(BmcTransmit::Datagram { to, bytes }) => {
                     let at = usize::from(to.ip() == IpAddr::from([192, 0, 2, 2]));
                     let case = &mut self.cases[at];
                     let answer = self.bmcs[at].datagram(0, &bytes, case, &mut self.entropy);
                     let Some(bytes) = answer else { continue };
-                    bench.handle(RackInput::Bmc { from: to, bytes });
+                    bench.handle(RackInput::Bmc(BmcMessage::Datagram { from: to, bytes }));
                 }
                 RackOutput::CallAgent {
                     node,

@@ -4,9 +4,9 @@ use trivet_model::order::VendorMethod;
 use trivet_model::power::RawBytes;
 use trivet_model::{AgentSession, JobPhase, PowerOrder, PowerState};
 
-use super::power::{RackTestChassis, bmc, exchange_until_reply};
+use super::power::{RackTestChassis, bmc, exchange_until_reply, power_order};
 use super::*;
-use crate::PENDING_REQUESTS_MAX;
+use trivet_bmc::DEFERRED_REPLIES_MAX;
 
 const RAW: PowerOrder = PowerOrder::BmcReset { warm: true };
 
@@ -68,7 +68,7 @@ fn the_answer_comes_when_the_bmc_has_answered() {
     assert_eq!(result, Ok(OrderOutcome::Reply(said)));
     let notes = bench.notes();
     assert!(notes[0].starts_with("send_raw 0x00 0x01"), "{notes:?}");
-    assert!(bench.rack.pending_requests.is_empty());
+    assert_eq!(bench.replies_awaited(), 0);
     assert_eq!(bench.node(id).target_power_state, None);
 }
 
@@ -105,7 +105,7 @@ fn an_invalid_node_is_refused_at_once() {
     bench.force(id, |node| drop(node.driver_info.remove("ipmi_address")));
     let said = bench.refused(vendor(id, RAW), RefusalKind::Invalid);
     assert!(said.contains("ipmi_address"), "{said}");
-    assert!(bench.rack.pending_requests.is_empty());
+    assert_eq!(bench.replies_awaited(), 0);
 }
 
 #[test]
@@ -123,24 +123,24 @@ fn a_silent_bmc_and_a_bound_end_the_wait() {
     assert!(refusal.sentence.contains("did not answer"), "{refusal}");
     // A session that is replaced ends the pending requests with an error.
     assert_eq!(submit_order(&mut bench, 8, vendor(id, status())), None);
-    bench
-        .rack
-        .ipmi_transport
-        .remove(id, &mut SeededRandom::new(9));
-    bench.advance(1);
+    bench.force(id, |node| {
+        let info = &mut node.driver_info;
+        info.insert("ipmi_password".into(), json!("other"));
+    });
+    bench.order(power_order(id, PowerState::On)).unwrap();
     let refusal = reply(&mut bench, 8).unwrap().unwrap_err();
     assert!(
         refusal.sentence.contains("driver_info changed"),
         "{refusal}"
     );
-    assert!(bench.rack.pending_requests.is_empty());
+    assert_eq!(bench.replies_awaited(), 0);
 }
 
 #[test]
 fn pending_requests_have_a_bound_and_end_with_their_node() {
     let mut bench = RackBench::new();
     let mut last = bench.with_node(1);
-    for number in 0..PENDING_REQUESTS_MAX {
+    for number in 0..DEFERRED_REPLIES_MAX {
         let mut one = node(1);
         one.id = NodeId::random(&mut SeededRandom::new(1000 + number as u64));
         one.name = None;
@@ -158,7 +158,7 @@ fn pending_requests_have_a_bound_and_end_with_their_node() {
     let first = node(1).id;
     bench.refused(vendor(first, RAW), RefusalKind::Unavailable);
     bench.order(RackOrder::DeleteNode(last)).unwrap();
-    let ticket = 99 + PENDING_REQUESTS_MAX as u64;
+    let ticket = 99 + DEFERRED_REPLIES_MAX as u64;
     let refusal = reply(&mut bench, ticket).unwrap().unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::NotFound);
     assert_eq!(

@@ -7,14 +7,14 @@ use super::{
     RedfishSimulator, RedfishSimulatorAction, RedfishSimulatorTask, TASKS_MAX, found, missing,
     refused,
 };
-use crate::http::RedfishResponse;
+use trivet_bmc::http::BmcHttpResponse;
 
 /// How long it does not respond when it restarts itself, in milliseconds.
 const RESTART_MS: u64 = 20_000;
 
 impl RedfishSimulator {
     /// Actions.
-    pub(super) fn act(&mut self, now: Tick, parts: &[&str], body: &Value) -> RedfishResponse {
+    pub(super) fn act(&mut self, now: Tick, parts: &[&str], body: &Value) -> BmcHttpResponse {
         let word = body.get("ResetType").and_then(Value::as_str);
         let word = word.unwrap_or_default().to_owned();
         match parts {
@@ -60,7 +60,7 @@ impl RedfishSimulator {
         parts: &[&str],
         if_match: Option<&str>,
         body: &Value,
-    ) -> RedfishResponse {
+    ) -> BmcHttpResponse {
         let ["Systems", id, rest @ ..] = parts else {
             return missing();
         };
@@ -90,7 +90,7 @@ impl RedfishSimulator {
         id.parse::<usize>().ok()?.checked_sub(1)
     }
 
-    fn begin(&mut self, now: Tick, deed: RedfishSimulatorAction) -> RedfishResponse {
+    fn begin(&mut self, now: Tick, deed: RedfishSimulatorAction) -> BmcHttpResponse {
         self.record_action(&deed);
         let Some(task_ms) = self.setup.task_ms else {
             return match self.execute(now, &deed) {
@@ -112,7 +112,7 @@ impl RedfishSimulator {
                 ended,
             },
         );
-        RedfishResponse {
+        BmcHttpResponse {
             location: Some(format!(
                 "/redfish/v1/TaskService/TaskMonitors/{}",
                 self.numbers
@@ -122,14 +122,14 @@ impl RedfishSimulator {
         }
     }
 
-    pub(super) fn show_task(&mut self, now: Tick, number: &str) -> RedfishResponse {
+    pub(super) fn show_task(&mut self, now: Tick, number: &str) -> BmcHttpResponse {
         let number: Option<u64> = number.parse().ok();
         let task = number.and_then(|number| self.tasks.get(&number));
         let Some((number, task)) = number.zip(task) else {
             return missing();
         };
         if now < task.until {
-            return RedfishResponse {
+            return BmcHttpResponse {
                 retry_after_s: Some(1),
                 ..found(202, &json!({"TaskState": "Running"}))
             };
@@ -211,9 +211,9 @@ impl RedfishSimulator {
     }
 }
 
-fn done() -> RedfishResponse {
-    RedfishResponse {
+fn done() -> BmcHttpResponse {
+    BmcHttpResponse {
         status: 204,
-        ..RedfishResponse::default()
+        ..BmcHttpResponse::default()
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use trivet_model::{PowerState, Tick};
 
 use super::{RedfishSimulator, RedfishSimulatorMachine, found, missing};
-use crate::http::RedfishResponse;
+use trivet_bmc::http::BmcHttpResponse;
 
 const ROOT: &str = "/redfish/v1";
 
@@ -26,7 +26,7 @@ const SENSORS: [(&str, &str, f64, &str); 4] = [
 ];
 
 impl RedfishSimulator {
-    pub(super) fn show(&mut self, now: Tick, parts: &[&str]) -> RedfishResponse {
+    pub(super) fn show(&mut self, now: Tick, parts: &[&str]) -> BmcHttpResponse {
         if let ["TaskService", "TaskMonitors", number] = parts {
             return self.show_task(now, number);
         }
@@ -35,7 +35,7 @@ impl RedfishSimulator {
             return missing();
         };
         body["@odata.id"] = place.trim_end_matches('/').into();
-        RedfishResponse {
+        BmcHttpResponse {
             etag: revision.map(|revision| format!("W/\"{revision}\"")),
             ..found(200, &body)
         }

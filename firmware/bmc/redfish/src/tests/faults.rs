@@ -7,13 +7,13 @@ use trivet_model::{BootDevice, PowerAnswer, PowerOrder, PowerState, SeededRandom
 
 use super::rig::{RedfishTestRig, deliver, lost, unreachable};
 use crate::service::{RedfishSimulatorAction, RedfishSimulatorSetup};
-use crate::{RedfishMethod, RedfishOperation, RedfishReply, RedfishResponse};
+use crate::{BmcHttpMethod, BmcHttpResponse, RedfishOperation, RedfishReply};
 
 /// A faulty network to a faulty BMC. The BMC may or may not have received a lost request; a
 /// repeated response belongs to the previous request.
 fn bad(rig: &mut RedfishTestRig, seed: u64) {
     let mut dice = SeededRandom::new(seed);
-    let mut before: Option<RedfishResponse> = None;
+    let mut before: Option<BmcHttpResponse> = None;
     rig.wire(move |now, request, service, entropy| {
         match dice.below(40) {
             0 => return Err(unreachable()),
@@ -28,7 +28,7 @@ fn bad(rig: &mut RedfishTestRig, seed: u64) {
             6 => service.restart(now.after_ms(dice.below(15_000))),
             7 => service.faults.reported_power = Some(PowerState::On),
             8 => service.faults.reported_power = None,
-            9 if request.method == RedfishMethod::Get => {
+            9 if request.method == BmcHttpMethod::Get => {
                 // The previous request gets its response a second time.
                 if let Some(old) = before.take() {
                     return Ok(old);

@@ -8,7 +8,7 @@ use trivet_model::{BmcFailureCause, BootDevice, PowerOrder};
 
 use super::rig::{RedfishTestRig, cause, json_answer};
 use crate::service::RedfishSimulatorSetup;
-use crate::{BODY_BYTES_MAX, RedfishBootMode, RedfishOperation, RedfishResponse};
+use crate::{BmcHttpResponse, HTTP_BODY_BYTES_MAX, RedfishBootMode, RedfishOperation};
 
 fn all_orders() -> Vec<PowerOrder> {
     let boot = PowerOrder::SetBoot {
@@ -58,7 +58,7 @@ fn all_operations() -> Vec<RedfishOperation> {
 }
 
 /// Every order and operation ends, whatever this peer responds.
-fn everything_ends(peer: impl Fn(&crate::RedfishRequest) -> RedfishResponse + Clone + 'static) {
+fn everything_ends(peer: impl Fn(&crate::BmcHttpRequest) -> BmcHttpResponse + Clone + 'static) {
     for order in all_orders() {
         let _ = RedfishTestRig::against(peer.clone()).order(order);
     }
@@ -69,10 +69,10 @@ fn everything_ends(peer: impl Fn(&crate::RedfishRequest) -> RedfishResponse + Cl
 
 #[test]
 fn a_body_that_is_too_long_is_not_read() {
-    let long = RedfishResponse {
+    let long = BmcHttpResponse {
         status: 200,
-        body: vec![b' '; BODY_BYTES_MAX + 1],
-        ..RedfishResponse::default()
+        body: vec![b' '; HTTP_BODY_BYTES_MAX + 1],
+        ..BmcHttpResponse::default()
     };
     let mut rig = RedfishTestRig::against(move |_| long.clone());
     assert_eq!(
@@ -83,7 +83,7 @@ fn a_body_that_is_too_long_is_not_read() {
 
 #[test]
 fn many_long_bodies_are_not_stored() {
-    let padding = "x".repeat(BODY_BYTES_MAX - 200);
+    let padding = "x".repeat(HTTP_BODY_BYTES_MAX - 200);
     let mut rig = RedfishTestRig::against(move |request| {
         if request.path == "/redfish/v1/Systems" {
             return json_answer(200, &json!({"Members": [{"@odata.id": "/s"}]}));
@@ -112,10 +112,10 @@ fn many_long_bodies_are_not_stored() {
 fn deep_nests_are_no_answer() {
     let mut body = "[".repeat(100_000);
     body.push_str(&"]".repeat(100_000));
-    let nested = move |_: &crate::RedfishRequest| RedfishResponse {
+    let nested = move |_: &crate::BmcHttpRequest| BmcHttpResponse {
         status: 200,
         body: body.clone().into_bytes(),
-        ..RedfishResponse::default()
+        ..BmcHttpResponse::default()
     };
     let mut rig = RedfishTestRig::against(nested);
     assert_eq!(
@@ -127,10 +127,10 @@ fn deep_nests_are_no_answer() {
 #[test]
 fn truncated_and_foreign_bodies_are_nonsense() {
     for body in ["{\"PowerState\": \"O", "<html>", "7", "null", "", "\u{0}"] {
-        let answer = RedfishResponse {
+        let answer = BmcHttpResponse {
             status: 200,
             body: body.as_bytes().to_vec(),
-            ..RedfishResponse::default()
+            ..BmcHttpResponse::default()
         };
         let mut rig = RedfishTestRig::against(move |_| answer.clone());
         assert_eq!(
@@ -193,7 +193,7 @@ fn links_to_other_hosts_are_never_followed() {
             "@odata.id": link, "target": link, "Members": [{"@odata.id": link}],
             "Actions": {"#ComputerSystem.Reset": {"target": link}},
         });
-        let mut rig = RedfishTestRig::against(move |_| RedfishResponse {
+        let mut rig = RedfishTestRig::against(move |_| BmcHttpResponse {
             location: Some(link.to_owned()),
             ..json_answer(200, &value)
         });
@@ -216,7 +216,7 @@ fn an_action_or_a_drive_elsewhere_is_not_used() {
         "Links": {"Chassis": [{"@odata.id": evil}], "ManagedBy": [{"@odata.id": evil}]},
         "EthernetInterfaces": {"@odata.id": evil},
     });
-    let peer = move |request: &crate::RedfishRequest| {
+    let peer = move |request: &crate::BmcHttpRequest| {
         assert!(request.path.starts_with('/') && !request.path.contains("evil"));
         if request.path == "/redfish/v1/Systems" {
             return json_answer(200, &json!({"Members": [{"@odata.id": "/s"}]}));
@@ -238,7 +238,7 @@ fn an_action_or_a_drive_elsewhere_is_not_used() {
 #[test]
 fn a_redirect_is_not_followed() {
     for status in [301, 302, 307, 308] {
-        let answer = RedfishResponse {
+        let answer = BmcHttpResponse {
             location: Some("/elsewhere".to_owned()),
             ..json_answer(status, &Value::Null)
         };
@@ -271,12 +271,12 @@ fn a_resource_that_is_its_own_member_leads_nowhere() {
             if request.path == "/redfish/v1/Systems" {
                 return json_answer(200, &json!({"Members": [{"@odata.id": "/me"}]}));
             }
-            let status = if request.method == crate::RedfishMethod::Get {
+            let status = if request.method == crate::BmcHttpMethod::Get {
                 200
             } else {
                 status
             };
-            RedfishResponse {
+            BmcHttpResponse {
                 location: Some("/me".to_owned()),
                 ..json_answer(status, &body)
             }
@@ -303,7 +303,7 @@ fn a_mark_that_fits_no_header_is_not_repeated() {
         let patch = rig
             .requests
             .iter()
-            .find(|one| one.method == crate::RedfishMethod::Patch);
+            .find(|one| one.method == crate::BmcHttpMethod::Patch);
         assert_eq!(patch.unwrap().if_match, sent);
     }
 }
@@ -376,7 +376,7 @@ proptest! {
         everything_ends(move |request| {
             let at = request.path.len() % answers.len();
             let (status, body) = &answers[at];
-            RedfishResponse {
+            BmcHttpResponse {
                 location: location.clone(),
                 retry_after_s,
                 ..json_answer(*status, body)

@@ -4,14 +4,14 @@ use trivet_model::{BmcFailureCause, PowerAnswer, PowerError, PowerOrder, PowerSt
 
 use super::rig::{RedfishTestRig, body, cause, deliver, json_answer, lost, unreachable};
 use crate::service::{RedfishSimulatorSetup, SESSIONS_MAX};
-use crate::{RedfishCredentials, RedfishMethod, RedfishResponse, RedfishTransportError};
+use crate::{BmcHttpCredentials, BmcHttpError, BmcHttpMethod, BmcHttpResponse};
 
 const OFF: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Power(PowerState::Off));
 
 fn kinds(rig: &RedfishTestRig) -> Vec<&'static str> {
-    let kind = |request: &crate::RedfishRequest| match &request.credentials {
-        Some(RedfishCredentials::Token(_)) => "token",
-        Some(RedfishCredentials::Basic(_)) => "basic",
+    let kind = |request: &crate::BmcHttpRequest| match &request.credentials {
+        Some(BmcHttpCredentials::Token(_)) => "token",
+        Some(BmcHttpCredentials::Basic(_)) => "basic",
         None => "none",
     };
     rig.requests.iter().map(kind).collect()
@@ -49,7 +49,7 @@ fn a_dropped_session_can_be_ended() {
     assert!(rig.session.logout_request().is_none());
     rig.order(PowerOrder::Status).unwrap();
     let request = rig.session.logout_request().unwrap();
-    assert_eq!(request.method, RedfishMethod::Delete);
+    assert_eq!(request.method, BmcHttpMethod::Delete);
     assert_eq!(request.path, "/redfish/v1/SessionService/Sessions/1");
     assert!(rig.session.logout_request().is_none());
 }
@@ -223,7 +223,7 @@ fn a_login_that_gets_lost_is_tried_again_within_bounds() {
 fn a_certificate_that_is_not_trusted_ends_it_at_once() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     rig.wire(|_, _, _, _| {
-        Err(RedfishTransportError::Untrusted {
+        Err(BmcHttpError::Untrusted {
             fingerprint: Some("ab".repeat(32)),
             said: "self-signed".to_owned(),
         })
@@ -248,7 +248,7 @@ fn a_session_needs_a_token_that_fits_a_header() {
         Some("a\r\nb"),
         Some(&"x".repeat(5000) as &str),
     ] {
-        let answer = RedfishResponse {
+        let answer = BmcHttpResponse {
             token: token.map(SecretText::new),
             ..json_answer(201, &json!({}))
         };

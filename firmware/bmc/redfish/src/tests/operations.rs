@@ -6,7 +6,7 @@ use trivet_model::{BmcFailureCause, PowerError};
 use super::rig::{RedfishTestRig, body, cause, deliver, json_answer, lost};
 use crate::service::{RedfishSimulatorAction, RedfishSimulatorSetup};
 use crate::{
-    RedfishBootMode, RedfishMethod, RedfishOperation, RedfishReply, RedfishSecureBoot, SENSORS_MAX,
+    BmcHttpMethod, RedfishBootMode, RedfishOperation, RedfishReply, RedfishSecureBoot, SENSORS_MAX,
     URL_BYTES_MAX,
 };
 
@@ -48,10 +48,10 @@ fn media(deeds: Vec<RedfishSimulatorAction>) -> Vec<Option<String>> {
 fn fixed(resources: Value) -> RedfishTestRig {
     RedfishTestRig::against(
         move |request| match (request.method, request.path.as_str()) {
-            (RedfishMethod::Get, "/redfish/v1/Systems") => {
+            (BmcHttpMethod::Get, "/redfish/v1/Systems") => {
                 json_answer(200, &json!({"Members": [{"@odata.id": "/s"}]}))
             }
-            (RedfishMethod::Get, path) => match resources.get(path) {
+            (BmcHttpMethod::Get, path) => match resources.get(path) {
                 Some(body) => json_answer(200, body),
                 None => json_answer(404, &Value::Null),
             },
@@ -135,7 +135,7 @@ fn a_drive_without_actions_is_changed_itself() {
     let patch = rig
         .requests
         .iter()
-        .find(|one| one.method == RedfishMethod::Patch)
+        .find(|one| one.method == BmcHttpMethod::Patch)
         .unwrap();
     assert_eq!(body(patch), json!({"Image": null, "Inserted": false}));
 }
@@ -271,7 +271,7 @@ fn an_older_indicator_on_the_chassis_is_found() {
     let patch = rig
         .requests
         .iter()
-        .find(|one| one.method == RedfishMethod::Patch)
+        .find(|one| one.method == BmcHttpMethod::Patch)
         .unwrap();
     assert_eq!(
         (patch.path.as_str(), body(patch)),

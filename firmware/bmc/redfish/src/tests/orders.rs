@@ -3,7 +3,7 @@ use trivet_model::power::RawBytes;
 use trivet_model::{BmcFailureCause, BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
 
 use super::rig::{RedfishTestRig, body, cause, deliver, json_answer, lost};
-use crate::RedfishMethod;
+use crate::BmcHttpMethod;
 use crate::service::{RedfishSimulatorAction, RedfishSimulatorSetup};
 
 const ACCEPTED: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Accepted);
@@ -186,7 +186,7 @@ fn a_busy_bmc_is_retried_except_for_restarts() {
     ] {
         let mut rig = running();
         rig.wire(|now, request, service, entropy| {
-            if request.method == RedfishMethod::Post && request.path.contains("/Actions/") {
+            if request.method == BmcHttpMethod::Post && request.path.contains("/Actions/") {
                 service.faults.busy = (1, 0);
             }
             deliver(now, request, service, entropy)
@@ -283,7 +283,7 @@ fn the_mode_is_changed_only_to_uefi_and_only_when_it_is_wanted() {
         let sent = rig
             .requests
             .iter()
-            .find(|one| one.method == RedfishMethod::Patch);
+            .find(|one| one.method == BmcHttpMethod::Patch);
         let mode = body(sent.unwrap())["Boot"]["BootSourceOverrideMode"].clone();
         assert_eq!(mode.is_null(), is == then);
     }
@@ -315,11 +315,11 @@ fn an_order_that_redfish_does_not_have_is_refused_with_a_sentence() {
 fn fixed(system: Value) -> RedfishTestRig {
     RedfishTestRig::against(
         move |request| match (request.method, request.path.as_str()) {
-            (RedfishMethod::Get, "/redfish/v1/Systems") => json_answer(
+            (BmcHttpMethod::Get, "/redfish/v1/Systems") => json_answer(
                 200,
                 &json!({"Members": [{"@odata.id": "/redfish/v1/Systems/1"}]}),
             ),
-            (RedfishMethod::Get, _) => json_answer(200, &system),
+            (BmcHttpMethod::Get, _) => json_answer(200, &system),
             _ => json_answer(204, &Value::Null),
         },
     )
@@ -441,13 +441,13 @@ fn a_change_names_the_mark_it_is_based_on() {
     let patch = rig
         .requests
         .iter()
-        .find(|one| one.method == RedfishMethod::Patch)
+        .find(|one| one.method == BmcHttpMethod::Patch)
         .unwrap();
     assert_eq!(patch.if_match.as_deref(), Some("W/\"1\""));
     // Another client changes the resource first, once.
     let mut raced = false;
     rig.wire(move |now, request, service, entropy| {
-        if request.method == RedfishMethod::Patch && !raced {
+        if request.method == BmcHttpMethod::Patch && !raced {
             raced = true;
             let mut other = request.clone();
             other.if_match = None;
@@ -460,7 +460,7 @@ fn a_change_names_the_mark_it_is_based_on() {
     let patches = rig
         .requests
         .iter()
-        .filter(|one| one.method == RedfishMethod::Patch);
+        .filter(|one| one.method == BmcHttpMethod::Patch);
     let marks: Vec<_> = patches.map(|one| one.if_match.clone().unwrap()).collect();
     assert_eq!(marks, ["W/\"2\"", "\"3\""]);
 }
@@ -469,7 +469,7 @@ fn a_change_names_the_mark_it_is_based_on() {
 fn a_change_that_is_always_too_late_is_given_up() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     rig.wire(|now, request, service, entropy| {
-        if request.method == RedfishMethod::Patch {
+        if request.method == BmcHttpMethod::Patch {
             return Ok(json_answer(412, &Value::Null));
         }
         deliver(now, request, service, entropy)
@@ -478,7 +478,7 @@ fn a_change_that_is_always_too_late_is_given_up() {
     let patches = rig
         .requests
         .iter()
-        .filter(|one| one.method == RedfishMethod::Patch);
+        .filter(|one| one.method == BmcHttpMethod::Patch);
     assert_eq!(patches.count(), 2);
 }
 

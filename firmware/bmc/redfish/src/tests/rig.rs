@@ -6,8 +6,8 @@ use trivet_model::{BmcFailureCause, PowerAnswer, PowerError, PowerOrder, SeededR
 
 use crate::service::{RedfishSimulator, RedfishSimulatorSetup};
 use crate::{
-    RedfishOperation, RedfishReply, RedfishRequest, RedfishResponse, RedfishSession, RedfishTarget,
-    RedfishTransportError,
+    BmcHttpError, BmcHttpRequest, BmcHttpResponse, RedfishOperation, RedfishReply, RedfishSession,
+    RedfishTarget,
 };
 
 /// A limit that no test reaches.
@@ -15,10 +15,10 @@ const REQUESTS_MAX: usize = 5_000;
 
 type RedfishTestWire = dyn FnMut(
     Tick,
-    &RedfishRequest,
+    &BmcHttpRequest,
     &mut RedfishSimulator,
     &mut SeededRandom,
-) -> Result<RedfishResponse, RedfishTransportError>;
+) -> Result<BmcHttpResponse, BmcHttpError>;
 
 pub(super) struct RedfishTestRig {
     pub(super) session: RedfishSession,
@@ -26,19 +26,19 @@ pub(super) struct RedfishTestRig {
     pub(super) now: Tick,
     entropy: SeededRandom,
     /// Every request that was sent.
-    pub(super) requests: Vec<RedfishRequest>,
+    pub(super) requests: Vec<BmcHttpRequest>,
     wire: Box<RedfishTestWire>,
     ids: u64,
 }
 
-pub(super) fn unreachable() -> RedfishTransportError {
-    RedfishTransportError::Unreachable {
+pub(super) fn unreachable() -> BmcHttpError {
+    BmcHttpError::Unreachable {
         said: "connection refused".to_owned(),
     }
 }
 
-pub(super) fn lost() -> RedfishTransportError {
-    RedfishTransportError::Lost {
+pub(super) fn lost() -> BmcHttpError {
+    BmcHttpError::Lost {
         said: "reset by peer".to_owned(),
     }
 }
@@ -46,10 +46,10 @@ pub(super) fn lost() -> RedfishTransportError {
 /// A network without faults.
 pub(super) fn deliver(
     now: Tick,
-    request: &RedfishRequest,
+    request: &BmcHttpRequest,
     service: &mut RedfishSimulator,
     entropy: &mut SeededRandom,
-) -> Result<RedfishResponse, RedfishTransportError> {
+) -> Result<BmcHttpResponse, BmcHttpError> {
     service
         .handle(now, request, entropy)
         .ok_or_else(unreachable)
@@ -86,7 +86,7 @@ impl RedfishTestRig {
 
     /// A peer that is a function instead of the simulated service.
     pub(super) fn against(
-        mut peer: impl FnMut(&RedfishRequest) -> RedfishResponse + 'static,
+        mut peer: impl FnMut(&BmcHttpRequest) -> BmcHttpResponse + 'static,
     ) -> Self {
         let more = json!({"redfish_username": null});
         let mut rig = Self::with(RedfishSimulatorSetup::default(), more);
@@ -98,10 +98,10 @@ impl RedfishTestRig {
     where
         W: FnMut(
                 Tick,
-                &RedfishRequest,
+                &BmcHttpRequest,
                 &mut RedfishSimulator,
                 &mut SeededRandom,
-            ) -> Result<RedfishResponse, RedfishTransportError>
+            ) -> Result<BmcHttpResponse, BmcHttpError>
             + 'static,
     {
         self.wire = Box::new(wire);
@@ -168,20 +168,20 @@ impl RedfishTestRig {
     }
 }
 
-pub(super) fn line(request: &RedfishRequest) -> String {
+pub(super) fn line(request: &BmcHttpRequest) -> String {
     format!("{} {}", request.method.as_str(), request.path)
 }
 
-pub(super) fn json_answer(status: u16, body: &Value) -> RedfishResponse {
-    RedfishResponse {
+pub(super) fn json_answer(status: u16, body: &Value) -> BmcHttpResponse {
+    BmcHttpResponse {
         status,
         body: body.to_string().into_bytes(),
-        ..RedfishResponse::default()
+        ..BmcHttpResponse::default()
     }
 }
 
 /// The body of a request.
-pub(super) fn body(request: &RedfishRequest) -> Value {
+pub(super) fn body(request: &BmcHttpRequest) -> Value {
     let text = request
         .body
         .as_ref()

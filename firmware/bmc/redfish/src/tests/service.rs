@@ -7,7 +7,7 @@ use trivet_model::{PowerState, SeededRandom, Tick};
 use crate::service::{
     RedfishSimulator, RedfishSimulatorAction, RedfishSimulatorSetup, SESSIONS_MAX,
 };
-use crate::{RedfishCredentials, RedfishMethod, RedfishRequest, RedfishResponse};
+use crate::{BmcHttpCredentials, BmcHttpMethod, BmcHttpRequest, BmcHttpResponse};
 
 fn open() -> RedfishSimulator {
     RedfishSimulator::new(RedfishSimulatorSetup {
@@ -16,8 +16,8 @@ fn open() -> RedfishSimulator {
     })
 }
 
-fn request(method: RedfishMethod, path: &str, body: Option<Value>) -> RedfishRequest {
-    RedfishRequest {
+fn request(method: BmcHttpMethod, path: &str, body: Option<Value>) -> BmcHttpRequest {
+    BmcHttpRequest {
         method,
         path: format!("/redfish/v1{path}"),
         credentials: None,
@@ -26,7 +26,7 @@ fn request(method: RedfishMethod, path: &str, body: Option<Value>) -> RedfishReq
     }
 }
 
-fn ask(service: &mut RedfishSimulator, now: Tick, request: &RedfishRequest) -> RedfishResponse {
+fn ask(service: &mut RedfishSimulator, now: Tick, request: &BmcHttpRequest) -> BmcHttpResponse {
     service
         .handle(now, request, &mut SeededRandom::new(3))
         .unwrap()
@@ -36,7 +36,7 @@ fn get(service: &mut RedfishSimulator, path: &str) -> (u16, Value) {
     let answer = ask(
         service,
         Tick::default(),
-        &request(RedfishMethod::Get, path, None),
+        &request(BmcHttpMethod::Get, path, None),
     );
     (answer.status, serde_json::from_slice(&answer.body).unwrap())
 }
@@ -75,15 +75,15 @@ fn unauthenticated_clients_see_only_the_root() {
     let mut service = RedfishSimulator::new(RedfishSimulatorSetup::default());
     assert_eq!(get(&mut service, "").0, 200);
     assert_eq!(get(&mut service, "/Systems").0, 401);
-    let mut wrong = request(RedfishMethod::Get, "/Systems", None);
+    let mut wrong = request(BmcHttpMethod::Get, "/Systems", None);
     for credentials in [
-        RedfishCredentials::Token(SecretText::new("x")),
-        RedfishCredentials::Basic(SecretText::new("root:wrong")),
+        BmcHttpCredentials::Token(SecretText::new("x")),
+        BmcHttpCredentials::Basic(SecretText::new("root:wrong")),
     ] {
         wrong.credentials = Some(credentials);
         assert_eq!(ask(&mut service, Tick::default(), &wrong).status, 401);
     }
-    wrong.credentials = Some(RedfishCredentials::Basic(SecretText::new("root:calvin")));
+    wrong.credentials = Some(BmcHttpCredentials::Basic(SecretText::new("root:calvin")));
     assert_eq!(ask(&mut service, Tick::default(), &wrong).status, 200);
 }
 
@@ -91,7 +91,7 @@ fn unauthenticated_clients_see_only_the_root() {
 fn sessions_are_made_used_ended_and_bounded() {
     let mut service = RedfishSimulator::new(RedfishSimulatorSetup::default());
     let body = json!({"UserName": "root", "Password": "calvin"});
-    let login = request(RedfishMethod::Post, "/SessionService/Sessions", Some(body));
+    let login = request(BmcHttpMethod::Post, "/SessionService/Sessions", Some(body));
     let mut entropy = SeededRandom::new(3);
     let mut log_in = |service: &mut RedfishSimulator| {
         let answer = service.handle(Tick::default(), &login, &mut entropy);
@@ -102,8 +102,8 @@ fn sessions_are_made_used_ended_and_bounded() {
         assert_eq!(log_in(&mut service).status, 201);
     }
     assert_eq!(log_in(&mut service).status, 503);
-    let mut end = request(RedfishMethod::Delete, "/SessionService/Sessions/1", None);
-    end.credentials = Some(RedfishCredentials::Token(first.token.unwrap()));
+    let mut end = request(BmcHttpMethod::Delete, "/SessionService/Sessions/1", None);
+    end.credentials = Some(BmcHttpCredentials::Token(first.token.unwrap()));
     assert_eq!(ask(&mut service, Tick::default(), &end).status, 204);
     assert_eq!(service.sessions(), SESSIONS_MAX - 1);
     // Its token is no longer valid.
@@ -118,11 +118,11 @@ fn power_follows_after_its_lag() {
         ..RedfishSimulatorSetup::default()
     });
     let path = "/Systems/1/Actions/ComputerSystem.Reset";
-    let on = request(RedfishMethod::Post, path, Some(json!({"ResetType": "On"})));
+    let on = request(BmcHttpMethod::Post, path, Some(json!({"ResetType": "On"})));
     let now = Tick::default();
     assert_eq!(ask(&mut service, now, &on).status, 204);
     assert_eq!(service.machine(0).unwrap().power, PowerState::Off);
-    let look = request(RedfishMethod::Get, "/Systems/1", None);
+    let look = request(BmcHttpMethod::Get, "/Systems/1", None);
     ask(&mut service, now.after_ms(500), &look);
     assert_eq!(service.machine(0).unwrap().power, PowerState::On);
     assert_eq!(
@@ -135,10 +135,10 @@ fn power_follows_after_its_lag() {
 #[test]
 fn marks_change_with_the_resource() {
     let mut service = open();
-    let look = request(RedfishMethod::Get, "/Systems/1", None);
+    let look = request(BmcHttpMethod::Get, "/Systems/1", None);
     let etag = ask(&mut service, Tick::default(), &look).etag;
     let light = json!({"LocationIndicatorActive": true});
-    let mut change = request(RedfishMethod::Patch, "/Systems/1", Some(light));
+    let mut change = request(BmcHttpMethod::Patch, "/Systems/1", Some(light));
     change.if_match.clone_from(&etag);
     assert_eq!(ask(&mut service, Tick::default(), &change).status, 204);
     assert_eq!(ask(&mut service, Tick::default(), &change).status, 412);
@@ -150,32 +150,32 @@ fn nonsense_is_refused() {
     let mut service = open();
     let reset = "/Systems/1/Actions/ComputerSystem.Reset";
     for (method, path, body, status) in [
-        (RedfishMethod::Get, "/Nothing", Value::Null, 404),
-        (RedfishMethod::Get, "/Systems/0", Value::Null, 404),
-        (RedfishMethod::Get, "/Systems/2", Value::Null, 404),
-        (RedfishMethod::Get, "/Systems/x", Value::Null, 404),
+        (BmcHttpMethod::Get, "/Nothing", Value::Null, 404),
+        (BmcHttpMethod::Get, "/Systems/0", Value::Null, 404),
+        (BmcHttpMethod::Get, "/Systems/2", Value::Null, 404),
+        (BmcHttpMethod::Get, "/Systems/x", Value::Null, 404),
         (
-            RedfishMethod::Get,
+            BmcHttpMethod::Get,
             "/TaskService/TaskMonitors/9",
             Value::Null,
             404,
         ),
         (
-            RedfishMethod::Post,
+            BmcHttpMethod::Post,
             reset,
             json!({"ResetType": "Explode"}),
             400,
         ),
-        (RedfishMethod::Post, reset, Value::Null, 400),
-        (RedfishMethod::Post, "/Systems", json!({}), 404),
-        (RedfishMethod::Patch, "/Chassis/1", json!({}), 404),
+        (BmcHttpMethod::Post, reset, Value::Null, 400),
+        (BmcHttpMethod::Post, "/Systems", json!({}), 404),
+        (BmcHttpMethod::Patch, "/Chassis/1", json!({}), 404),
         (
-            RedfishMethod::Patch,
+            BmcHttpMethod::Patch,
             "/Systems/1/SecureBoot",
             json!({}),
             404,
         ),
-        (RedfishMethod::Delete, "/Systems/1", Value::Null, 404),
+        (BmcHttpMethod::Delete, "/Systems/1", Value::Null, 404),
     ] {
         let answer = ask(
             &mut service,
@@ -184,7 +184,7 @@ fn nonsense_is_refused() {
         );
         assert_eq!(answer.status, status, "{path}");
     }
-    let mut elsewhere = request(RedfishMethod::Get, "", None);
+    let mut elsewhere = request(BmcHttpMethod::Get, "", None);
     elsewhere.path = "/".to_owned();
     assert_eq!(ask(&mut service, Tick::default(), &elsewhere).status, 404);
 }
@@ -194,13 +194,13 @@ fn it_is_away_while_it_restarts() {
     let mut service = open();
     let path = "/Managers/BMC/Actions/Manager.Reset";
     let reset = request(
-        RedfishMethod::Post,
+        BmcHttpMethod::Post,
         path,
         Some(json!({"ResetType": "ForceRestart"})),
     );
     let now = Tick::default();
     assert_eq!(ask(&mut service, now, &reset).status, 204);
-    let look = request(RedfishMethod::Get, "", None);
+    let look = request(BmcHttpMethod::Get, "", None);
     let mut at = |ms| service.handle(now.after_ms(ms), &look, &mut SeededRandom::new(1));
     assert!(at(10_000).is_none());
     assert!(at(20_000).is_some());

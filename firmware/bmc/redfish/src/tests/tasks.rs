@@ -5,7 +5,7 @@ use trivet_model::{BmcFailureCause, BootDevice, PowerAnswer, PowerError, PowerOr
 
 use super::rig::{RedfishTestRig, cause, deliver, json_answer, lost};
 use crate::service::RedfishSimulatorSetup;
-use crate::{RedfishOperation, RedfishReply, RedfishResponse};
+use crate::{BmcHttpResponse, RedfishOperation, RedfishReply};
 
 const ACCEPTED: Result<PowerAnswer, PowerError> = Ok(PowerAnswer::Accepted);
 
@@ -17,7 +17,7 @@ fn slow(task_ms: u64) -> RedfishTestRig {
 }
 
 /// A BMC whose reset becomes a task with these responses; the last one repeats forever.
-fn with_task(accepted: RedfishResponse, looks: Vec<RedfishResponse>) -> RedfishTestRig {
+fn with_task(accepted: BmcHttpResponse, looks: Vec<BmcHttpResponse>) -> RedfishTestRig {
     let mut looks = looks.into_iter().peekable();
     RedfishTestRig::against(move |request| match request.path.as_str() {
         "/redfish/v1/Systems" => json_answer(
@@ -39,8 +39,8 @@ fn with_task(accepted: RedfishResponse, looks: Vec<RedfishResponse>) -> RedfishT
     })
 }
 
-fn monitor() -> RedfishResponse {
-    RedfishResponse {
+fn monitor() -> BmcHttpResponse {
+    BmcHttpResponse {
         location: Some("/monitor/1".to_owned()),
         ..json_answer(202, &Value::Null)
     }
@@ -89,7 +89,7 @@ fn a_task_without_end_is_given_up_within_bounds() {
 #[test]
 fn the_bmc_sets_the_poll_interval_within_bounds() {
     for (seconds, most_ms) in [(7, 7_100), (1_000_000, 30_100), (u64::MAX, 30_100)] {
-        let accepted = RedfishResponse {
+        let accepted = BmcHttpResponse {
             retry_after_s: Some(seconds),
             ..monitor()
         };
@@ -152,7 +152,7 @@ fn a_task_without_a_monitor_is_accepted() {
 
 #[test]
 fn a_monitor_on_another_host_is_not_polled() {
-    let accepted = RedfishResponse {
+    let accepted = BmcHttpResponse {
         location: Some("https://evil.example/monitor/1".to_owned()),
         ..monitor()
     };

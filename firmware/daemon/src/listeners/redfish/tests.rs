@@ -7,9 +7,10 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
+use trivet_bmc_redfish::RedfishTarget;
 use trivet_certs_authority::Authority;
 use trivet_net_tls::server_config;
-use trivet_rack::bmc_redfish::{RedfishCredentials, RedfishMethod};
+use trivet_rack::bmc::http::{BmcHttpCredentials, BmcHttpMethod};
 
 use super::*;
 use crate::testbed::TestbedDirectory;
@@ -53,19 +54,20 @@ async fn answer_once(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &s
     String::from_utf8(seen).unwrap()
 }
 
-fn target(scheme: &str, address: SocketAddr, more: Value) -> RedfishTarget {
+fn target(scheme: &str, address: SocketAddr, more: Value) -> BmcHttpTarget {
     let mut info = json!({"redfish_address": format!("{scheme}://{address}")});
     for (key, value) in more.as_object().unwrap() {
         info[key] = value.clone();
     }
-    RedfishTarget::of(info.as_object().unwrap()).unwrap()
+    let target = RedfishTarget::of(info.as_object().unwrap()).unwrap();
+    target.http_target()
 }
 
-fn request() -> RedfishRequest {
-    RedfishRequest {
-        method: RedfishMethod::Post,
+fn request() -> BmcHttpRequest {
+    BmcHttpRequest {
+        method: BmcHttpMethod::Post,
         path: "/redfish/v1/x?a=b".to_owned(),
-        credentials: Some(RedfishCredentials::Basic(SecretText::new(format!(
+        credentials: Some(BmcHttpCredentials::Basic(SecretText::new(format!(
             "root:{PASSWORD}"
         )))),
         if_match: Some("\"6\"".to_owned()),
@@ -73,7 +75,7 @@ fn request() -> RedfishRequest {
     }
 }
 
-async fn send(target: &RedfishTarget) -> Result<RedfishResponse, RedfishTransportError> {
+async fn send(target: &BmcHttpTarget) -> Result<BmcHttpResponse, BmcHttpError> {
     RedfishHttpClient::new(None)
         .unwrap()
         .send(target, &request())
@@ -122,7 +124,7 @@ async fn a_bmc_with_an_untrusted_certificate_receives_nothing_and_its_fingerprin
         let (_, acceptor) = signed();
         let (address, seen) = bmc(FINE, Some(acceptor)).await;
         let trouble = send(&target("https", address, more)).await.unwrap_err();
-        let RedfishTransportError::Untrusted { fingerprint, .. } = trouble else {
+        let BmcHttpError::Untrusted { fingerprint, .. } = trouble else {
             panic!("{trouble:?}");
         };
         let digits = fingerprint.unwrap();
@@ -135,7 +137,7 @@ async fn a_bmc_with_an_untrusted_certificate_receives_nothing_and_its_fingerprin
 async fn the_reported_fingerprint_is_the_one_to_pin() {
     let (_, acceptor) = signed();
     let (address, _) = bmc(FINE, Some(acceptor.clone())).await;
-    let Err(RedfishTransportError::Untrusted { fingerprint, .. }) =
+    let Err(BmcHttpError::Untrusted { fingerprint, .. }) =
         send(&target("https", address, json!({}))).await
     else {
         panic!("it was trusted");
@@ -208,7 +210,7 @@ async fn a_plain_server_is_not_taken_for_a_secure_one() {
     let trouble = send(&target("https", address, json!({})))
         .await
         .unwrap_err();
-    let RedfishTransportError::Untrusted { fingerprint, said } = trouble else {
+    let BmcHttpError::Untrusted { fingerprint, said } = trouble else {
         panic!("{trouble:?}");
     };
     assert!(fingerprint.is_none() && !said.is_empty());
@@ -221,7 +223,7 @@ async fn a_request_that_was_not_sent_is_distinguished_from_one_that_may_have_bee
     drop(listener);
     let trouble = send(&target("http", address, json!({}))).await.unwrap_err();
     assert!(
-        matches!(trouble, RedfishTransportError::Unreachable { .. }),
+        matches!(trouble, BmcHttpError::Unreachable { .. }),
         "{trouble:?}"
     );
     for answer in [
@@ -231,21 +233,18 @@ async fn a_request_that_was_not_sent_is_distinguished_from_one_that_may_have_bee
     ] {
         let (address, _) = bmc(answer, None).await;
         let trouble = send(&target("http", address, json!({}))).await.unwrap_err();
-        assert!(
-            matches!(trouble, RedfishTransportError::Lost { .. }),
-            "{trouble:?}"
-        );
+        assert!(matches!(trouble, BmcHttpError::Lost { .. }), "{trouble:?}");
         assert!(!format!("{trouble:?}").contains(PASSWORD));
     }
 }
 
 #[tokio::test]
 async fn a_body_without_end_is_not_read_to_it() {
-    let body = "x".repeat(BODY_BYTES_MAX + 1);
+    let body = "x".repeat(HTTP_BODY_BYTES_MAX + 1);
     let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{body}");
     let (address, _) = bmc(answer, None).await;
     let answer = send(&target("http", address, json!({}))).await;
-    assert_eq!(answer, Err(RedfishTransportError::TooLong));
+    assert_eq!(answer, Err(BmcHttpError::TooLong));
 }
 
 #[tokio::test]

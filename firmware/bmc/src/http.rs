@@ -1,15 +1,25 @@
-//! HTTP requests and responses as values. Their secrets are not printed by `Debug`.
+//! HTTP requests to BMCs and their responses, as values. Their secrets are not printed by `Debug`.
+
+mod origin;
+
+pub use origin::{BmcHttpOrigin, BmcHttpTarget, BmcHttpTrust, CERTIFICATE_PIN_BYTES};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use trivet_model::secret::SecretText;
+
+/// Longest response body in bytes. Ours: the largest of real BMCs have some 200 KiB.
+pub const HTTP_BODY_BYTES_MAX: usize = 512 * 1024;
+
+/// Timeout of one response in milliseconds. Ours: slow BMCs need some ten seconds.
+pub const HTTP_REQUEST_TIMEOUT_MS: u64 = 30_000;
 
 /// Longest token or pair of user and password that is read from a header, in bytes. Ours.
 const CREDENTIALS_BYTES_MAX: usize = 4096;
 
 /// The HTTP method of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum RedfishMethod {
+pub enum BmcHttpMethod {
     /// Read a resource.
     Get,
     /// Run an action or create a resource.
@@ -20,7 +30,7 @@ pub enum RedfishMethod {
     Delete,
 }
 
-impl RedfishMethod {
+impl BmcHttpMethod {
     /// The method as it is sent.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -34,14 +44,14 @@ impl RedfishMethod {
 
 /// The credentials of a request.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum RedfishCredentials {
+pub enum BmcHttpCredentials {
     /// The token of a session.
     Token(SecretText),
     /// User and password, as `user:password`.
     Basic(SecretText),
 }
 
-impl RedfishCredentials {
+impl BmcHttpCredentials {
     /// The name and the value of the HTTP header.
     pub fn header(&self) -> (&'static str, SecretText) {
         match self {
@@ -71,13 +81,13 @@ impl RedfishCredentials {
 
 /// A request to a BMC.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct RedfishRequest {
+pub struct BmcHttpRequest {
     /// The HTTP method.
-    pub method: RedfishMethod,
+    pub method: BmcHttpMethod,
     /// A path on the BMC's own origin, with its query.
     pub path: String,
     /// Credentials; `None` for a request without login.
-    pub credentials: Option<RedfishCredentials>,
+    pub credentials: Option<BmcHttpCredentials>,
     /// The ETag for `If-Match`: the change is made only if the resource still has it.
     pub if_match: Option<String>,
     /// JSON. The body of a login contains a password.
@@ -86,7 +96,7 @@ pub struct RedfishRequest {
 
 /// A response from a BMC.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct RedfishResponse {
+pub struct BmcHttpResponse {
     /// HTTP status.
     pub status: u16,
     /// `X-Auth-Token`.
@@ -97,13 +107,13 @@ pub struct RedfishResponse {
     pub etag: Option<String>,
     /// `Retry-After`, where it is a number.
     pub retry_after_s: Option<u64>,
-    /// The body, at most [`crate::BODY_BYTES_MAX`].
+    /// The body, at most [`HTTP_BODY_BYTES_MAX`].
     pub body: Vec<u8>,
 }
 
 /// Why there is no response.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum RedfishTransportError {
+pub enum BmcHttpError {
     /// No connection: the BMC did not receive the request.
     Unreachable {
         /// The error of the connection.
@@ -121,7 +131,7 @@ pub enum RedfishTransportError {
         /// The error of the connection.
         said: String,
     },
-    /// The response is longer than [`crate::BODY_BYTES_MAX`]. The BMC received the request.
+    /// The response is longer than [`HTTP_BODY_BYTES_MAX`]. The BMC received the request.
     TooLong,
 }
 
@@ -132,15 +142,15 @@ mod tests {
     #[test]
     fn credentials_go_into_a_header_and_come_back() {
         for credentials in [
-            RedfishCredentials::Token(SecretText::new("t0ken")),
-            RedfishCredentials::Basic(SecretText::new("root:pass:word")),
+            BmcHttpCredentials::Token(SecretText::new("t0ken")),
+            BmcHttpCredentials::Basic(SecretText::new("root:pass:word")),
         ] {
             let (name, value) = credentials.header();
-            let back = RedfishCredentials::of_header(name, value.reveal());
+            let back = BmcHttpCredentials::of_header(name, value.reveal());
             assert_eq!(back, Some(credentials));
         }
         // RFC 7617, section 2.
-        let basic = RedfishCredentials::Basic(SecretText::new("Aladdin:open sesame"));
+        let basic = BmcHttpCredentials::Basic(SecretText::new("Aladdin:open sesame"));
         let (_, value) = basic.header();
         assert_eq!(value.reveal(), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
     }
@@ -154,27 +164,27 @@ mod tests {
             ("authorization", "Basic /w=="),
         ] {
             assert_eq!(
-                RedfishCredentials::of_header(name, value),
+                BmcHttpCredentials::of_header(name, value),
                 None,
                 "{name} {value}"
             );
         }
         let long = "x".repeat(CREDENTIALS_BYTES_MAX + 1);
-        assert_eq!(RedfishCredentials::of_header("X-Auth-Token", &long), None);
+        assert_eq!(BmcHttpCredentials::of_header("X-Auth-Token", &long), None);
     }
 
     #[test]
     fn secrets_do_not_print() {
-        let request = RedfishRequest {
-            method: RedfishMethod::Post,
+        let request = BmcHttpRequest {
+            method: BmcHttpMethod::Post,
             path: "/redfish/v1/SessionService/Sessions".to_owned(),
-            credentials: Some(RedfishCredentials::Basic(SecretText::new("root:hunter2"))),
+            credentials: Some(BmcHttpCredentials::Basic(SecretText::new("root:hunter2"))),
             if_match: None,
             body: Some(SecretText::new("{\"Password\": \"hunter2\"}")),
         };
-        let answer = RedfishResponse {
+        let answer = BmcHttpResponse {
             token: Some(SecretText::new("hunter2")),
-            ..RedfishResponse::default()
+            ..BmcHttpResponse::default()
         };
         let printed = format!("{request:?} {answer:?}");
         assert!(!printed.contains("hunter2"), "{printed}");

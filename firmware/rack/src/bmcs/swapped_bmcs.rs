@@ -6,6 +6,9 @@
 //! two requests of the same job, is an error in the records. An agent that answers after its
 //! BMC reported the last power-off of a deployment is the other indication; the power-ons show
 //! which node has the other BMC.
+//!
+//! This stays in the rack, apart from `trivet_bmc`: it compares power-ons with what the network
+//! and the agents show, and no protocol of BMCs knows these.
 
 use std::collections::BTreeMap;
 

@@ -6,9 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use trivet_model::view::BmcHealth;
-use trivet_model::{BmcFailureCause, NodeId, Now, PowerError, Tick};
-
-use crate::Rack;
+use trivet_model::{BmcFailureCause, NodeId, PowerError};
 
 /// How many replies are remembered for each BMC. Ours: a quarter of an hour of readings.
 const RECENT_MAX: usize = 16;
@@ -35,6 +33,8 @@ struct RecentBmcReplies {
     /// The outcome of each request, newest last.
     outcomes: VecDeque<BmcReplyOutcome>,
     last_error: Option<&'static str>,
+    /// The values that readers have.
+    shown: Option<BmcHealth>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -103,26 +103,23 @@ impl BmcHealthTracker {
             _ => 0,
         }
     }
-}
 
-impl Rack {
-    /// A BMC replied, or did not. `asked` is the time of the request, where the duration
-    /// measures the BMC.
-    pub(crate) fn record_bmc_reply(
+    /// A BMC replied, or did not. `took_ms` is the time from the request, where it measures the
+    /// BMC. Returns the new values if readers need them.
+    pub(crate) fn record(
         &mut self,
-        now: Now,
         id: NodeId,
-        asked: Option<Tick>,
+        took_ms: Option<u64>,
         error: Option<&PowerError>,
-    ) {
-        let end = match error {
+    ) -> Option<BmcHealth> {
+        let outcome = match error {
             // No request was sent.
             Some(
                 PowerError::NotConfigured { .. }
                 | PowerError::SharedBmc { .. }
                 | PowerError::Unsupported { .. }
                 | PowerError::QueueFull,
-            ) => return,
+            ) => return None,
             // It replied, if only with an error.
             None
             | Some(
@@ -131,24 +128,20 @@ impl Rack {
                     cause: BmcFailureCause::Refused,
                     ..
                 },
-            ) => BmcReplyOutcome::Answered(asked.map(|asked| now.tick.since_ms(asked))),
+            ) => BmcReplyOutcome::Answered(took_ms),
             Some(_) => BmcReplyOutcome::Failed,
         };
-        if self.records.node(id).is_none() {
-            return;
-        }
-        let recent = self.health.by_node.entry(id).or_default();
-        recent.record(end);
+        let recent = self.by_node.entry(id).or_default();
+        recent.record(outcome);
         if let Some(error) = error {
             recent.last_error = Some(error.kind());
         }
-        let told = recent.summary();
-        let shown = self.records.view.nodes.get(&id);
-        let shown = shown.and_then(|view| view.live.bmc);
-        if shown.is_none_or(|shown| differs(&shown, &told)) {
-            self.records
-                .change_view(id, |view| view.live.bmc = Some(told));
+        let now = recent.summary();
+        if recent.shown.is_some_and(|shown| !differs(&shown, &now)) {
+            return None;
         }
+        recent.shown = Some(now);
+        Some(now)
     }
 }
 
@@ -164,4 +157,109 @@ fn differs(shown: &BmcHealth, told: &BmcHealth) -> bool {
         ..*told
     };
     far || still != *shown
+}
+
+#[cfg(test)]
+mod tests {
+    use trivet_model::SeededRandom;
+
+    use super::*;
+
+    fn id() -> NodeId {
+        NodeId::random(&mut SeededRandom::new(1))
+    }
+
+    fn silent() -> PowerError {
+        PowerError::NoResponse { waited_ms: 1 }
+    }
+
+    /// Records this many replies after `took_ms`, or failures. Returns what readers see then.
+    fn record(
+        health: &mut BmcHealthTracker,
+        count: usize,
+        took_ms: u64,
+        error: Option<&PowerError>,
+    ) -> Option<BmcHealth> {
+        for _ in 0..count {
+            health.record(id(), Some(took_ms), error);
+        }
+        health.by_node.get(&id()).and_then(|recent| recent.shown)
+    }
+
+    #[test]
+    fn a_bmc_is_measured_by_its_last_answers() {
+        let mut health = BmcHealthTracker::default();
+        assert_eq!(record(&mut health, 0, 0, None), None, "it was never asked");
+        record(&mut health, 3, 40, None);
+        let want = BmcHealth {
+            requests: 4,
+            replies: 3,
+            median_ms: Some(40),
+            last_error: Some("unreachable"),
+            score: 75,
+        };
+        assert_eq!(record(&mut health, 1, 40, Some(&silent())), Some(want));
+        let last = record(&mut health, 16, 40, None).unwrap();
+        assert_eq!((last.requests, last.score), (16, 100), "the old are gone");
+        assert_eq!(last.last_error, Some("unreachable"), "but not the error");
+    }
+
+    #[test]
+    fn being_slow_costs_points_and_a_refusal_is_an_answer() {
+        let mut health = BmcHealthTracker::default();
+        let slow = record(&mut health, 4, 6_000, None).unwrap();
+        assert_eq!(slow.score, 80);
+        let refused = PowerError::Refused { code: 0xd5 };
+        let last = record(&mut health, 16, 30, Some(&refused)).unwrap();
+        assert_eq!((last.score, last.last_error), (100, Some("refused")));
+    }
+
+    #[test]
+    fn a_request_that_was_not_sent_does_not_count() {
+        let mut health = BmcHealthTracker::default();
+        for error in [
+            PowerError::QueueFull,
+            PowerError::NotConfigured { missing: "x" },
+            PowerError::SharedBmc { other: "x".into() },
+            PowerError::Unsupported { said: "x" },
+        ] {
+            assert_eq!(health.record(id(), Some(1), Some(&error)), None);
+        }
+        assert!(health.by_node.is_empty());
+        assert_eq!(health.doublings(id()), 0);
+    }
+
+    #[test]
+    fn a_bmc_request_counts_without_its_time() {
+        let mut health = BmcHealthTracker::default();
+        let shown = health.record(id(), None, None).unwrap();
+        assert_eq!((shown.replies, shown.median_ms), (1, None));
+    }
+
+    #[test]
+    fn a_bad_score_makes_readings_rarer() {
+        let mut health = BmcHealthTracker::default();
+        record(&mut health, 7, 1, Some(&silent()));
+        assert_eq!(health.doublings(id()), 0, "too few to judge");
+        record(&mut health, 1, 1, Some(&silent()));
+        assert_eq!(health.doublings(id()), 2);
+        record(&mut health, 12, 1, None);
+        // Four of sixteen failed.
+        assert_eq!(health.doublings(id()), 0);
+        record(&mut health, 9, 1, None);
+        record(&mut health, 5, 1, Some(&silent()));
+        assert_eq!(health.doublings(id()), 1);
+        health.remove(id());
+        assert_eq!(health.doublings(id()), 0);
+    }
+
+    #[test]
+    fn a_small_change_of_the_median_is_not_shown() {
+        let mut health = BmcHealthTracker::default();
+        record(&mut health, 16, 40, None);
+        let shown = record(&mut health, 16, 45, None).unwrap();
+        assert_eq!(shown.median_ms, Some(40));
+        let shown = record(&mut health, 16, 90, None).unwrap();
+        assert!(shown.median_ms > Some(60));
+    }
 }

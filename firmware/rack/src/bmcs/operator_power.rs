@@ -1,20 +1,17 @@
-//! The transport of a power order, and power orders of an operator.
+//! Power orders of an operator, and those of the box itself after a job.
 
-use trivet_bmc_wol::{WakeOnLanAction, wake_on_lan};
-use trivet_drivers::{
-    HardwareCapability, can, management_interface, power_interface, vendor_interface,
-};
-use trivet_model::interface::{ManagementInterface, PowerInterface, VendorInterface};
+use trivet_bmc::{BmcReach, PowerChangeRules, PowerChangeStart};
+use trivet_drivers::{HardwareCapability, can};
 use trivet_model::order::PowerWanted;
 use trivet_model::{
     Node, NodeId, NoteKind, Now, OrderRefusal, PowerAnswer, PowerError, PowerOrder, PowerState,
     ProvisionState, RefusalKind,
 };
-use trivet_node::{NodeEvent, NodeLimits};
+use trivet_node::NodeLimits;
 
+use super::bmc_limits;
+use crate::Rack;
 use crate::logs::LogCollection;
-use crate::power_change::{PowerChangeRules, PowerChangeStart};
-use crate::{Rack, RackOutput};
 
 /// The longest time-out an operator may set, in seconds. Ours.
 const TIMEOUT_S_MAX: u32 = 86_400;
@@ -46,8 +43,8 @@ enum OperatorPowerReason {
 }
 
 impl OperatorPower {
-    fn rules(self, limits: &NodeLimits, node: &Node) -> PowerChangeRules {
-        let mut rules = PowerChangeRules::of_operator(limits, node);
+    pub(crate) fn rules(self, limits: &NodeLimits, node: &Node) -> PowerChangeRules {
+        let mut rules = PowerChangeRules::of_operator(&bmc_limits(limits, None), node);
         let soft = self.reason == OperatorPowerReason::Soft;
         if soft {
             rules.timeout_ms = limits.soft_off_ms;
@@ -77,177 +74,7 @@ impl OperatorPower {
     }
 }
 
-/// What carries an order out.
-pub(crate) enum BmcTransport {
-    Ipmi,
-    Redfish,
-    /// The host that runs the machine.
-    Ssh,
-    /// Magic packets to the machine itself.
-    WakeOnLan,
-    /// No hardware: the order succeeds immediately.
-    Fake,
-    Unsupported(PowerError),
-}
-
-/// Chosen by the node's interfaces: boot devices and interrupts belong to management, commands
-/// to the BMC itself to vendor, the rest to power.
-pub(crate) fn power_transport(node: &Node, order: PowerOrder) -> BmcTransport {
-    let management = management_interface(node);
-    let transport = match order {
-        PowerOrder::ReadBoot | PowerOrder::SetBoot { .. } | PowerOrder::Nmi => {
-            management.map(by_management)
-        }
-        // In Redfish the restart of a BMC belongs to management.
-        PowerOrder::BmcReset { .. } if management == Some(ManagementInterface::Redfish) => {
-            management.map(by_management)
-        }
-        PowerOrder::BmcReset { .. } | PowerOrder::Raw { .. } => {
-            vendor_interface(node).map(by_vendor)
-        }
-        _ => power_interface(node).map(|power| match power {
-            PowerInterface::Ipmitool => BmcTransport::Ipmi,
-            PowerInterface::Redfish => BmcTransport::Redfish,
-            PowerInterface::Ssh => BmcTransport::Ssh,
-            PowerInterface::WakeOnLan => BmcTransport::WakeOnLan,
-            PowerInterface::Fake => BmcTransport::Fake,
-        }),
-    };
-    transport.unwrap_or(BmcTransport::Unsupported(PowerError::Unsupported {
-        said: "this box does not know the node's hardware type; choose another driver",
-    }))
-}
-
-fn by_management(management: ManagementInterface) -> BmcTransport {
-    match management {
-        ManagementInterface::Ipmitool => BmcTransport::Ipmi,
-        ManagementInterface::Redfish => BmcTransport::Redfish,
-        ManagementInterface::Fake | ManagementInterface::Noop => BmcTransport::Fake,
-    }
-}
-
-fn by_vendor(vendor: VendorInterface) -> BmcTransport {
-    match vendor {
-        VendorInterface::Ipmitool => BmcTransport::Ipmi,
-        VendorInterface::Redfish => BmcTransport::Redfish,
-        VendorInterface::Fake => BmcTransport::Fake,
-        VendorInterface::NoVendor => BmcTransport::Unsupported(PowerError::Unsupported {
-            said: "the node's vendor interface is off; choose one that has this method",
-        }),
-    }
-}
-
-/// Whether power orders of this node are sent to a BMC.
-pub(crate) fn has_bmc(node: &Node) -> bool {
-    matches!(
-        power_transport(node, PowerOrder::Status),
-        BmcTransport::Ipmi | BmcTransport::Redfish | BmcTransport::Ssh
-    )
-}
-
 impl Rack {
-    /// Starts an admitted order: for the job, else for the operator.
-    pub(crate) fn start_order(&mut self, now: Now, id: NodeId, order: PowerOrder) {
-        let Some(node) = self.records.node(id).cloned() else {
-            return;
-        };
-        let works = node.job.is_some();
-        if order.at_most_once() || (!works && order.switches().is_none()) {
-            self.send_power_order(now, id, order);
-        } else if works {
-            self.begin_job_order(now, id, order);
-        } else {
-            let power = self.transient.entry(id).or_default().power;
-            let rules = power.rules(&self.settings.limits, &node);
-            self.begin_change(now, id, order, rules);
-        }
-    }
-
-    /// Carries out an order without a BMC: only the record changes.
-    pub(crate) fn fake_power(&mut self, now: Now, node: &Node, order: PowerOrder) {
-        let state = match order {
-            PowerOrder::Status => node.power_state.unwrap_or(PowerState::Off),
-            PowerOrder::Off | PowerOrder::SoftOff => PowerState::Off,
-            PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset => PowerState::On,
-            PowerOrder::ReadBoot
-            | PowerOrder::SetBoot { .. }
-            | PowerOrder::Nmi
-            | PowerOrder::BmcReset { .. }
-            | PowerOrder::Raw { .. } => {
-                return self.bmc_answered(now, node.id, order, Ok(PowerAnswer::Accepted));
-            }
-        };
-        if trivet_drivers::is_manual(node)
-            && let Some(what) = by_hand(node, order)
-        {
-            self.note(now, Some(node.id), NoteKind::ManualActionNeeded { what });
-        }
-        self.bmc_answered(now, node.id, order, Ok(PowerAnswer::Power(state)));
-    }
-
-    /// Sends magic packets, or does what else the order needs on a node with Wake-on-LAN.
-    pub(crate) fn order_by_wake_on_lan(&mut self, now: Now, node: &Node, order: PowerOrder) {
-        let ports = self.records.ports_of(node.id);
-        let macs: Vec<_> = ports.iter().map(|port| port.address).collect();
-        let answer = match wake_on_lan(node, order, &macs) {
-            WakeOnLanAction::OverSsh => return self.order_over_ssh(now, node, order),
-            WakeOnLanAction::Answer(answer) => answer,
-            WakeOnLanAction::Send {
-                to,
-                packets,
-                answer,
-            } => {
-                for bytes in packets {
-                    self.outputs.push(RackOutput::Bmc { to, bytes });
-                }
-                Ok(answer)
-            }
-        };
-        self.bmc_answered(now, node.id, order, answer);
-    }
-
-    /// A BMC replied: to the job if there is one, else to the operator's order.
-    pub(crate) fn bmc_answered(
-        &mut self,
-        now: Now,
-        id: NodeId,
-        order: PowerOrder,
-        answer: Result<PowerAnswer, PowerError>,
-    ) {
-        if order.at_most_once() {
-            return self.vendor_bmc_answered(now, id, order, answer);
-        }
-        let Some(node) = self.records.node(id).cloned() else {
-            return;
-        };
-        if order == PowerOrder::Status && self.power_sync_answered(now, &node, &answer) {
-            return;
-        }
-        if answer.is_ok()
-            && let Some(order) = order.switches()
-            && has_bmc(&node)
-        {
-            self.note(now, Some(id), NoteKind::PowerAccepted { order });
-        }
-        let Some(answer) = self.change_answered(now, id, order, answer) else {
-            return;
-        };
-        if let Err(error) = &answer {
-            let said = error.to_string();
-            self.note(now, Some(id), NoteKind::PowerFailed { message: said });
-        } else if let PowerOrder::SetBoot {
-            device, persistent, ..
-        } = order
-            && node.job.is_none()
-        {
-            let mut node = (*node).clone();
-            let info = &mut node.driver_internal_info;
-            info.insert("boot_device".to_owned(), device.as_str().into());
-            info.insert("boot_device_persistent".to_owned(), persistent.into());
-            self.records.put_node(now, node);
-        }
-    }
-
     /// An operator's power order has ended.
     pub(crate) fn operator_power(
         &mut self,
@@ -285,19 +112,6 @@ impl Rack {
         self.records.put_node(now, node);
     }
 
-    /// A BMC was restarted for a job or for a power change, or refused to be.
-    pub(crate) fn bmc_restart_answered(
-        &mut self,
-        now: Now,
-        id: NodeId,
-        order: PowerOrder,
-        answer: Result<PowerAnswer, PowerError>,
-    ) {
-        if let Some(answer) = self.change_answered(now, id, order, answer) {
-            self.events.push_back((id, NodeEvent::Power(order, answer)));
-        }
-    }
-
     /// A machine was seen on the network, so it is on, whatever its BMC reports.
     pub(crate) fn sync_power_of_seen_machine(&mut self, now: Now, id: NodeId) {
         let Some(node) = self.records.node(id).cloned() else {
@@ -309,17 +123,14 @@ impl Rack {
         if node.target_power_state.is_some() {
             return;
         }
-        if matches!(
-            power_transport(&node, PowerOrder::Status),
-            BmcTransport::WakeOnLan
-        ) {
+        if self.bmcs.power_reach(&node) == Some(BmcReach::OneWay) {
             // No BMC can tell it, and the record's state is all that is known.
             let mut node = (*node).clone();
             node.power_state = Some(PowerState::On);
             self.records.put_node(now, node);
         } else {
             // Its power button was pressed, or the BMC is wrong: the state is read now.
-            self.power_sync.sync_next(now.tick, id);
+            self.bmcs.sync_next(now.tick, id);
         }
     }
 
@@ -333,11 +144,11 @@ impl Rack {
         if node.job.is_some() || node.target_power_state != Some(PowerState::Off) {
             return;
         }
-        let limits = &self.settings.limits;
+        let limits = bmc_limits(&self.settings.limits, None);
         let rules = PowerChangeRules {
             bmc_wait_ms: limits.bmc_wait_ms,
             resets_bmc: false,
-            ..PowerChangeRules::of_operator(limits, node)
+            ..PowerChangeRules::of_operator(&limits, node)
         };
         let waits = self.transient.entry(id).or_default();
         if waits.logs != LogCollection::None {
@@ -349,7 +160,8 @@ impl Rack {
             ..OperatorPower::default()
         };
         self.leave_boot_queue(id);
-        self.begin_change(now, id, PowerOrder::Off, rules);
+        let (bmcs, mut context) = self.bmcs_and_context(now);
+        bmcs.order_for_operator(&mut context, id, PowerOrder::Off, rules);
     }
 
     /// After a restart of the box: continues an operator's order that was under way. Power-on
@@ -362,7 +174,8 @@ impl Rack {
             return;
         };
         let fails = node.provision_state == ProvisionState::DeployFail;
-        let rules = PowerChangeRules::of_operator(&self.settings.limits, node);
+        let limits = bmc_limits(&self.settings.limits, None);
+        let rules = PowerChangeRules::of_operator(&limits, node);
         if fails && target == PowerState::Off {
             return self.switch_off_failed(now, id);
         }
@@ -383,7 +196,8 @@ impl Rack {
             },
             ..rules
         };
-        self.begin_change(now, id, order, rules);
+        let (bmcs, mut context) = self.bmcs_and_context(now);
+        bmcs.order_for_operator(&mut context, id, order, rules);
     }
 
     /// Refuses an operator's power order that cannot be carried out now, or never.
@@ -477,20 +291,4 @@ impl Rack {
         self.order_power(now, id, order);
         Ok(())
     }
-}
-
-/// The action that a person must take now, if any.
-fn by_hand(node: &Node, order: PowerOrder) -> Option<String> {
-    let name = node.label();
-    let agent = trivet_node::boots_agent(node);
-    Some(match order {
-        PowerOrder::On if agent => {
-            format!("switch {name} on now and let it boot from the network")
-        }
-        PowerOrder::On => format!("switch {name} on now"),
-        PowerOrder::Off => format!("switch {name} off now"),
-        PowerOrder::SoftOff => format!("shut {name} down now"),
-        PowerOrder::Cycle | PowerOrder::Reset => format!("switch {name} off and on again now"),
-        _ => return None,
-    })
 }

@@ -12,12 +12,11 @@
 //! memory: after a restart of the box the power state is read before any request is sent.
 
 use trivet_model::{
-    BmcFailureCause, JobKind, Node, NodeId, NoteKind, Now, PowerAnswer, PowerError, PowerOrder,
-    PowerState, Tick,
+    BmcFailureCause, JobKind, Node, PowerAnswer, PowerError, PowerOrder, PowerState, Tick,
 };
-use trivet_node::{NodeEvent, NodeLimits};
 
-use crate::Rack;
+use crate::context::BmcLimits;
+use crate::outcome::BmcOrderOwner;
 
 /// Pause between a request and the first poll; each later one is twice as long as the one
 /// before. Ours: a good BMC is done in less.
@@ -42,10 +41,11 @@ const BMC_RESET: PowerOrder = PowerOrder::BmcReset { warm: false };
 pub(crate) struct PowerChange {
     /// The order of the job or the operator.
     order: PowerOrder,
+    owner: BmcOrderOwner,
     /// The wanted power state; none where the BMC's acceptance is enough.
     wanted: Option<PowerState>,
-    /// The request that is under way, and since when.
-    outstanding: Option<(PowerOrder, Tick)>,
+    /// The request that is under way: its number, and since when.
+    outstanding: Option<(u64, PowerOrder, Tick)>,
     /// When the change continues, and with which request.
     wake: Option<(Tick, PowerOrder)>,
     /// How many requests were sent, when the first and when the last.
@@ -69,25 +69,25 @@ pub(crate) struct PowerChange {
 
 /// Rules for carrying out an order.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PowerChangeRules {
+pub struct PowerChangeRules {
     /// How long a change may take until its request is repeated or the change has failed, in
     /// ms.
-    pub(crate) timeout_ms: u64,
+    pub timeout_ms: u64,
     /// The request may be repeated.
-    pub(crate) repeats: bool,
+    pub repeats: bool,
     /// A restart of the machine may be requested again where it is unknown whether it happened.
-    pub(crate) restarts_again: bool,
+    pub restarts_again: bool,
     /// The BMC may be restarted.
-    pub(crate) resets_bmc: bool,
+    pub resets_bmc: bool,
     /// How long a BMC that fails is waited for, in ms.
-    pub(crate) bmc_wait_ms: u64,
+    pub bmc_wait_ms: u64,
     /// The first action.
-    pub(crate) start: PowerChangeStart,
+    pub start: PowerChangeStart,
 }
 
 /// The first action of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum PowerChangeStart {
+pub enum PowerChangeStart {
     /// Send the request.
     Request,
     /// Read the state first: the request may have been carried out already.
@@ -97,7 +97,8 @@ pub(crate) enum PowerChangeStart {
 }
 
 impl PowerChangeRules {
-    fn of_job(limits: &NodeLimits, node: &Node) -> Self {
+    /// The rules for a job.
+    pub fn of_job(limits: &BmcLimits, node: &Node) -> Self {
         let verifies = node
             .job
             .as_ref()
@@ -117,7 +118,8 @@ impl PowerChangeRules {
         }
     }
 
-    pub(crate) fn of_operator(limits: &NodeLimits, node: &Node) -> Self {
+    /// The rules for an operator.
+    pub fn of_operator(limits: &BmcLimits, node: &Node) -> Self {
         Self {
             timeout_ms: limits.power_timeout_ms,
             repeats: true,
@@ -131,7 +133,7 @@ impl PowerChangeRules {
 
 /// The next action of a change.
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum PowerChangeAction {
+pub(crate) enum PowerChangeAction {
     /// Send this request after a pause in ms.
     After(u64, PowerOrder),
     /// Send this request now.
@@ -141,7 +143,12 @@ enum PowerChangeAction {
 }
 
 impl PowerChange {
-    fn new(now: Tick, order: PowerOrder, rules: PowerChangeRules) -> Self {
+    pub(crate) fn new(
+        now: Tick,
+        order: PowerOrder,
+        owner: BmcOrderOwner,
+        rules: PowerChangeRules,
+    ) -> Self {
         let wanted = match order {
             PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset => Some(PowerState::On),
             PowerOrder::Off | PowerOrder::SoftOff => Some(PowerState::Off),
@@ -149,6 +156,7 @@ impl PowerChange {
         };
         Self {
             order,
+            owner,
             wanted,
             outstanding: None,
             wake: None,
@@ -166,7 +174,12 @@ impl PowerChange {
         }
     }
 
-    fn first_request(&self) -> PowerOrder {
+    /// The order, and for whom it is carried out.
+    pub(crate) fn order(&self) -> (PowerOrder, BmcOrderOwner) {
+        (self.order, self.owner)
+    }
+
+    pub(crate) fn first_request(&self) -> PowerOrder {
         if self.wanted.is_some() && self.rules.start != PowerChangeStart::Request {
             PowerOrder::Status
         } else {
@@ -182,9 +195,10 @@ impl PowerChange {
         }
     }
 
-    fn record_request(&mut self, now: Tick, order: PowerOrder) {
+    /// A request is sent under this number.
+    pub(crate) fn record_request(&mut self, now: Tick, number: u64, order: PowerOrder) {
         self.wake = None;
-        self.outstanding = Some((order, now));
+        self.outstanding = Some((number, order, now));
         if order.switches().is_some() {
             if self.requests == 0 {
                 self.first = now;
@@ -195,18 +209,67 @@ impl PowerChange {
         }
     }
 
-    fn schedule_poll(&mut self, limits: &NodeLimits) -> PowerChangeAction {
+    fn schedule_poll(&mut self, limits: &BmcLimits) -> PowerChangeAction {
         let longest = limits.power_poll_ms.max(1);
         let pause = FIRST_POLL_MS.saturating_mul(1 << self.polls.min(16));
         self.polls = self.polls.saturating_add(1);
         PowerChangeAction::After(pause.min(longest), PowerOrder::Status)
     }
 
+    /// Handles the answer to the request of this number. None if that request is not under way.
+    pub(crate) fn handle_answer(
+        &mut self,
+        now: Tick,
+        number: u64,
+        answer: Result<PowerAnswer, PowerError>,
+        limits: &BmcLimits,
+    ) -> Option<(PowerChangeAction, Option<String>)> {
+        let outstanding = self.outstanding.take_if(|(asked, ..)| *asked == number);
+        let (_, order, asked) = outstanding?;
+        let action = match answer {
+            result if order == BMC_RESET => self.restarted_bmc(now, result),
+            Ok(answer) => self.answered(now, answer, limits),
+            Err(error) => {
+                let is_first = self.failing.is_none();
+                let why = format!("{error}; the request is repeated");
+                let action = self.failed(now, (order, asked), error);
+                let goes_on = !matches!(action, PowerChangeAction::End(_));
+                return Some((action, (is_first && goes_on).then_some(why)));
+            }
+        };
+        Some((action, None))
+    }
+
+    /// Schedules the next request after a pause in ms; without one, the pause before a repetition.
+    /// Returns when it is due.
+    pub(crate) fn schedule(
+        &mut self,
+        now: Tick,
+        pause_ms: u64,
+        order: PowerOrder,
+        limits: &BmcLimits,
+    ) -> Tick {
+        let repeats = pause_ms == 0;
+        let pause_ms = if repeats {
+            self.retry_ms(limits)
+        } else {
+            pause_ms
+        };
+        let at = now.after_ms(pause_ms);
+        self.wake = Some((at, order));
+        at
+    }
+
+    /// Takes the request that was scheduled, and when it is due.
+    pub(crate) fn take_wake(&mut self) -> Option<(Tick, PowerOrder)> {
+        self.wake.take()
+    }
+
     fn answered(
         &mut self,
         now: Tick,
         answer: PowerAnswer,
-        limits: &NodeLimits,
+        limits: &BmcLimits,
     ) -> PowerChangeAction {
         self.failures = 0;
         self.failing = None;
@@ -240,7 +303,7 @@ impl PowerChange {
     }
 
     /// The BMC answers, and the state is not the wanted one.
-    fn wait_or_retry(&mut self, now: Tick, limits: &NodeLimits) -> PowerChangeAction {
+    fn wait_or_retry(&mut self, now: Tick, limits: &BmcLimits) -> PowerChangeAction {
         if std::mem::take(&mut self.repeats_after_restart) {
             return PowerChangeAction::Ask(self.repeated());
         }
@@ -348,7 +411,7 @@ impl PowerChange {
         }
     }
 
-    fn retry_ms(&self, limits: &NodeLimits) -> u64 {
+    fn retry_ms(&self, limits: &BmcLimits) -> u64 {
         let doublings = self.failures.saturating_sub(1).min(8);
         let longest = RETRY_MS_MAX.max(limits.retry_ms);
         (limits.retry_ms << doublings).min(longest).max(1)
@@ -356,7 +419,7 @@ impl PowerChange {
 
     /// Whether the change ends when the machine was seen on the network, which proves that it
     /// is on.
-    fn ends_when_machine_seen(&self) -> bool {
+    pub(crate) fn ends_when_machine_seen(&self) -> bool {
         self.order == PowerOrder::On && self.wanted.is_some()
     }
 }
@@ -377,174 +440,24 @@ fn is_responsive(error: &PowerError) -> bool {
         )
 }
 
-impl Rack {
-    /// Carries out a power order of a job. An order that is under way is not started a second
-    /// time.
-    pub(crate) fn begin_job_order(&mut self, now: Now, id: NodeId, order: PowerOrder) {
-        let Some(node) = self.records.node(id) else {
-            return;
-        };
-        let mut rules = PowerChangeRules::of_job(&self.settings.limits, node);
-        let change = self.change_of(id);
-        if change.is_some_and(|change| change.order == order) {
-            return;
-        }
-        if self.resumed.remove(&id) && matches!(order, PowerOrder::On | PowerOrder::Off) {
-            rules.start = PowerChangeStart::Read;
-        }
-        self.begin_change(now, id, order, rules);
-    }
-
-    /// Starts a change in place of any other.
-    pub(crate) fn begin_change(
-        &mut self,
-        now: Now,
-        id: NodeId,
-        order: PowerOrder,
-        rules: PowerChangeRules,
-    ) {
-        self.drop_change(id);
-        let change = PowerChange::new(now.tick, order, rules);
-        let question = change.first_request();
-        self.transient.entry(id).or_default().change = Some(change);
-        self.send_change_request(now, id, question);
-    }
-
-    /// The node's change is no longer needed.
-    pub(crate) fn drop_change(&mut self, id: NodeId) -> Option<PowerChange> {
-        let change = self.transient.get_mut(&id)?.change.take()?;
-        if let Some((at, _)) = change.wake {
-            self.power_wakes.remove(&(at, id));
-        }
-        Some(change)
-    }
-
-    fn send_change_request(&mut self, now: Now, id: NodeId, order: PowerOrder) {
-        if let Some(change) = self.change_of(id) {
-            change.record_request(now.tick, order);
-            self.send_power_order(now, id, order);
-        }
-    }
-
-    fn change_of(&mut self, id: NodeId) -> Option<&mut PowerChange> {
-        self.transient.get_mut(&id)?.change.as_mut()
-    }
-
-    /// Handles the reply to a request of a change; returns the reply if it belongs to none.
-    pub(crate) fn change_answered(
-        &mut self,
-        now: Now,
-        id: NodeId,
-        order: PowerOrder,
-        answer: Result<PowerAnswer, PowerError>,
-    ) -> Option<Result<PowerAnswer, PowerError>> {
-        let limits = self.settings.limits;
-        let Some(change) = self.change_of(id) else {
-            return Some(answer);
-        };
-        let Some(question) = change.outstanding.take_if(|(asked, _)| *asked == order) else {
-            return Some(answer);
-        };
-        let mut note = None;
-        let next = match answer {
-            result if order == BMC_RESET => change.restarted_bmc(now.tick, result),
-            Ok(answer) => change.answered(now.tick, answer, &limits),
-            Err(error) => {
-                let first = change.failing.is_none();
-                let why = format!("{error}; the request is repeated");
-                let next = change.failed(now.tick, question, error);
-                let goes_on = !matches!(next, PowerChangeAction::End(_));
-                note = (first && goes_on).then_some(NoteKind::Retrying { why });
-                next
-            }
-        };
-        if let Some(note) = note {
-            self.note(now, Some(id), note);
-        }
-        self.run_change_action(now, id, next);
-        None
-    }
-
-    fn run_change_action(&mut self, now: Now, id: NodeId, next: PowerChangeAction) {
-        let limits = self.settings.limits;
-        match next {
-            PowerChangeAction::Ask(order) => self.send_change_request(now, id, order),
-            PowerChangeAction::After(pause_ms, order) => {
-                let Some(change) = self.change_of(id) else {
-                    return;
-                };
-                let retries = pause_ms == 0;
-                let pause_ms = if retries {
-                    change.retry_ms(&limits)
-                } else {
-                    pause_ms
-                };
-                let at = now.tick.after_ms(pause_ms);
-                change.wake = Some((at, order));
-                self.power_wakes.insert((at, id));
-            }
-            PowerChangeAction::End(result) => self.end_change(now, id, result),
-        }
-    }
-
-    /// Sends the requests that are due.
-    pub(crate) fn wake_changes(&mut self, now: Now) {
-        while let Some(&(at, id)) = self.power_wakes.first()
-            && at <= now.tick
-        {
-            self.power_wakes.pop_first();
-            let due = self.change_of(id).and_then(|change| change.wake.take());
-            if let Some((_, order)) = due {
-                self.send_change_request(now, id, order);
-            }
-        }
-    }
-
-    fn end_change(&mut self, now: Now, id: NodeId, result: Result<PowerAnswer, PowerError>) {
-        let Some(change) = self.drop_change(id) else {
-            return;
-        };
-        if let Err(error) = &result {
-            let said = error.to_string();
-            self.note(now, Some(id), NoteKind::PowerFailed { message: said });
-        }
-        let Some(node) = self.records.node(id) else {
-            return;
-        };
-        if node.job.is_some() {
-            self.events
-                .push_back((id, NodeEvent::Power(change.order, result)));
-        } else if node.target_power_state.is_some() {
-            self.operator_power(now, id, result);
-        }
-    }
-
-    /// A machine was seen on the network or through its agent.
-    pub(crate) fn machine_seen(&mut self, now: Now, id: NodeId) {
-        let change = self.change_of(id);
-        if change.is_some_and(|change| change.ends_when_machine_seen()) {
-            self.end_change(now, id, Ok(PowerAnswer::Power(PowerState::On)));
-        }
-        self.own_machine_seen(id);
-        self.boot_queue.machine_seen(now.tick, id);
-        self.events.push_back((id, NodeEvent::MachineSeen));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn limits() -> BmcLimits {
+        crate::tests::limits()
+    }
+
     fn change(order: PowerOrder, operator: bool) -> PowerChange {
-        let id = NodeId::random(&mut trivet_model::SeededRandom::new(1));
+        let id = trivet_model::NodeId::random(&mut trivet_model::SeededRandom::new(1));
         let node = Node::new(id, "ipmi", trivet_model::UnixMs(1));
         let rules = if operator {
-            PowerChangeRules::of_operator(&NodeLimits::default(), &node)
+            PowerChangeRules::of_operator(&limits(), &node)
         } else {
-            PowerChangeRules::of_job(&NodeLimits::default(), &node)
+            PowerChangeRules::of_job(&limits(), &node)
         };
-        let mut change = PowerChange::new(Tick(0), order, rules);
-        change.record_request(Tick(0), order);
+        let mut change = PowerChange::new(Tick(0), order, BmcOrderOwner::Job, rules);
+        change.record_request(Tick(0), 1, order);
         change
     }
 
@@ -555,9 +468,7 @@ mod tests {
     #[test]
     fn polls_come_early_and_then_back_off_to_a_few_seconds() {
         let mut change = change(PowerOrder::Off, false);
-        let pauses: Vec<_> = (0..8)
-            .map(|_| change.schedule_poll(&NodeLimits::default()))
-            .collect();
+        let pauses: Vec<_> = (0..8).map(|_| change.schedule_poll(&limits())).collect();
         let want = [100, 200, 400, 800, 1600, 3000, 3000, 3000];
         let want = want.map(|ms| PowerChangeAction::After(ms, PowerOrder::Status));
         assert_eq!(pauses, want);
@@ -565,7 +476,7 @@ mod tests {
 
     #[test]
     fn a_power_cycle_is_done_once_the_machine_was_off_or_after_some_seconds() {
-        let limits = NodeLimits::default();
+        let limits = limits();
         let [on, off] = [PowerState::On, PowerState::Off].map(PowerAnswer::Power);
         let done = PowerChangeAction::End(Ok(on));
         let accepted = || {
@@ -590,15 +501,15 @@ mod tests {
     #[test]
     fn a_repetition_that_is_refused_is_not_repeated_while_the_machine_switches() {
         let mut change = change(PowerOrder::Off, false);
-        let _ = change.answered(Tick(0), PowerAnswer::Accepted, &NodeLimits::default());
+        let _ = change.answered(Tick(0), PowerAnswer::Accepted, &limits());
         let on = PowerAnswer::Power(PowerState::On);
-        let next = change.answered(Tick(60_000), on, &NodeLimits::default());
+        let next = change.answered(Tick(60_000), on, &limits());
         assert_eq!(next, PowerChangeAction::Ask(PowerOrder::Off));
-        change.record_request(Tick(60_000), PowerOrder::Off);
+        change.record_request(Tick(60_000), 2, PowerOrder::Off);
         let question = (PowerOrder::Off, Tick(60_000));
         let next = change.failed(Tick(60_001), question, refused());
         assert_eq!(next, PowerChangeAction::After(0, PowerOrder::Status));
-        let next = change.answered(Tick(110_000), on, &NodeLimits::default());
+        let next = change.answered(Tick(110_000), on, &limits());
         assert!(matches!(
             next,
             PowerChangeAction::After(_, PowerOrder::Status)
@@ -621,7 +532,7 @@ mod tests {
         // A BMC that restarts may be offline for minutes: the request waits until it answers.
         assert_eq!(next, PowerChangeAction::After(0, PowerOrder::Status));
         let off = PowerAnswer::Power(PowerState::Off);
-        let next = job.answered(Tick(300_000), off, &NodeLimits::default());
+        let next = job.answered(Tick(300_000), off, &limits());
         assert_eq!(next, PowerChangeAction::Ask(PowerOrder::On));
     }
 
