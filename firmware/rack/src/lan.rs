@@ -153,7 +153,7 @@ impl LanPart {
         );
         lease_changes(context, outcome.changes);
         if let Some(foreign) = outcome.foreign_server {
-            Self::record_foreign_server(context, arrival.link, foreign);
+            record_foreign_server(context, arrival.link, foreign);
         }
         if let Some(lease) = outcome.foreign_lease
             && context.records.view.macs.contains_key(&lease.mac)
@@ -269,46 +269,12 @@ impl LanPart {
                 proxy: server.proxy,
                 relayed: false,
             };
-            Self::record_foreign_server(context, link, foreign);
+            record_foreign_server(context, link, foreign);
         }
         if let Some(dhcp) = &mut self.dhcp
             && dhcp.claimed(context.now.tick, address, by)
         {
             context.fault_seen(BoxFault::AddressTaken { address, by });
-        }
-    }
-
-    fn record_foreign_server(context: &mut PartContext, id: LinkId, heard: DhcpForeignServer) {
-        let Some(link) = context.records.view.links.get_mut(&id).map(Arc::make_mut) else {
-            return;
-        };
-        let (name, mode) = (link.name.clone(), link.mode);
-        let before = remember(link, context.now, heard);
-        let mac = heard.mac.or(before.as_ref().and_then(|before| before.mac));
-        let address = heard.address;
-        if before.is_none() && mac.is_none() && !heard.relayed {
-            context
-                .outputs
-                .push(RackOutput::Probe { link: id, address });
-        }
-        let fault = |mac| BoxFault::ForeignServer {
-            link: name.clone(),
-            address,
-            mac,
-        };
-        match mode {
-            LinkMode::Listen | LinkMode::Proxy => {
-                if before.is_none() {
-                    let link = name;
-                    context.note(None, NoteKind::ForeignServerSeen { link, address, mac });
-                }
-            }
-            LinkMode::Reservations | LinkMode::Server => {
-                if mac.is_some() {
-                    context.remove_fault(&fault(None));
-                }
-                context.fault_seen(fault(mac));
-            }
         }
     }
 
@@ -324,6 +290,40 @@ impl LanPart {
             if !full.contains(&(first, last)) {
                 context.fault_gone(&BoxFault::PoolExhausted { first, last });
             }
+        }
+    }
+}
+
+fn record_foreign_server(context: &mut PartContext, id: LinkId, heard: DhcpForeignServer) {
+    let Some(link) = context.records.view.links.get_mut(&id).map(Arc::make_mut) else {
+        return;
+    };
+    let (name, mode) = (link.name.clone(), link.mode);
+    let before = remember(link, context.now, heard);
+    let mac = heard.mac.or(before.as_ref().and_then(|before| before.mac));
+    let address = heard.address;
+    if before.is_none() && mac.is_none() && !heard.relayed {
+        context
+            .outputs
+            .push(RackOutput::Probe { link: id, address });
+    }
+    let fault = |mac| BoxFault::ForeignServer {
+        link: name.clone(),
+        address,
+        mac,
+    };
+    match mode {
+        LinkMode::Listen | LinkMode::Proxy => {
+            if before.is_none() {
+                let link = name;
+                context.note(None, NoteKind::ForeignServerSeen { link, address, mac });
+            }
+        }
+        LinkMode::Reservations | LinkMode::Server => {
+            if mac.is_some() {
+                context.remove_fault(&fault(None));
+            }
+            context.fault_seen(fault(mac));
         }
     }
 }
