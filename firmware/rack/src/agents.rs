@@ -1,5 +1,11 @@
 //! Agents: lookup, heartbeat, and calls to them.
 
+pub(crate) mod callers;
+mod inspection;
+pub(crate) mod logs;
+
+pub use callers::AgentAddresses;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +19,7 @@ use trivet_model::{
 };
 use trivet_node::NodeEvent;
 
-use crate::callers::AgentAuthentication;
+use crate::agents::callers::AgentAuthentication;
 use crate::{Rack, RackOutput, RefusedAgent};
 
 /// For this long after a refused agent of a node, further refusals for the same reason are not
@@ -406,7 +412,7 @@ impl Rack {
             return;
         };
         if self.is_refusal_due(now, id, from, request) {
-            let why = crate::callers::redacted(printable(&refused.why, WHY_CHARS_MAX));
+            let why = crate::agents::callers::redacted(printable(&refused.why, WHY_CHARS_MAX));
             self.note(now, Some(id), NoteKind::AgentRefused { from, request, why });
         }
     }
@@ -513,7 +519,7 @@ impl Rack {
             }
         };
         if let Ok(AgentEvent::StepFailed { message: said, .. }) = &mut answer {
-            *said = crate::callers::redacted(std::mem::take(said));
+            *said = crate::agents::callers::redacted(std::mem::take(said));
         }
         if let Ok(AgentEvent::StepFailed { message: said, .. }) = &answer
             && self.write_failed(now, id, said)

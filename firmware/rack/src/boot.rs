@@ -1,5 +1,8 @@
 //! Booting: which files machines get, and what their requests show about them.
 
+pub(crate) mod boot_queue;
+pub(crate) mod plan;
+
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -122,7 +125,7 @@ impl Rack {
             by: door.name(),
             path: trivet_bootfiles::redacted(&path),
             answer,
-            why: crate::callers::redacted(why),
+            why: crate::agents::callers::redacted(why),
         };
         let view = self.records.view.nodes.get(&id);
         let latest = view.map(|view| view.timeline.iter().rev().take(REFUSALS_COMPARED_MAX));

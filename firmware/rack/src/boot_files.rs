@@ -22,8 +22,8 @@ use trivet_model::{
 };
 use trivet_node::NodeEvent;
 
-use crate::advertised_addresses::AdvertisedUrls;
-use crate::plan::{AGENT_FILES, INSTANCE_FILES, agent, instance};
+use crate::boot::plan::{AGENT_FILES, INSTANCE_FILES, agent, instance};
+use crate::lan::advertised_addresses::AdvertisedUrls;
 use crate::{FetchedFile, FileGrant, Rack, RackOutput};
 
 /// The most URLs whose digest is remembered. Ours.
@@ -310,7 +310,7 @@ impl Rack {
         url: &str,
         result: Result<FetchedFile, String>,
     ) {
-        let result = result.map_err(crate::callers::redacted);
+        let result = result.map_err(crate::agents::callers::redacted);
         let Some(known) = self.boot_files.by_url.remove(url) else {
             return;
         };
@@ -318,7 +318,7 @@ impl Rack {
             Ok(file) => {
                 for id in &known.waiting {
                     if let Some(why) = &file.old {
-                        let why = crate::callers::redacted(why.clone());
+                        let why = crate::agents::callers::redacted(why.clone());
                         self.note(now, Some(*id), NoteKind::BootFileUnverified { why });
                     }
                 }

@@ -7,12 +7,12 @@ use trivet_model::{AgentOrder, Entropy, NodeId, NoteKind, Now, OrderOutcome, Rac
 use trivet_node::{NodeAction, NodeEvent};
 use trivet_store::StoreRecords;
 
+use crate::agents::logs::LogCollection;
 use crate::bmcs::{OperatorPower, PowerOns, new_bmcs};
 use crate::boot_files::BootFiles;
 use crate::faults::FaultExpiry;
 use crate::image_deployment::PendingImageWrites;
 use crate::lan::{self, LanPart};
-use crate::logs::LogCollection;
 use crate::part_context::PartContext;
 use crate::records::RecordIndex;
 use crate::{Outbox, RackInput, RackOutput, Settings};
@@ -84,7 +84,7 @@ impl Rack {
         Self {
             lan: LanPart::new(&settings),
             bmcs: new_bmcs(&settings, calls),
-            boot_queue: crate::boot_queue::new_boot_queue(&settings),
+            boot_queue: crate::boot::boot_queue::new_boot_queue(&settings),
             settings,
             entropy,
             records: book,
@@ -155,10 +155,10 @@ impl Rack {
             | RackInput::FileRefused { .. } => self.handle_file(now, input),
             RackInput::AgentRefused(refused) => self.agent_refused(now, &refused),
             RackInput::Image(news) => {
-                self.image_news(now, crate::callers::without_credentials(*news));
+                self.image_news(now, crate::agents::callers::without_credentials(*news));
             }
             RackInput::ChecksumFound { url, name, result } => {
-                let result = result.map_err(crate::callers::redacted);
+                let result = result.map_err(crate::agents::callers::redacted);
                 self.checksum_found(now, &url, &name, result);
             }
             RackInput::BootFileFetched { url, result } => self.boot_file_fetched(now, &url, result),

@@ -1,5 +1,9 @@
 //! The networks: leases for machines, other DHCP servers, unknown machines, and faults.
 
+pub(crate) mod advertised_addresses;
+
+pub use advertised_addresses::WildcardListeners;
+
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;

@@ -5,44 +5,34 @@
 //! durable, and only then sends the outputs: nothing is acknowledged before its record is on
 //! flash. After each batch [`Rack::view`] is a snapshot for readers.
 
-mod advertised_addresses;
 mod agents;
-mod allocations;
 mod bmcs;
 mod boot;
 mod boot_files;
-mod boot_queue;
 mod bounds;
-mod callers;
 mod disk_size;
 mod dispatch;
 mod durable;
 mod faults;
 mod image_deployment;
 mod images;
-mod inspection;
 mod lan;
-mod logs;
-mod orders;
+mod nodes;
 mod part_context;
-mod plan;
-mod recently_seen;
 mod records;
-mod resources;
-mod templates;
+mod requests;
 #[cfg(test)]
 mod tests;
-mod vendor;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use advertised_addresses::WildcardListeners;
+pub use agents::AgentAddresses;
 pub use bounds::{NODES_MAX, PORTS_MAX, RESOURCES_MAX};
-pub use callers::AgentAddresses;
 pub use dispatch::Rack;
 pub use durable::make_durable;
+pub use lan::WildcardListeners;
 pub use trivet_agent::{ANSWER_BYTES_MAX, AgentHttpMethod, AgentHttpRequest, logs_bundle};
 pub use trivet_bmc as bmc;
 pub use trivet_bmc_ipmi::IpmiTiming;

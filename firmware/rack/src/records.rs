@@ -1,5 +1,7 @@
 //! The records in memory, the snapshot for readers, and what changed.
 
+mod recently_seen;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use trivet_model::{
 use trivet_store::StoreChange;
 
 use crate::RackOutput;
-use crate::recently_seen::RecentlySeenMacs;
+use recently_seen::RecentlySeenMacs;
 
 /// How many exchanges back an equal one is searched. Ours: a boot has six.
 const EXCHANGES_FOLDED_MAX: usize = 8;

@@ -11,7 +11,7 @@ use trivet_node::NodeLimits;
 
 use super::bmc_limits;
 use crate::Rack;
-use crate::logs::LogCollection;
+use crate::agents::logs::LogCollection;
 
 /// The longest time-out an operator may set, in seconds. Ours.
 const TIMEOUT_S_MAX: u32 = 86_400;

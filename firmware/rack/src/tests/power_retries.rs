@@ -201,7 +201,7 @@ fn a_failed_deployment_ends_with_the_machine_off_after_its_logs_came() {
         node.last_error = Some("no disk".to_owned());
     });
     let now = bench.now;
-    bench.rack.transient.entry(id).or_default().logs = crate::logs::LogCollection::UnderWay;
+    bench.rack.transient.entry(id).or_default().logs = crate::agents::logs::LogCollection::UnderWay;
     bench.rack.switch_off_failed(now, id);
     run_seconds(&mut bench, &mut bmc, &mut case, 5);
     assert_eq!(case.orders, [], "its logs are still to come");

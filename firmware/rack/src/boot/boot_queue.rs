@@ -8,7 +8,7 @@
 use trivet_bootqueue::{BootAdmission, BootQueue, BootTimeouts, FetchedBootFile};
 use trivet_model::{JobPhase, MacAddr, Node, NodeId, NoteKind, Now, PowerOrder};
 
-use crate::plan::plan;
+use crate::boot::plan::plan;
 use crate::{Rack, Settings};
 
 /// A last file that takes this fraction of the agent's time limit is slow: the machine needs

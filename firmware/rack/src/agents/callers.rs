@@ -15,7 +15,7 @@ use trivet_model::{BoxFault, LinkMode, MacAddr, Node, NodeId, NoteKind, Now, Ord
 use trivet_node::NodeEvent;
 
 use crate::Rack;
-use crate::advertised_addresses::host;
+use crate::lan::advertised_addresses::host;
 
 /// Settings for the addresses of agents.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

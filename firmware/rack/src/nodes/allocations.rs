@@ -14,7 +14,7 @@ use trivet_model::index::{IndexRange, NodeKey};
 use trivet_model::{Node, NodeId, Now, OrderRefusal, ProvisionState, RefusalKind, Resource};
 
 use crate::Rack;
-use crate::orders::conflict;
+use crate::requests::orders::conflict;
 
 impl Rack {
     /// Chooses the node of a new allocation, or stores in the allocation why there is none. An

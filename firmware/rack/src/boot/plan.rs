@@ -9,7 +9,7 @@ use trivet_model::{
     BootPlan, JobKind, KernelBoot, MacAddr, Node, OrderRefusal, ProvisionState, RefusalKind,
 };
 
-use crate::advertised_addresses::AdvertisedUrls;
+use crate::lan::advertised_addresses::AdvertisedUrls;
 use crate::{Rack, Settings};
 
 /// The keys of a record that name the files of the agent.

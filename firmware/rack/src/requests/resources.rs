@@ -6,7 +6,7 @@ use trivet_model::{Now, OrderRefusal, RefusalKind, Resource, ResourceId, Resourc
 
 use crate::Rack;
 use crate::bounds::RESOURCES_MAX;
-use crate::orders::conflict;
+use crate::requests::orders::conflict;
 
 impl Rack {
     pub(crate) fn create_resource(

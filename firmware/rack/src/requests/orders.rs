@@ -16,7 +16,8 @@ use trivet_model::{
 };
 
 use crate::bounds::{NODES_MAX, PORTS_MAX};
-use crate::{Rack, RackOutput, allocations};
+use crate::nodes::allocations;
+use crate::{Rack, RackOutput};
 
 impl Rack {
     /// Carries out an order and notes the caller. An order on an outdated record is not noted:
@@ -424,7 +425,7 @@ impl Rack {
 
     /// Adds templates, config drive and image to a deployment.
     fn prepare_deploy(&mut self, node: &mut Node, args: &mut VerbArgs) -> Result<(), OrderRefusal> {
-        crate::templates::add_template_steps(&self.records.view, node, &mut args.steps)?;
+        crate::nodes::templates::add_template_steps(&self.records.view, node, &mut args.steps)?;
         let deployed_by = trivet_drivers::deploy_interface(node);
         if deployed_by == Some(DeployInterface::Ramdisk) {
             trivet_drivers::payload(node)
@@ -468,7 +469,7 @@ impl Rack {
         let template = given.is_none() && (made || stands.is_none());
         if template {
             node.instance_info.remove("configdrive");
-            given = crate::templates::config_drive(&self.records.view, node)?;
+            given = crate::nodes::templates::config_drive(&self.records.view, node)?;
         }
         args.configdrive = packed_drive(node, given)?;
         if let (true, Some(drive)) = (template, &args.configdrive) {

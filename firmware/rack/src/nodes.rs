@@ -1,0 +1,4 @@
+//! Nodes beyond their records: allocations and deploy templates.
+
+pub(crate) mod allocations;
+pub(crate) mod templates;
