@@ -4,9 +4,12 @@
 mod operator_power;
 mod swapped_bmcs;
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
 use trivet_bmc::{
-    BmcContext, BmcLimits, BmcNodeRecords, BmcOrderOwner, BmcOutcome, BmcProtocol, Bmcs,
-    FakeProtocol, ManualProtocol,
+    BmcContext, BmcLimits, BmcNodeRecords, BmcOrderOwner, BmcOutcome, BmcProtocol, BmcTransmit,
+    Bmcs, FakeProtocol, ManualProtocol,
 };
 use trivet_bmc_ipmi::IpmiProtocol;
 use trivet_bmc_redfish::RedfishProtocol;
@@ -14,13 +17,13 @@ use trivet_bmc_ssh::SshProtocol;
 use trivet_bmc_wol::WakeOnLanProtocol;
 use trivet_model::node::POWER_FAILURE;
 use trivet_model::{
-    BmcReply, BmcRequest, MacAddr, Node, NodeId, NoteKind, Now, OrderOutcome, PowerAnswer,
-    PowerError, PowerOrder,
+    BmcReply, BmcRequest, Entropy, MacAddr, Node, NodeId, NoteKind, Now, OrderOutcome, PowerAnswer,
+    PowerError, PowerOrder, Tick,
 };
 use trivet_node::{NodeEvent, NodeLimits};
 
-pub(crate) use operator_power::OperatorPower;
-pub(crate) use swapped_bmcs::PowerOns;
+use operator_power::OperatorPower;
+use swapped_bmcs::PowerOns;
 
 use crate::records::RecordIndex;
 use crate::{Rack, RackOutput, Settings};
@@ -38,12 +41,74 @@ fn protocols(settings: &Settings) -> Vec<Box<dyn BmcProtocol>> {
     ]
 }
 
-pub(crate) fn new_bmcs(settings: &Settings, calls: u64) -> Bmcs {
-    Bmcs::new(protocols(settings), calls)
+/// BMCs, and what is known of power orders beyond the records.
+pub(crate) struct BmcsPart {
+    bmcs: Bmcs,
+    /// When each node was switched on, and which other machine was seen instead.
+    power_ons: PowerOns,
+    /// The power orders of operators.
+    operator_power: BTreeMap<NodeId, OperatorPower>,
+}
+
+impl BmcsPart {
+    /// The numbers of calls follow `calls`.
+    pub(crate) fn new(settings: &Settings, calls: u64) -> Self {
+        Self {
+            bmcs: Bmcs::new(protocols(settings), calls),
+            power_ons: PowerOns::default(),
+            operator_power: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Tick> {
+        self.bmcs.deadline()
+    }
+
+    /// Whether a node names a BMC at this address.
+    pub(crate) fn is_bmc(&self, address: IpAddr) -> bool {
+        self.bmcs.is_bmc(address)
+    }
+
+    /// Whether a caller waits for the BMC of this node.
+    pub(crate) fn awaits_reply(&self, id: NodeId) -> bool {
+        self.bmcs.awaits_reply(id)
+    }
+
+    /// How many callers wait for a BMC.
+    pub(crate) fn replies_awaited(&self) -> usize {
+        self.bmcs.replies_awaited()
+    }
+
+    /// The box has restarted during a job of this node.
+    pub(crate) fn resume_job(&mut self, id: NodeId) {
+        self.bmcs.resume_job(id);
+    }
+
+    /// The node's power change is no longer needed.
+    pub(crate) fn drop_change(&mut self, id: NodeId) {
+        self.bmcs.drop_change(id);
+    }
+
+    /// The next message to send.
+    pub(crate) fn next_transmit(&mut self, now: Tick) -> Option<BmcTransmit> {
+        self.bmcs.next_transmit(now)
+    }
+
+    /// The node was deleted.
+    pub(crate) fn remove_node(&mut self, context: &mut BmcContext, id: NodeId) {
+        let Self {
+            bmcs,
+            power_ons,
+            operator_power,
+        } = self;
+        bmcs.remove(context, id);
+        power_ons.remove(id);
+        operator_power.remove(&id);
+    }
 }
 
 /// The limits of BMCs, from those of nodes.
-pub(crate) fn bmc_limits(limits: &NodeLimits, power_sync_interval_ms: Option<u64>) -> BmcLimits {
+fn bmc_limits(limits: &NodeLimits, power_sync_interval_ms: Option<u64>) -> BmcLimits {
     BmcLimits {
         power_poll_ms: limits.power_poll_ms,
         power_timeout_ms: limits.power_timeout_ms,
@@ -70,16 +135,25 @@ impl BmcNodeRecords for RecordIndex {
     }
 }
 
+/// What the BMCs use from outside.
+pub(crate) fn bmc_context<'a>(
+    now: Now,
+    settings: &Settings,
+    records: &'a RecordIndex,
+    entropy: &'a mut dyn Entropy,
+) -> BmcContext<'a> {
+    BmcContext {
+        now: now.tick,
+        nodes: records,
+        limits: bmc_limits(&settings.limits, settings.power_sync_interval_ms),
+        entropy,
+    }
+}
+
 impl Rack {
     pub(crate) fn bmcs_and_context(&mut self, now: Now) -> (&mut Bmcs, BmcContext<'_>) {
-        let settings = &self.settings;
-        let context = BmcContext {
-            now: now.tick,
-            nodes: &self.records,
-            limits: bmc_limits(&settings.limits, settings.power_sync_interval_ms),
-            entropy: &mut *self.entropy,
-        };
-        (&mut self.bmcs, context)
+        let context = bmc_context(now, &self.settings, &self.records, &mut *self.entropy);
+        (&mut self.bmcs.bmcs, context)
     }
 
     /// Starts an admitted order: for the job if there is one, else for the operator.
@@ -91,7 +165,7 @@ impl Rack {
             let (bmcs, mut context) = self.bmcs_and_context(now);
             bmcs.order_for_job(&mut context, id, order);
         } else {
-            let power = self.transient.entry(id).or_default().power;
+            let power = self.bmcs.operator_power.entry(id).or_default();
             let rules = power.rules(&self.settings.limits, &node);
             let (bmcs, mut context) = self.bmcs_and_context(now);
             bmcs.order_for_operator(&mut context, id, order, rules);
@@ -100,7 +174,7 @@ impl Rack {
 
     /// Tells which records changed, so that nodes with the same BMC are found.
     pub(crate) fn update_bmc_records(&mut self, now: Now) {
-        let changed = std::mem::take(&mut self.records.bmcs_changed);
+        let changed = self.records.take_bmcs_changed();
         if !changed.is_empty() {
             let (bmcs, mut context) = self.bmcs_and_context(now);
             bmcs.records_changed(&mut context, changed);
@@ -129,7 +203,7 @@ impl Rack {
             }
             BmcOutcome::SwitchOnSent { node, order } => {
                 self.switched_on(now, node);
-                self.restart_requested(now, node, order);
+                self.agents.restart_requested(now.tick, node, order);
             }
             BmcOutcome::OrderCompleted {
                 node,
@@ -268,9 +342,9 @@ impl Rack {
 
     /// A machine was seen on the network or through its agent.
     pub(crate) fn machine_seen(&mut self, now: Now, id: NodeId) {
-        self.bmcs.machine_seen(id);
+        self.bmcs.bmcs.machine_seen(id);
         self.own_machine_seen(id);
-        self.boot_queue.machine_seen(now.tick, id);
+        self.boot.machine_seen(now.tick, id);
         self.events.push_back((id, NodeEvent::MachineSeen));
     }
 }

@@ -1,18 +1,64 @@
 //! Booting: which files machines get, and what their requests show about them.
 
-pub(crate) mod boot_queue;
+mod boot_queue;
 pub(crate) mod plan;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use trivet_bootfiles::{BootRoute, RelativePath};
-use trivet_model::{NodeId, NoteKind, Now};
+use trivet_bootqueue::BootQueue;
+use trivet_model::{NodeId, NoteKind, Now, Tick};
 
-use crate::{ConfinedFile, FileGrant, FileServerProtocol, Rack, RackFilePaths};
+use crate::records::RecordIndex;
+use crate::{ConfinedFile, FileGrant, FileServerProtocol, Rack, RackFilePaths, Settings};
 
 /// A refusal is noted again only if it is not among this many of the node's latest notes. Ours.
 const REFUSALS_COMPARED_MAX: usize = 8;
+
+/// What is under way with machines that boot, and not on flash.
+pub(crate) struct BootPart {
+    /// Which machines boot from the network, and which wait for admission.
+    queue: BootQueue,
+}
+
+impl BootPart {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self {
+            queue: boot_queue::new_boot_queue(settings),
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Tick> {
+        self.queue.deadline()
+    }
+
+    pub(crate) fn tick(&mut self, now: Tick) {
+        self.queue.tick(now);
+    }
+
+    /// Whether the node waits for admission.
+    pub(crate) fn is_queued(&self, id: NodeId) -> bool {
+        self.queue.is_queued(id)
+    }
+
+    /// The machine was seen on the network or through its agent.
+    pub(crate) fn machine_seen(&mut self, now: Tick, id: NodeId) {
+        self.queue.machine_seen(now, id);
+    }
+
+    /// The agent was seen: the machine has booted.
+    pub(crate) fn boot_finished(&mut self, id: NodeId) {
+        self.queue.boot_finished(id);
+    }
+
+    /// The node was deleted.
+    pub(crate) fn remove_node(&mut self, records: &mut RecordIndex, id: NodeId) {
+        let Self { queue } = self;
+        let place = queue.remove(id);
+        self.renumber(records, id, place);
+    }
+}
 
 impl Rack {
     pub(crate) fn file_requested(
@@ -34,7 +80,7 @@ impl Rack {
         if let Some(id) = self.node_of_peer(peer).or(named) {
             self.machine_seen(now, id);
             if let BootRoute::Script(_) | BootRoute::Kernel | BootRoute::Ramdisk = &route {
-                self.restart_seen(id);
+                self.agents.restart_seen(id);
             }
         }
         let files = &self.settings.files;

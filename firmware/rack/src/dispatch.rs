@@ -1,18 +1,19 @@
 //! The dispatcher: which part handles which input, and what follows from a node's transition.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
-use trivet_bmc::{Bmcs, DeferredReplies};
-use trivet_model::{AgentOrder, Entropy, NodeId, NoteKind, Now, OrderOutcome, RackView, Tick};
+use trivet_model::{Entropy, NodeId, NoteKind, Now, OrderOutcome, RackView, Tick};
 use trivet_node::{NodeAction, NodeEvent};
 use trivet_store::StoreRecords;
 
-use crate::agents::logs::LogCollection;
-use crate::bmcs::{OperatorPower, PowerOns, new_bmcs};
+use crate::agents::AgentsPart;
+use crate::bmcs::{BmcsPart, bmc_context};
+use crate::boot::BootPart;
 use crate::boot_files::BootFiles;
 use crate::faults::FaultExpiry;
 use crate::image_deployment::PendingImageWrites;
 use crate::lan::{self, LanPart};
+use crate::nodes::NodesPart;
 use crate::part_context::PartContext;
 use crate::records::RecordIndex;
 use crate::{Outbox, RackInput, RackOutput, Settings};
@@ -24,46 +25,17 @@ pub struct Rack {
     pub(crate) records: RecordIndex,
     pub(crate) lan: LanPart,
     fault_expiry: FaultExpiry,
-    pub(crate) bmcs: Bmcs,
-    /// What each node waits for, apart from its record.
-    pub(crate) transient: BTreeMap<NodeId, NodeTransientState>,
-    /// Wake-ups, earliest first.
-    wakes: BTreeSet<(Tick, NodeId)>,
-    /// When each node was switched on, and which other machine was seen instead.
-    pub(crate) power_ons: PowerOns,
+    pub(crate) bmcs: BmcsPart,
+    pub(crate) boot: BootPart,
+    pub(crate) agents: AgentsPart,
+    pub(crate) nodes: NodesPart,
     /// Events that follow from this input, in order.
     pub(crate) events: VecDeque<(NodeId, NodeEvent)>,
     pub(crate) outputs: Vec<RackOutput>,
-    pub(crate) calls: u64,
-    /// Which machines boot from the network, and which wait for admission.
-    pub(crate) boot_queue: trivet_bootqueue::BootQueue,
-    /// Replies to callers that wait for an agent; the source is the number of the call.
-    pub(crate) agent_replies: DeferredReplies<u64>,
     /// Writes that wait for their image.
     pub(crate) pending_writes: PendingImageWrites,
     /// Files that nodes boot from, fetched by their URLs.
     pub(crate) boot_files: BootFiles,
-}
-
-/// What is under way for one node and not on flash.
-#[derive(Default)]
-pub(crate) struct NodeTransientState {
-    wake: Option<Tick>,
-    /// The call to the agent that is under way, and its number.
-    pub(crate) call: Option<(u64, AgentOrder)>,
-    /// The agent sent a heartbeat while that call was under way.
-    pub(crate) heartbeat_during_call: bool,
-    /// Since the box started, a token was issued for the present boot.
-    pub(crate) token_issued: bool,
-    /// When a reset was requested, until the machine is seen to restart.
-    pub(crate) reset_at: Option<Tick>,
-    /// Why agents were refused, whether they called from the node's own address, and until
-    /// when that is not noted again. [`crate::agents`] bounds it.
-    pub(crate) refused: BTreeMap<(&'static str, bool), Tick>,
-    /// Whether the agent's logs are being collected.
-    pub(crate) logs: LogCollection,
-    /// The operator's power order.
-    pub(crate) power: OperatorPower,
 }
 
 impl Rack {
@@ -83,19 +55,16 @@ impl Rack {
         book.view.boots_max = settings.limits.boots_max;
         Self {
             lan: LanPart::new(&settings),
-            bmcs: new_bmcs(&settings, calls),
-            boot_queue: crate::boot::boot_queue::new_boot_queue(&settings),
+            bmcs: BmcsPart::new(&settings, calls),
+            boot: BootPart::new(&settings),
+            agents: AgentsPart::new(calls),
+            nodes: NodesPart::default(),
             settings,
             entropy,
             records: book,
             fault_expiry: FaultExpiry::default(),
-            transient: BTreeMap::new(),
-            wakes: BTreeSet::new(),
-            power_ons: PowerOns::default(),
             events: VecDeque::new(),
             outputs: Vec::new(),
-            calls,
-            agent_replies: DeferredReplies::default(),
             pending_writes: PendingImageWrites::default(),
             boot_files: BootFiles::default(),
         }
@@ -108,11 +77,11 @@ impl Rack {
 
     /// When [`RackInput::Tick`] is due next.
     pub fn deadline(&self) -> Option<Tick> {
-        let wake = self.wakes.first().map(|(at, _)| *at);
-        wake.into_iter()
+        let nodes = self.nodes.deadline().into_iter();
+        nodes
             .chain(self.bmcs.deadline())
-            .chain(self.boot_queue.deadline())
-            .chain(self.agent_replies.deadline())
+            .chain(self.boot.deadline())
+            .chain(self.agents.deadline())
             .chain(self.lan.deadline())
             .chain(self.fault_expiry.deadline())
             .min()
@@ -239,18 +208,12 @@ impl Rack {
     }
 
     fn tick(&mut self, now: Now) {
-        while let Some(&(at, id)) = self.wakes.first()
-            && at <= now.tick
-        {
-            self.wakes.pop_first();
-            if let Some(waits) = self.transient.get_mut(&id) {
-                waits.wake = None;
-            }
+        while let Some(id) = self.nodes.take_expired(now.tick) {
             self.events.push_back((id, NodeEvent::TimerExpired));
         }
         let (bmcs, mut context) = self.bmcs_and_context(now);
         bmcs.tick(&mut context);
-        self.boot_queue.tick(now.tick);
+        self.boot.tick(now.tick);
         self.expire_agent_replies(now);
         let (lan, mut context) = self.lan_and_context(now);
         lan.tick(&mut context);
@@ -299,9 +262,9 @@ impl Rack {
             match action {
                 NodeAction::Power(order) => self.order_power(now, id, order),
                 NodeAction::Agent(order) => self.call_agent(now, id, order),
-                NodeAction::WakeAfter(ms) => self.wake_after(now, id, ms),
+                NodeAction::WakeAfter(ms) => self.nodes.wake_at(id, now.tick.after_ms(ms)),
                 NodeAction::CollectLogs(agent) => {
-                    self.transient.entry(id).or_default().logs = LogCollection::UnderWay;
+                    self.agents.begin_logs(id);
                     self.collect_logs(id, &agent);
                 }
                 NodeAction::SwitchOffFailed => self.switch_off_failed(now, id),
@@ -311,34 +274,33 @@ impl Rack {
         }
     }
 
-    pub(crate) fn wake_after(&mut self, now: Now, id: NodeId, ms: u64) {
-        let waits = self.transient.entry(id).or_default();
-        let at = now.tick.after_ms(ms);
-        if let Some(old) = waits.wake.replace(at) {
-            self.wakes.remove(&(old, id));
-        }
-        self.wakes.insert((at, id));
-    }
-
-    pub(crate) fn cancel_wake(&mut self, id: NodeId) {
-        let waits = self.transient.get_mut(&id);
-        if let Some(old) = waits.and_then(|waits| waits.wake.take()) {
-            self.wakes.remove(&(old, id));
-        }
-    }
-
-    pub(crate) fn remove_node_state(&mut self, now: Now, id: NodeId) {
-        let (bmcs, mut context) = self.bmcs_and_context(now);
-        bmcs.remove(&mut context, id);
-        self.pending_writes.remove(id);
-        self.boot_files.drop_pending_power_on(id);
-        self.power_ons.remove(id);
-        if let Some(wake) = self.transient.remove(&id).and_then(|waits| waits.wake) {
-            self.wakes.remove(&(wake, id));
-        }
-        self.leave_boot_queue(id);
-        self.cancel_agent_reply(id);
-        self.outputs.push(RackOutput::DropLogs(id));
+    /// Deletes a node. Everything is named here, so that a new part cannot be forgotten.
+    pub(crate) fn remove_node(&mut self, now: Now, id: NodeId) {
+        let Self {
+            settings,
+            entropy,
+            records,
+            lan,
+            // Faults of nodes are cleared by the part that raised them.
+            fault_expiry: _,
+            bmcs,
+            boot,
+            agents,
+            nodes,
+            // An event of a node without a record has no effect.
+            events: _,
+            outputs,
+            pending_writes,
+            boot_files,
+        } = self;
+        records.remove_node(id);
+        lan.remove_node();
+        bmcs.remove_node(&mut bmc_context(now, settings, records, &mut **entropy), id);
+        boot.remove_node(records, id);
+        agents.remove_node(id, outputs);
+        nodes.remove_node(id);
+        pending_writes.remove(id);
+        boot_files.drop_pending_power_on(id);
     }
 
     pub(crate) fn note(&mut self, now: Now, id: Option<NodeId>, kind: NoteKind) {

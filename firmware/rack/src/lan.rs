@@ -81,6 +81,17 @@ impl LanPart {
         self.note_suppressed_unknown_machines(context);
     }
 
+    /// A node was deleted: what is known here belongs to machines and addresses.
+    pub(crate) fn remove_node(&self) {
+        let Self {
+            dhcp: _,
+            foreign_leases: _,
+            foreign_lease_holders: _,
+            exhausted: _,
+            unknown_machines: _,
+        } = self;
+    }
+
     /// Whether this address can be reserved for a machine; also where DHCP is off.
     pub(crate) fn could_reserve(&self, address: Ipv4Addr) -> bool {
         let dhcp = self.dhcp.as_ref();
@@ -246,7 +257,7 @@ impl LanPart {
     pub(crate) fn restore_leases(&mut self, context: &mut PartContext) {
         let Some(dhcp) = &mut self.dhcp else { return };
         let view = &context.records.view;
-        let leases = context.records.leases.values();
+        let leases = context.records.leases();
         let lost = leases
             .filter(|lease| !dhcp.restore(context.now.tick, **lease, PortHostDirectory(view)));
         let lost: Vec<_> = lost.map(|lease| lease.mac).collect();
@@ -343,7 +354,7 @@ impl Rack {
         }) = &note
         {
             self.machine_start_seen(now, node, *mac);
-            self.restart_seen(node);
+            self.agents.restart_seen(node);
         }
         self.machine_seen(now, node);
         self.sync_power_of_seen_machine(now, node);

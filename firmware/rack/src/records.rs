@@ -27,7 +27,7 @@ const EXCHANGES_FOLDED_MAX: usize = 8;
 #[derive(Default)]
 pub(crate) struct RecordIndex {
     pub(crate) view: RackView,
-    pub(crate) leases: BTreeMap<MacAddr, Lease>,
+    leases: BTreeMap<MacAddr, Lease>,
     /// The holder of each leased address.
     lease_holders: BTreeMap<Ipv4Addr, MacAddr>,
     /// Unknown machines, by when they were last seen.
@@ -39,7 +39,7 @@ pub(crate) struct RecordIndex {
     resources_changed: BTreeSet<(ResourceKind, ResourceId)>,
     leases_changed: BTreeSet<MacAddr>,
     /// Nodes whose BMC address or label may have changed.
-    pub(crate) bmcs_changed: BTreeSet<NodeId>,
+    bmcs_changed: BTreeSet<NodeId>,
 }
 
 impl RecordIndex {
@@ -123,6 +123,11 @@ impl RecordIndex {
             });
         }
         changes
+    }
+
+    /// Takes the nodes whose BMC address or label may have changed.
+    pub(crate) fn take_bmcs_changed(&mut self) -> BTreeSet<NodeId> {
+        std::mem::take(&mut self.bmcs_changed)
     }
 
     pub(crate) fn next_serial(&mut self) -> u64 {
@@ -313,6 +318,16 @@ impl RecordIndex {
         if let Some(lease) = self.leases.remove(&mac) {
             self.lease_holders.remove(&lease.address);
         }
+    }
+
+    /// All leases.
+    pub(crate) fn leases(&self) -> impl Iterator<Item = &Lease> {
+        self.leases.values()
+    }
+
+    /// The lease of a machine.
+    pub(crate) fn lease(&self, mac: MacAddr) -> Option<&Lease> {
+        self.leases.get(&mac)
     }
 
     /// The machine that has leased this address.

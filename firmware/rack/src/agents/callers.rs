@@ -105,7 +105,7 @@ impl Rack {
         let view = self.records.view.nodes.get(&id);
         let ports = view.into_iter().flat_map(|view| &view.ports);
         let ports = ports.filter_map(|port| self.records.view.ports.get(port));
-        let leases = ports.filter_map(|port| self.records.leases.get(&port.address));
+        let leases = ports.filter_map(|port| self.records.lease(port.address));
         leases.map(|lease| lease.address).collect()
     }
 
@@ -278,8 +278,7 @@ impl Rack {
 
     /// Whether this box has received a frame from this hardware address.
     pub(crate) fn was_seen(&self, mac: MacAddr) -> bool {
-        self.records.leases.contains_key(&mac)
-            || self.records.view.unknown_machines.contains_key(&mac)
+        self.records.lease(mac).is_some() || self.records.view.unknown_machines.contains_key(&mac)
     }
 }
 

@@ -49,7 +49,7 @@ impl Rack {
         self.record_caller(now, &mut node, from, proof);
         self.records.put_node(now, node.clone());
         self.make_ports(now, id, &findings);
-        self.boot_queue.boot_finished(id);
+        self.boot.boot_finished(id);
         self.events.push_back((
             id,
             NodeEvent::Inspected {

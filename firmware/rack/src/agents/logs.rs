@@ -7,18 +7,6 @@ use trivet_model::{AgentSession, NodeId, NoteKind, Now, OrderRefusal, RefusalKin
 
 use crate::{Rack, RackOutput};
 
-/// Whether an agent's logs are being collected.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) enum LogCollection {
-    /// No collection.
-    #[default]
-    None,
-    /// A collection is under way.
-    UnderWay,
-    /// A collection is under way, and the machine is switched off after it.
-    ThenPowerOff,
-}
-
 impl Rack {
     /// Collects the logs of an agent whose session the node may have ended.
     pub(crate) fn collect_logs(&mut self, node: NodeId, agent: &AgentSession) {
@@ -37,10 +25,7 @@ impl Rack {
         let node = self.require_node(id)?;
         match node.agent.filter(|agent| agent.url.is_some()) {
             Some(agent) => {
-                let waits = self.transient.entry(id).or_default();
-                if std::mem::replace(&mut waits.logs, LogCollection::UnderWay)
-                    != LogCollection::None
-                {
+                if !self.agents.begin_logs(id) {
                     let sentence = format!("The logs of node {id} are being collected already.");
                     return Err(OrderRefusal::new(RefusalKind::Conflict, sentence));
                 }
@@ -67,10 +52,7 @@ impl Rack {
         if self.records.node(id).is_none() {
             return self.outputs.push(RackOutput::DropLogs(id));
         }
-        if collected.is_some()
-            && let Some(waits) = self.transient.get_mut(&id)
-            && std::mem::take(&mut waits.logs) == LogCollection::ThenPowerOff
-        {
+        if collected.is_some() && self.agents.end_logs(id) {
             self.switch_off_failed(now, id);
         }
         let note = collected.map(|collected| match collected {

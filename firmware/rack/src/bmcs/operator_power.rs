@@ -11,14 +11,13 @@ use trivet_node::NodeLimits;
 
 use super::bmc_limits;
 use crate::Rack;
-use crate::agents::logs::LogCollection;
 
 /// The longest time-out an operator may set, in seconds. Ours.
 const TIMEOUT_S_MAX: u32 = 86_400;
 
 /// What is known of an operator's power order beyond the change itself; in memory only.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OperatorPower {
+pub(super) struct OperatorPower {
     reason: OperatorPowerReason,
     /// Switch on once the machine is seen off.
     then_on: bool,
@@ -43,7 +42,7 @@ enum OperatorPowerReason {
 }
 
 impl OperatorPower {
-    pub(crate) fn rules(self, limits: &NodeLimits, node: &Node) -> PowerChangeRules {
+    pub(super) fn rules(self, limits: &NodeLimits, node: &Node) -> PowerChangeRules {
         let mut rules = PowerChangeRules::of_operator(&bmc_limits(limits, None), node);
         let soft = self.reason == OperatorPowerReason::Soft;
         if soft {
@@ -86,7 +85,7 @@ impl Rack {
             return;
         };
         let mut node = (**node).clone();
-        let power = &mut self.transient.entry(id).or_default().power;
+        let power = self.bmcs.operator_power.entry(id).or_default();
         match result {
             Ok(PowerAnswer::Power(PowerState::Off)) if power.then_on => {
                 *power = OperatorPower::default();
@@ -123,14 +122,14 @@ impl Rack {
         if node.target_power_state.is_some() {
             return;
         }
-        if self.bmcs.power_reach(&node) == Some(BmcReach::OneWay) {
+        if self.bmcs.bmcs.power_reach(&node) == Some(BmcReach::OneWay) {
             // No BMC can tell it, and the record's state is all that is known.
             let mut node = (*node).clone();
             node.power_state = Some(PowerState::On);
             self.records.put_node(now, node);
         } else {
             // Its power button was pressed, or the BMC is wrong: the state is read now.
-            self.bmcs.sync_next(now.tick, id);
+            self.bmcs.bmcs.sync_next(now.tick, id);
         }
     }
 
@@ -150,15 +149,14 @@ impl Rack {
             resets_bmc: false,
             ..PowerChangeRules::of_operator(&limits, node)
         };
-        let waits = self.transient.entry(id).or_default();
-        if waits.logs != LogCollection::None {
-            waits.logs = LogCollection::ThenPowerOff;
+        if self.agents.power_off_after_logs(id) {
             return;
         }
-        waits.power = OperatorPower {
+        let power = OperatorPower {
             reason: OperatorPowerReason::DeployFailed,
             ..OperatorPower::default()
         };
+        self.bmcs.operator_power.insert(id, power);
         self.leave_boot_queue(id);
         let (bmcs, mut context) = self.bmcs_and_context(now);
         bmcs.order_for_operator(&mut context, id, PowerOrder::Off, rules);
@@ -179,11 +177,11 @@ impl Rack {
         if fails && target == PowerState::Off {
             return self.switch_off_failed(now, id);
         }
-        let waits = self.transient.entry(id).or_default();
-        waits.power = OperatorPower {
+        let power = OperatorPower {
             reason: OperatorPowerReason::BoxRestarted,
             ..OperatorPower::default()
         };
+        self.bmcs.operator_power.insert(id, power);
         let order = match target {
             PowerState::On => PowerOrder::On,
             PowerState::Off => PowerOrder::Off,
@@ -213,7 +211,7 @@ impl Rack {
         }
         // An operator may change an order that still waits in the boot queue.
         if let Some(target) = node.target_power_state
-            && !self.boot_queue.is_queued(node.id)
+            && !self.boot.is_queued(node.id)
         {
             let sentence = format!(
                 "Node {} is on its way to {target}; wait until that is done.",
@@ -270,8 +268,7 @@ impl Rack {
         let id = node.id;
         let then_on = want == PowerWanted::SoftReboot && order == PowerOrder::SoftOff;
         self.leave_boot_queue(id);
-        let waits = self.transient.entry(id).or_default();
-        waits.power = OperatorPower {
+        let power = OperatorPower {
             reason: if order == PowerOrder::SoftOff {
                 OperatorPowerReason::Soft
             } else {
@@ -280,6 +277,7 @@ impl Rack {
             then_on,
             timeout_ms: timeout_s.map(|seconds| u64::from(seconds.min(TIMEOUT_S_MAX)) * 1000),
         };
+        self.bmcs.operator_power.insert(id, power);
         let node = Node {
             target_power_state: Some(target),
             last_error: None,

@@ -29,7 +29,7 @@ const STARTED_MAX: usize = 3;
 
 /// The latest power-ons; at most one entry for a node.
 #[derive(Default)]
-pub(crate) struct PowerOns {
+pub(super) struct PowerOns {
     last: BTreeMap<NodeId, PowerOn>,
 }
 
@@ -55,7 +55,7 @@ impl PowerOn {
 }
 
 impl PowerOns {
-    pub(crate) fn remove(&mut self, id: NodeId) {
+    pub(super) fn remove(&mut self, id: NodeId) {
         self.last.remove(&id);
     }
 }
@@ -65,7 +65,7 @@ impl Rack {
     pub(crate) fn switched_on(&mut self, now: Now, id: NodeId) {
         let node = self.records.node(id);
         let awaited = node.is_some_and(|node| trivet_node::boots_agent(node));
-        let before = self.power_ons.last.remove(&id);
+        let before = self.bmcs.power_ons.last.remove(&id);
         let before = before.filter(|_| awaited);
         let (instead, started) = before
             .map(|it| (it.other_machine, it.started))
@@ -76,12 +76,12 @@ impl Rack {
             other_machine: instead.map(|(other, times, _)| (other, times, false)),
             started,
         };
-        self.power_ons.last.insert(id, power_on);
+        self.bmcs.power_ons.last.insert(id, power_on);
     }
 
     /// The node's machine was seen in any way: it is the right machine.
     pub(crate) fn own_machine_seen(&mut self, id: NodeId) {
-        if let Some(power_on) = self.power_ons.last.get_mut(&id) {
+        if let Some(power_on) = self.bmcs.power_ons.last.get_mut(&id) {
             power_on.awaited = false;
             power_on.other_machine = None;
         }
@@ -91,13 +91,13 @@ impl Rack {
     pub(crate) fn machine_start_seen(&mut self, now: Now, id: NodeId, mac: MacAddr) {
         let within = |at: Tick, ms: u64| now.tick.since_ms(at) <= ms;
         let boot_ms = self.settings.limits.boot_ms;
-        let own = self.power_ons.last.get(&id);
+        let own = self.bmcs.power_ons.last.get(&id);
         // The box itself switched it on.
         if own.is_some_and(|own| within(own.at, boot_ms)) {
             return;
         }
         let mut swapped = Vec::new();
-        for (other, power_on) in &mut self.power_ons.last {
+        for (other, power_on) in &mut self.bmcs.power_ons.last {
             if *other == id || !within(power_on.at, WINDOW_MS) {
                 continue;
             }
@@ -116,7 +116,7 @@ impl Rack {
             }
         }
         for (other, times) in swapped {
-            self.power_ons.remove(other);
+            self.bmcs.power_ons.remove(other);
             self.stop_swapped(other, id, mac, times);
         }
     }
@@ -126,7 +126,7 @@ impl Rack {
     /// A job of such a node that waits for its own machine in vain ends too: its BMC switches
     /// another machine.
     pub(crate) fn agent_contradicts_bmc(&mut self, id: NodeId, why: &str) {
-        let power_on = self.power_ons.last.get(&id);
+        let power_on = self.bmcs.power_ons.last.get(&id);
         let mut others = power_on.map_or_else(Vec::new, |power_on| power_on.started.clone());
         others.retain(|other| self.records.node(*other).is_some());
         let this = self.label_of(id);
@@ -140,7 +140,12 @@ impl Rack {
         };
         self.events.push_back((id, NodeEvent::WrongMachine { why }));
         let [other] = others.as_slice() else { return };
-        let waits_in_vain = self.power_ons.last.get(other).is_some_and(|it| it.awaited);
+        let waits_in_vain = self
+            .bmcs
+            .power_ons
+            .last
+            .get(other)
+            .is_some_and(|it| it.awaited);
         if waits_in_vain {
             let that = self.label_of(*other);
             let why = format!(

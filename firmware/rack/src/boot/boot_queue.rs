@@ -8,14 +8,16 @@
 use trivet_bootqueue::{BootAdmission, BootQueue, BootTimeouts, FetchedBootFile};
 use trivet_model::{JobPhase, MacAddr, Node, NodeId, NoteKind, Now, PowerOrder};
 
-use crate::boot::plan::plan;
+use super::BootPart;
+use super::plan::plan;
+use crate::records::RecordIndex;
 use crate::{Rack, Settings};
 
 /// A last file that takes this fraction of the agent's time limit is slow: the machine needs
 /// about as much time again before its first heartbeat.
 const SLOW_SHARE: u64 = 8;
 
-pub(crate) fn new_boot_queue(settings: &Settings) -> BootQueue {
+pub(super) fn new_boot_queue(settings: &Settings) -> BootQueue {
     let limits = &settings.limits;
     let patience = BootTimeouts {
         idle_ms: limits.boot_ms,
@@ -24,13 +26,24 @@ pub(crate) fn new_boot_queue(settings: &Settings) -> BootQueue {
     BootQueue::new(settings.boots_at_once, patience)
 }
 
+impl BootPart {
+    /// The node has left the queue: those behind it get new positions.
+    pub(super) fn renumber(&self, records: &mut RecordIndex, id: NodeId, place: Option<usize>) {
+        let Some(place) = place else { return };
+        records.change_view(id, |view| view.live.queue_number = None);
+        for (node, number) in self.queue.queued_from(place) {
+            records.change_view(node, |view| view.live.queue_number = Some(number));
+        }
+    }
+}
+
 impl Rack {
     /// Sends a power order, or queues it until the machine is admitted.
     pub(crate) fn order_power(&mut self, now: Now, id: NodeId, order: PowerOrder) {
         match order {
             PowerOrder::Off | PowerOrder::SoftOff => {
-                let place = self.boot_queue.boot_failed(now.tick, id);
-                self.renumber_boot_queue(id, place);
+                let place = self.boot.queue.boot_failed(now.tick, id);
+                self.boot.renumber(&mut self.records, id, place);
             }
             PowerOrder::On | PowerOrder::Reset if self.awaits_boot_files(now, id, order) => {
                 return;
@@ -51,7 +64,7 @@ impl Rack {
     }
 
     fn admit_boot(&mut self, now: Now, id: NodeId, order: PowerOrder) -> bool {
-        match self.boot_queue.admit(now.tick, id, order) {
+        match self.boot.queue.admit(now.tick, id, order) {
             BootAdmission::Admitted => true,
             BootAdmission::AlreadyQueued => false,
             BootAdmission::Queued { ahead, number } => {
@@ -66,36 +79,25 @@ impl Rack {
     /// Sends the orders of admitted machines; returns whether there were any.
     pub(crate) fn start_admitted_boots(&mut self, now: Now) -> bool {
         let mut any = false;
-        while let Some((id, order)) = self.boot_queue.next(now.tick) {
+        while let Some((id, order)) = self.boot.queue.next(now.tick) {
             self.records
                 .change_view(id, |view| view.live.queue_number = None);
             self.start_order(now, id, order);
             any = true;
         }
-        self.records.view.boot_queue = self.boot_queue.counts();
+        self.records.view.boot_queue = self.boot.queue.counts();
         any
-    }
-
-    /// The node has left the queue: those behind it get new positions.
-    fn renumber_boot_queue(&mut self, id: NodeId, place: Option<usize>) {
-        let Some(place) = place else { return };
-        self.records
-            .change_view(id, |view| view.live.queue_number = None);
-        for (node, number) in self.boot_queue.queued_from(place) {
-            self.records
-                .change_view(node, |view| view.live.queue_number = Some(number));
-        }
     }
 
     /// Removes the node from the queue and from the count, for any reason.
     pub(crate) fn leave_boot_queue(&mut self, id: NodeId) {
-        let place = self.boot_queue.remove(id);
-        self.renumber_boot_queue(id, place);
+        let place = self.boot.queue.remove(id);
+        self.boot.renumber(&mut self.records, id, place);
     }
 
     /// The record changed: a job that ended or was aborted no longer boots.
     pub(crate) fn check_boot(&mut self, id: NodeId) {
-        if self.boot_queue.contains(id) && !self.loads_from_net(id) {
+        if self.boot.queue.contains(id) && !self.loads_from_net(id) {
             self.leave_boot_queue(id);
         }
     }
@@ -104,7 +106,7 @@ impl Rack {
     pub(crate) fn resume_boot(&mut self, now: Now, node: &Node) {
         let boots = |job: &trivet_model::Job| job.phase == JobPhase::AwaitAgent;
         if node.agent.is_none() && node.job.as_ref().is_some_and(boots) {
-            self.boot_queue.resume(now.tick, node.id);
+            self.boot.queue.resume(now.tick, node.id);
         }
     }
 
@@ -117,18 +119,18 @@ impl Rack {
         file: FetchedBootFile,
         ended: bool,
     ) {
-        if !self.boot_queue.contains(id) {
+        if !self.boot.queue.contains(id) {
             return;
         }
-        self.boot_queue.machine_seen(now.tick, id);
+        self.boot.queue.machine_seen(now.tick, id);
         // A machine that failed before its last file was sent shows nothing about the link:
         // this box may have refused it the file.
         if file.requested == 0 || self.last_file(id).as_deref() != Some(path) {
             return;
         }
-        self.boot_queue.file_started(now.tick, id);
+        self.boot.queue.file_started(now.tick, id);
         if ended {
-            self.boot_queue.file_finished(now.tick, id, file);
+            self.boot.queue.file_finished(now.tick, id, file);
         }
     }
 
@@ -144,11 +146,11 @@ impl Rack {
     /// such a boot is no longer counted.
     pub(crate) fn script_sent(&mut self, mac: MacAddr) {
         if let Some(id) = self.records.node_of_mac(mac)
-            && self.boot_queue.contains(id)
+            && self.boot.queue.contains(id)
             && self.loads_from_net(id)
             && self.last_file(id).is_none()
         {
-            self.boot_queue.boot_finished(id);
+            self.boot.queue.boot_finished(id);
         }
     }
 }

@@ -251,8 +251,7 @@ impl Rack {
                 node.provision_state
             )));
         }
-        self.records.remove_node(id);
-        self.remove_node_state(now, id);
+        self.remove_node(now, id);
         Ok(())
     }
 

@@ -149,7 +149,7 @@ fn an_order_voids_what_was_to_wake_its_job() {
     bench.force(id, |node| {
         node.job.as_mut().unwrap().phase = JobPhase::Bootloader;
     });
-    bench.rack.wake_after(bench.now, id, 1000);
+    bench.rack.nodes.wake_at(id, bench.now.tick.after_ms(1000));
     let found = Ok(AgentEvent::PartitionsFound(BootPartitions::default()));
     let event = NodeEvent::Agent(AgentOrder::FindPartitions, found);
     bench.rack.events.push_back((id, event));

@@ -201,7 +201,7 @@ fn a_failed_deployment_ends_with_the_machine_off_after_its_logs_came() {
         node.last_error = Some("no disk".to_owned());
     });
     let now = bench.now;
-    bench.rack.transient.entry(id).or_default().logs = crate::agents::logs::LogCollection::UnderWay;
+    bench.rack.agents.begin_logs(id);
     bench.rack.switch_off_failed(now, id);
     run_seconds(&mut bench, &mut bmc, &mut case, 5);
     assert_eq!(case.orders, [], "its logs are still to come");
@@ -480,7 +480,8 @@ fn an_agent_whose_boot_this_box_does_not_see_is_accepted_after_a_reset_request()
     let reset = |bench: &mut RackBench| {
         bench.force(id, |node| node.agent = None);
         let now = bench.now;
-        bench.rack.restart_requested(now, id, PowerOrder::Reset);
+        let agents = &mut bench.rack.agents;
+        agents.restart_requested(now.tick, id, PowerOrder::Reset);
     };
     reset(&mut bench);
     assert!(

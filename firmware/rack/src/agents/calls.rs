@@ -1,0 +1,119 @@
+//! Calls to agents, and their replies.
+
+use trivet_model::{AgentError, AgentEvent, AgentOrder, NodeId, Now};
+use trivet_node::NodeEvent;
+
+use crate::{Rack, RackOutput};
+
+impl Rack {
+    pub(crate) fn call_agent(&mut self, now: Now, id: NodeId, order: AgentOrder) {
+        let Some(node) = self.records.node(id).cloned() else {
+            return;
+        };
+        let Some(mut order) = self.with_image(now, &node, order) else {
+            return;
+        };
+        let ports = self.records.ports_of(id);
+        if !self.agents.may_call(id, &order) {
+            return;
+        }
+        let Some(session) = &node.agent else {
+            let error = AgentError::TokenRefused;
+            self.events
+                .push_back((id, NodeEvent::Agent(order, Err(error))));
+            return;
+        };
+        if let (Some(url), AgentOrder::Execute { step, .. }) = (&session.url, &mut order) {
+            self.settings.rewrite_urls(&mut step.args, url);
+        }
+        match (trivet_agent::call(&node, &ports, &order), &session.url) {
+            (Ok(request), Some(url)) => {
+                let looks = order == AgentOrder::ListCommands;
+                let call = self.agents.begin_call(id, order);
+                self.outputs.push(RackOutput::CallAgent {
+                    node: id,
+                    call,
+                    url: url.clone(),
+                    verify_ca: session.verify_ca.clone(),
+                    request,
+                });
+                if !looks {
+                    // The scheduled wake-up belonged to the state before this order. This order
+                    // always ends with a reply or a time-out.
+                    self.nodes.cancel_wake(id);
+                }
+            }
+            (Err(error), _) => {
+                let said = error.to_string();
+                self.events.push_back((
+                    id,
+                    NodeEvent::Agent(order, Err(AgentError::Refused { said })),
+                ));
+            }
+            (_, None) => {
+                let error = AgentError::Unreachable {
+                    url: "its address".to_owned(),
+                    said: "it has not sent its callback URL".to_owned(),
+                };
+                self.events
+                    .push_back((id, NodeEvent::Agent(order, Err(error))));
+            }
+        }
+    }
+
+    pub(crate) fn agent_answered(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        call: u64,
+        mut result: Result<(u16, Vec<u8>), String>,
+    ) {
+        if self.vendor_agent_answered(now, id, call, &mut result) {
+            return;
+        }
+        // A reply to a call that a later call replaced is ignored.
+        let Some((order, beaten)) = self.agents.end_call(id, call) else {
+            return;
+        };
+        let session = self.records.node(id).and_then(|node| node.agent.as_ref());
+        let token = session.map_or("", |agent| agent.token.as_str());
+        let mut answer = match result {
+            Ok((status, mut body)) => {
+                // Before any of it is parsed or truncated.
+                trivet_agent::redact_token(&mut body, token);
+                let node = self.records.node(id).map(AsRef::as_ref);
+                for secret in node.map(Self::deployment_tokens).unwrap_or_default() {
+                    trivet_agent::redact_token(&mut body, &secret);
+                }
+                trivet_agent::answer(&order, status, &body)
+            }
+            Err(said) => {
+                let url = session.and_then(|agent| agent.url.clone());
+                Err(AgentError::Unreachable {
+                    url: url.unwrap_or_default(),
+                    said: trivet_agent::without_token(said, token),
+                })
+            }
+        };
+        if let Ok(AgentEvent::StepFailed { message: said, .. }) = &mut answer {
+            *said = super::callers::redacted(std::mem::take(said));
+        }
+        if let Ok(AgentEvent::StepFailed { message: said, .. }) = &answer
+            && self.write_failed(now, id, said)
+        {
+            return;
+        }
+        // A short step may end, and its heartbeat arrive, before the reply that reports its
+        // start. That heartbeat carried the result, and the next one is minutes away.
+        let looks_again = beaten
+            && matches!(
+                answer,
+                Ok(AgentEvent::Accepted | AgentEvent::StepRunning | AgentEvent::Busy)
+                    | Err(AgentError::Unreachable { .. })
+            );
+        self.events.push_back((id, NodeEvent::Agent(order, answer)));
+        if looks_again {
+            self.events.push_back((id, NodeEvent::Heartbeat));
+        }
+    }
+}
