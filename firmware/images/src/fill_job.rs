@@ -114,6 +114,21 @@ impl ImageFillJob {
         &self.metadata
     }
 
+    /// Bytes that were received, or kept from before.
+    pub fn have(&self) -> u64 {
+        self.fill.as_ref().map_or(0, ImageFill::have)
+    }
+
+    /// The size of the image, once a source has announced it.
+    pub fn size(&self) -> Option<u64> {
+        self.fill.as_ref().and_then(ImageFill::size)
+    }
+
+    /// The present order is [`ImageFillOrder::AwaitWindow`].
+    pub fn awaits_window(&self) -> bool {
+        matches!(self.phase, FillPhase::Window(_))
+    }
+
     /// Reports since the last call, in order.
     pub fn take_reports(&mut self) -> Vec<ImageFillReport> {
         std::mem::take(&mut self.reports)

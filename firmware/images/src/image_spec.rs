@@ -3,6 +3,7 @@
 use core::fmt;
 
 use serde_json::Value;
+use trivet_chunks::{DigestAlgorithm, IncrementalDigest};
 pub use trivet_model::image::{IMAGE_BYTES_MAX, ImageFormat};
 use trivet_model::{Digest, Resource};
 
@@ -56,7 +57,7 @@ pub fn sources_of(record: &Resource) -> impl Iterator<Item = &str> {
 }
 
 /// The key of an image in the cache: its algorithm and digest.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct ImageKey(pub Digest);
 
 impl fmt::Display for ImageKey {
@@ -66,6 +67,13 @@ impl fmt::Display for ImageKey {
 }
 
 impl ImageKey {
+    /// The name of the files of a download whose digest is not known yet: the digest of its URL.
+    pub fn of_url(url: &str) -> Self {
+        let mut digest = IncrementalDigest::new(DigestAlgorithm::Sha256);
+        digest.update(url.as_bytes());
+        Self(digest.finish())
+    }
+
     /// Parses the text form of [`fmt::Display`].
     pub fn parse(text: &str) -> Option<Self> {
         let (algorithm, digest) = text.split_once('-')?;

@@ -13,8 +13,10 @@ pub mod checksums;
 mod fill;
 mod fill_job;
 mod image_spec;
+mod library;
 mod progress;
 pub mod rate_limit;
+pub mod simulated;
 pub mod space;
 
 pub use catalogue::{
@@ -30,5 +32,12 @@ pub use fill_job::{
 pub use image_spec::{
     IMAGE_BYTES_MAX, ImageFormat, ImageKey, ImageSpec, SOURCES_MAX, digest_of, file_name,
     sources_of,
+};
+pub use library::{
+    FetchedFile, FoundImage, FoundImages, ImageDiskError, ImageDiskUse, ImageEntryId,
+    ImageEntryUse, ImageFileKind, ImageFileOrder, ImageLibrary, ImageLibraryOptions, ImageNews,
+    ImageReadGrant, ImageUnpackError, ImageUploadAnswer, ImageUploadError, ImageUploadRange,
+    ImageUrlAnswer, ImageWorkOrder, ImageWorkReport, LIBRARY_IMAGES_MAX, RETRY_DELAY_MS,
+    UnpackedDiskRecord,
 };
 pub use progress::{ImageFillProgress, ImageFillVerdict};

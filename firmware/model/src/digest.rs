@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 /// A digest that an image is verified against.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Digest {
     /// SHA-256.
     Sha256([u8; 32]),
