@@ -34,7 +34,7 @@ pub use image_spec::{
     sources_of,
 };
 pub use library::{
-    FetchedFile, FoundImage, FoundImages, ImageDiskError, ImageDiskUse, ImageEntryId,
+    FetchedFile, FileChecksum, FoundImage, FoundImages, ImageDiskError, ImageDiskUse, ImageEntryId,
     ImageEntryUse, ImageFileKind, ImageFileOrder, ImageLibrary, ImageLibraryOptions, ImageNews,
     ImageReadGrant, ImageUnpackError, ImageUploadAnswer, ImageUploadError, ImageUploadRange,
     ImageUrlAnswer, ImageWorkOrder, ImageWorkReport, LIBRARY_IMAGES_MAX, RETRY_DELAY_MS,

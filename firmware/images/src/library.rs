@@ -43,9 +43,9 @@ use uploads::{ImageUploadJob, PendingUploadReply, UploadOffer};
 use urls::UrlFetch;
 
 pub use messages::{
-    FoundImage, FoundImages, ImageDiskError, ImageDiskUse, ImageEntryId, ImageEntryUse,
-    ImageFileKind, ImageFileOrder, ImageUnpackError, ImageUploadAnswer, ImageUploadError,
-    ImageUploadRange, ImageWorkOrder, ImageWorkReport, UnpackedDiskRecord,
+    FileChecksum, FoundImage, FoundImages, ImageDiskError, ImageDiskUse, ImageEntryId,
+    ImageEntryUse, ImageFileKind, ImageFileOrder, ImageUnpackError, ImageUploadAnswer,
+    ImageUploadError, ImageUploadRange, ImageWorkOrder, ImageWorkReport, UnpackedDiskRecord,
 };
 pub use requests::ImageReadGrant;
 pub use urls::{FetchedFile, ImageUrlAnswer};
@@ -195,6 +195,7 @@ pub struct ImageLibrary {
     orders: Vec<ImageWorkOrder>,
     news: Vec<ImageNews>,
     url_answers: Vec<ImageUrlAnswer>,
+    checksums: Vec<FileChecksum>,
 }
 
 impl ImageLibrary {
@@ -228,6 +229,7 @@ impl ImageLibrary {
             orders: Vec::new(),
             news: Vec::new(),
             url_answers: Vec::new(),
+            checksums: Vec::new(),
         }
     }
 
@@ -249,6 +251,18 @@ impl ImageLibrary {
     /// Answers to [`Self::fetch_url`], in order.
     pub fn take_url_answers(&mut self) -> Vec<ImageUrlAnswer> {
         std::mem::take(&mut self.url_answers)
+    }
+
+    /// Finds the digest of the file of this name in a checksum file; the answer comes from
+    /// [`Self::take_checksums`].
+    pub fn find_checksum(&mut self, url: &str, name: &str) {
+        let (url, name) = (url.to_owned(), name.to_owned());
+        self.orders.push(ImageWorkOrder::FindChecksum { url, name });
+    }
+
+    /// Answers to [`Self::find_checksum`], in order.
+    pub fn take_checksums(&mut self) -> Vec<FileChecksum> {
+        std::mem::take(&mut self.checksums)
     }
 
     /// When [`Self::tick`] is due.
@@ -314,6 +328,7 @@ impl ImageLibrary {
                 bytes,
                 result,
             } => self.upload_ended(now, entry, bytes, result),
+            ImageWorkReport::ChecksumFound(found) => self.checksums.push(*found),
         }
         self.finish_input(now);
     }

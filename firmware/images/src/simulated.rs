@@ -6,6 +6,7 @@
 
 mod disk;
 mod sources;
+mod states;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,9 +14,9 @@ use trivet_chunks::{DigestAlgorithm, IncrementalDigest, chunk_count};
 use trivet_model::{Digest, Tick};
 
 use crate::{
-    ChunkFetchResult, ImageBodyEnd, ImageDiskError, ImageDiskUse, ImageEntryId, ImageEntryUse,
-    ImageFileKind, ImageFileOrder, ImageFillResult, ImageKey, ImageUnpackError, ImageUploadAnswer,
-    ImageWorkOrder, ImageWorkReport, StoredImageCheck,
+    ChunkFetchResult, FileChecksum, ImageBodyEnd, ImageDiskError, ImageDiskUse, ImageEntryId,
+    ImageEntryUse, ImageFileKind, ImageFileOrder, ImageFillResult, ImageKey, ImageUnpackError,
+    ImageUploadAnswer, ImageWorkOrder, ImageWorkReport, StoredImageCheck,
 };
 
 pub use disk::SimImageDisk;
@@ -196,6 +197,7 @@ impl SimImageShell {
                 from, into, only, ..
             } => self.unpack(now, from, into, only),
             ImageWorkOrder::UnpackSpace { into, result } => self.write_disk(now, into, result),
+            ImageWorkOrder::FindChecksum { url, name } => self.find_checksum(now, url, name),
             ImageWorkOrder::Upload { ticket, answer } => self.uploads.push_back((ticket, answer)),
         }
     }
@@ -504,6 +506,20 @@ impl SimImageShell {
         } else {
             ChunkFetchResult::NotServed
         }
+    }
+
+    /// The source at this URL is a checksum file.
+    fn find_checksum(&mut self, now: Tick, url: String, name: String) {
+        let source = self.sources.get(&url).filter(|source| !source.is_gone);
+        let text = source.and_then(|source| core::str::from_utf8(&source.content).ok());
+        let result = match text {
+            Some(text) => {
+                crate::checksums::find(text, &name).map_err(|why| format!("{url}: {why}"))
+            }
+            None => Err(format!("{url} does not answer")),
+        };
+        let found = Box::new(FileChecksum { url, name, result });
+        self.report(now, ImageWorkReport::ChecksumFound(found));
     }
 
     /// A source sends a piece of the body.

@@ -95,11 +95,10 @@ impl Rack {
             BootRoute::Image(name) => {
                 if self.settings.images.find(&name).is_none() {
                     if let Some(wanted) = self.catalogued(&name) {
-                        return Some(FileGrant::Image(Box::new(wanted)));
+                        return Some(self.image_grant(now, wanted));
                     }
                     let of = name.strip_suffix(trivet_bootfiles::CHUNK_LIST_END)?;
-                    let wanted = self.catalogued(of)?;
-                    return Some(FileGrant::ChunkList(Box::new(wanted)));
+                    return self.images.grant_chunk_list(&self.catalogued(of)?);
                 }
                 let root = files.images.clone()?;
                 Some(FileGrant::File(vec![ConfinedFile {
@@ -107,7 +106,7 @@ impl Rack {
                     root,
                 }]))
             }
-            BootRoute::NodeImage(id) => self.node_image(peer, id, path),
+            BootRoute::NodeImage(id) => self.node_image(now, peer, id, path),
             BootRoute::NodeBootFile(id, key) => self.node_boot_file(now, peer, id, &key),
             BootRoute::NodeDrive(id) => self.node_drive(peer, id, path),
             BootRoute::Loader(relative) => confined_file(files.loaders.iter(), &relative),

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 use trivet_drivers::{BOOT_TEXT_BYTES_MAX, boot_file_digest};
-use trivet_images::{ImageFormat, ImageSpec, file_name};
+use trivet_images::{FetchedFile, ImageFormat, ImageSpec, file_name};
 use trivet_model::image::{ImageState, ImageStatus};
 use trivet_model::{
     BootPlan, Digest, JobKind, JobPhase, Node, NodeId, NoteKind, Now, PowerOrder, Tick,
@@ -24,7 +24,7 @@ use trivet_node::NodeEvent;
 
 use crate::boot::plan::{AGENT_FILES, INSTANCE_FILES, agent, instance};
 use crate::lan::advertised_addresses::AdvertisedUrls;
-use crate::{FetchedFile, FileGrant, Rack, RackOutput};
+use crate::{FileGrant, Rack};
 
 /// The most URLs whose digest is remembered. Ours.
 const URLS_MAX: usize = 1024;
@@ -168,7 +168,7 @@ impl Rack {
         }
         let file = self.boot_file(&node, key)?;
         if let Some(wanted) = self.wanted_file(id, &file) {
-            return Some(FileGrant::Image(Box::new(wanted)));
+            return Some(self.image_grant(now, wanted));
         }
         let sentence = format!("{} is being fetched by this box; retry", file.url);
         self.fetch_file(now, id, &file);
@@ -215,11 +215,7 @@ impl Rack {
         };
         let mut files = self.files_of_job(node);
         files.retain(|file| match file.digest {
-            Some(digest) => {
-                let key = trivet_images::ImageKey(digest).to_string();
-                let news = self.records.view.images.get(&key);
-                news.is_none_or(|news| news.state != ImageState::Complete)
-            }
+            Some(digest) => !self.images.is_complete(digest),
             None => self.wanted_file(id, file).is_none(),
         });
         files
@@ -253,15 +249,13 @@ impl Rack {
     fn fetch_file(&mut self, now: Now, id: NodeId, file: &BootFile) {
         if file.digest.is_some() {
             if let Some(wanted) = self.wanted_file(id, file) {
-                self.fill(wanted, true);
+                self.fill(now, wanted, true);
             }
         } else if !self.boot_files.is_recent(now.tick, &file.url)
             && self.boot_files.await_answer(&file.url, id)
         {
-            self.outputs.push(RackOutput::FetchBootFile {
-                url: file.url.clone(),
-                format: file.format,
-            });
+            let (images, mut context) = self.images_and_context(now);
+            images.fetch_url(&mut context, &file.url, file.format);
         }
     }
 

@@ -4,7 +4,7 @@
 //! disks became part of a RAID since, is not refused here: the agent decides.
 
 use serde_json::Value;
-use trivet_images::{ImageFormat, ImageKey, file_name};
+use trivet_images::{ImageFormat, file_name};
 use trivet_model::{Digest, Node};
 
 use crate::Rack;
@@ -61,11 +61,7 @@ impl Rack {
             return Some(own.size);
         }
         let digest: Digest = image_info["os_hash_value"].as_str()?.parse().ok()?;
-        let news = self
-            .records
-            .view
-            .images
-            .get(&ImageKey(digest).to_string())?;
+        let news = self.images.status(digest)?;
         if format.is_packed() {
             news.raw.map(|raw| raw.size)
         } else {

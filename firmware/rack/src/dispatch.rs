@@ -12,6 +12,7 @@ use crate::boot::BootPart;
 use crate::boot_files::BootFiles;
 use crate::faults::FaultExpiry;
 use crate::image_deployment::PendingImageWrites;
+use crate::image_part::ImagePart;
 use crate::lan::{self, LanPart};
 use crate::nodes::NodesPart;
 use crate::part_context::PartContext;
@@ -24,6 +25,8 @@ pub struct Rack {
     pub(crate) entropy: Box<dyn Entropy + Send>,
     pub(crate) records: RecordIndex,
     pub(crate) lan: LanPart,
+    /// The images of the cache.
+    pub(crate) images: ImagePart,
     fault_expiry: FaultExpiry,
     pub(crate) bmcs: BmcsPart,
     pub(crate) boot: BootPart,
@@ -55,6 +58,7 @@ impl Rack {
         book.view.boots_max = settings.limits.boots_max;
         Self {
             lan: LanPart::new(&settings),
+            images: ImagePart::new(&settings),
             bmcs: BmcsPart::new(&settings, calls),
             boot: BootPart::new(&settings),
             agents: AgentsPart::new(calls),
@@ -83,6 +87,7 @@ impl Rack {
             .chain(self.boot.deadline())
             .chain(self.agents.deadline())
             .chain(self.lan.deadline())
+            .chain(self.images.deadline())
             .chain(self.fault_expiry.deadline())
             .min()
     }
@@ -123,14 +128,10 @@ impl Rack {
             | RackInput::FileSent { .. }
             | RackInput::FileRefused { .. } => self.handle_file(now, input),
             RackInput::AgentRefused(refused) => self.agent_refused(now, &refused),
-            RackInput::Image(news) => {
-                self.image_news(now, crate::agents::callers::without_credentials(*news));
+            RackInput::Image(report) => {
+                let (images, mut context) = self.images_and_context(now);
+                images.handle(&mut context, *report);
             }
-            RackInput::ChecksumFound { url, name, result } => {
-                let result = result.map_err(crate::agents::callers::redacted);
-                self.checksum_found(now, &url, &name, result);
-            }
-            RackInput::BootFileFetched { url, result } => self.boot_file_fetched(now, &url, result),
             RackInput::Logs {
                 node,
                 bundles: kept,
@@ -188,6 +189,8 @@ impl Rack {
         self.update_bmc_records(now);
         let (lan, mut context) = self.lan_and_context(now);
         lan.restore_leases(&mut context);
+        let (images, mut context) = self.images_and_context(now);
+        images.start(&mut context);
         self.pin_images();
         for fault in self.settings.faults.clone() {
             self.fault(now, fault);
@@ -218,6 +221,8 @@ impl Rack {
         let (lan, mut context) = self.lan_and_context(now);
         lan.tick(&mut context);
         context.expire_faults();
+        let (images, mut context) = self.images_and_context(now);
+        images.tick(&mut context);
     }
 
     /// Handles events until none are left.
@@ -228,7 +233,8 @@ impl Rack {
                 self.step(now, id, event);
             }
             self.handle_bmc_outcomes(now);
-            if self.events.is_empty() && !self.start_admitted_boots(now) {
+            let changed = self.handle_image_news(now);
+            if !changed && self.events.is_empty() && !self.start_admitted_boots(now) {
                 break;
             }
         }
@@ -281,6 +287,8 @@ impl Rack {
             entropy,
             records,
             lan,
+            // The images that a node needs follow from its record.
+            images: _,
             // Faults of nodes are cleared by the part that raised them.
             fault_expiry: _,
             bmcs,
@@ -320,5 +328,15 @@ impl Rack {
             outputs: &mut self.outputs,
         };
         (&mut self.lan, context)
+    }
+
+    pub(crate) fn images_and_context(&mut self, now: Now) -> (&mut ImagePart, PartContext<'_>) {
+        let context = PartContext {
+            now,
+            records: &mut self.records,
+            fault_expiry: &mut self.fault_expiry,
+            outputs: &mut self.outputs,
+        };
+        (&mut self.images, context)
     }
 }

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 use trivet_agent::{ImageUrls, WRITE_IMAGE};
-use trivet_images::{ImageFormat, ImageKey, ImageSpec, file_name, is_name};
-use trivet_model::image::{ImageState, ImageStatus, UnpackedImage};
+use trivet_images::{ImageFormat, ImageSpec, file_name, is_name};
+use trivet_model::image::{ImageState, ImageStatus};
 use trivet_model::{
     AgentOrder, Digest, JobPhase, JobStep, Node, NodeId, NoteKind, Now, OrderRefusal, RefusalKind,
     ResourceId, ResourceKind,
@@ -15,16 +15,13 @@ use trivet_model::{
 use trivet_node::NodeEvent;
 
 use crate::images::{checksum_file, is_of_format};
-use crate::{FileGrant, Rack, RackOutput};
+use crate::{FileGrant, Rack};
 
 /// The file name of an image whose own name is not valid in a path.
 const DEFAULT_IMAGE_FILE_NAME: &str = "image";
 
 /// Most retries of a write in one deployment because of wrong bytes of the image. Ours.
 const WRITE_RETRIES_MAX: u32 = 3;
-
-/// Most wrong images remembered; a deployment of a dropped one fails later. Ours.
-const WRONG_IMAGES_MAX: usize = 1024;
 
 /// Writes that wait for their image; in memory only. A restart sends the agent its step again.
 #[derive(Default)]
@@ -34,9 +31,6 @@ pub(crate) struct PendingImageWrites {
     /// Checksum files that are being read, each with the name of the image file in it.
     checksum_lookups: BTreeSet<(String, String)>,
     pub(crate) fetch_after_checksum: BTreeSet<ResourceId>,
-    /// Images that were wrong when last fetched, by key: for which format, and why. An entry stays
-    /// until the image is completely fetched again and verified.
-    pub(crate) wrong: BTreeMap<String, (ImageFormat, String)>,
 }
 
 enum PendingImageWrite {
@@ -51,30 +45,6 @@ impl PendingImageWrites {
     pub(crate) fn remove(&mut self, id: NodeId) {
         self.by_node.remove(&id);
         self.retries.remove(&id);
-    }
-
-    pub(crate) fn forget_image(&mut self, key: &str) {
-        self.wrong.remove(key);
-    }
-
-    /// Records images that are wrong, and those that have become right.
-    pub(crate) fn note_wrong(&mut self, news: &ImageStatus) {
-        let is_same = |known: &(ImageFormat, String)| known.0 == news.format;
-        match &news.state {
-            ImageState::Wrong(why) => {
-                let known = (news.format, why.clone());
-                self.wrong.insert(news.key.clone(), known);
-                if self.wrong.len() > WRONG_IMAGES_MAX {
-                    let other = self.wrong.keys().find(|key| **key != news.key).cloned();
-                    other.inspect(|key| self.forget_image(key));
-                }
-            }
-            ImageState::Complete if self.wrong.get(&news.key).is_some_and(is_same) => {
-                self.forget_image(&news.key);
-            }
-            ImageState::Evicted => self.forget_image(&news.key),
-            _ => {}
-        }
     }
 }
 
@@ -116,6 +86,7 @@ impl Rack {
     /// `again`, an image outside the catalogue is fetched again: no other order does that.
     pub(crate) fn check_right(
         &mut self,
+        now: Now,
         node: &Node,
         steps: &[JobStep],
         again: bool,
@@ -125,14 +96,12 @@ impl Rack {
         let Some(wanted) = info.and_then(|info| self.wanted_for(node, info)) else {
             return Ok(());
         };
-        let key = wanted.key().to_string();
-        let known = self.pending_writes.wrong.get(&key);
-        let Some((_, why)) = known.filter(|(format, _)| *format == wanted.format) else {
+        let Some(why) = self.images.wrong(&wanted) else {
             return Ok(());
         };
         let name = self.own_name(node);
         let name = name.filter(|name| self.catalogued(name).is_some());
-        let is_coming = self.is_coming(&key);
+        let is_coming = self.images.is_coming(wanted.digest);
         let next = match name {
             _ if is_coming => "It is being fetched again: retry when it is complete".to_owned(),
             Some(_) if wanted.sources.is_empty() => "Upload it, then retry".to_owned(),
@@ -144,14 +113,9 @@ impl Rack {
         };
         let sentence = format!("The node was not changed: {why}. {next}.");
         if again && name.is_none() && !is_coming {
-            self.fill(wanted, false);
+            self.fill(now, wanted, false);
         }
         Err(OrderRefusal::new(RefusalKind::Invalid, sentence))
-    }
-
-    fn is_coming(&self, key: &str) -> bool {
-        let news = self.records.view.images.get(key);
-        news.is_some_and(|news| matches!(news.state, ImageState::Fetching | ImageState::Unpacking))
     }
 
     fn token(&mut self) -> String {
@@ -253,14 +217,21 @@ impl Rack {
     }
 
     /// The image of a deployment, or its chunk list, for its own node and a URL with its token.
-    pub(crate) fn node_image(&self, peer: IpAddr, id: NodeId, path: &str) -> Option<FileGrant> {
+    pub(crate) fn node_image(
+        &mut self,
+        now: Now,
+        peer: IpAddr,
+        id: NodeId,
+        path: &str,
+    ) -> Option<FileGrant> {
         let node = self.requesting_node(peer, id)?;
         let own = own_path(image_info(node)?, &self.settings.http_url)?;
         let list = path.strip_suffix(trivet_bootfiles::CHUNK_LIST_END);
         if is_equal_constant_time(own, path) {
-            Some(FileGrant::Image(Box::new(self.wanted_by(node)?)))
+            let wanted = self.wanted_by(node)?;
+            Some(self.image_grant(now, wanted))
         } else if list.is_some_and(|of| is_equal_constant_time(own, of)) {
-            Some(FileGrant::ChunkList(Box::new(self.wanted_by(node)?)))
+            self.images.grant_chunk_list(&self.wanted_by(node)?)
         } else {
             None
         }
@@ -302,14 +273,14 @@ impl Rack {
     }
 
     /// Fetches the image into the cache while the machine boots.
-    pub(crate) fn fetch_early(&mut self, id: NodeId) {
+    pub(crate) fn fetch_early(&mut self, now: Now, id: NodeId) {
         let Some(node) = self.records.node(id).cloned() else {
             return;
         };
         if let Some((url, name)) = self.checksum_file_of(&node) {
-            self.find_checksum(&url, &name);
+            self.find_checksum(now, &url, &name);
         } else if let Some(wanted) = self.wanted_by(&node) {
-            self.fill(wanted, true);
+            self.fill(now, wanted, true);
         }
     }
 
@@ -325,11 +296,11 @@ impl Rack {
         Some((url, name))
     }
 
-    pub(crate) fn find_checksum(&mut self, url: &str, name: &str) {
+    pub(crate) fn find_checksum(&mut self, now: Now, url: &str, name: &str) {
         let sought = (url.to_owned(), name.to_owned());
-        if self.pending_writes.checksum_lookups.insert(sought.clone()) {
-            let (url, name) = sought;
-            self.outputs.push(RackOutput::FindChecksum { url, name });
+        if self.pending_writes.checksum_lookups.insert(sought) {
+            let (images, mut context) = self.images_and_context(now);
+            images.find_checksum(&mut context, url, name);
         }
     }
 
@@ -347,7 +318,7 @@ impl Rack {
             return Some(order);
         }
         if let Some((url, name)) = self.checksum_file_of(node) {
-            self.find_checksum(&url, &name);
+            self.find_checksum(now, &url, &name);
             self.hold_write(now, node);
             return None;
         }
@@ -358,22 +329,16 @@ impl Rack {
         let Some(wanted) = self.wanted_by(node) else {
             return Some(order);
         };
-        let raw = self.unpacked(&wanted.digest);
+        let raw = self.images.unpacked(wanted.digest);
         let lacks_disk = wanted.format.is_packed() && raw.is_none();
         // An image that failed is fetched once more; the agent waits until that succeeds.
-        if lacks_disk || self.failure_of(&wanted.digest).is_some() {
-            self.fill(wanted, true);
+        if lacks_disk || self.images.failure_of(wanted.digest).is_some() {
             self.hold_write(now, node);
+            self.fill(now, wanted, true);
             return None;
         }
         trivet_agent::set_raw_image_info(&mut step.args["image_info"], raw.as_ref());
         Some(order)
-    }
-
-    /// The disk that was unpacked from a packed image, if it is in the cache.
-    fn unpacked(&self, digest: &Digest) -> Option<UnpackedImage> {
-        let key = ImageKey(*digest).to_string();
-        self.records.view.images.get(&key)?.raw
     }
 
     fn hold_write(&mut self, now: Now, node: &Node) {
@@ -426,7 +391,7 @@ impl Rack {
             }
         }
         self.records.put_node(now, node);
-        self.fetch_early(id);
+        self.fetch_early(now, id);
         self.start_held_write(now, id);
     }
 
@@ -515,16 +480,6 @@ impl Rack {
         wanted.is_some_and(|wanted| wanted.format.is_packed())
     }
 
-    /// Why the image in the cache cannot be used now, if so.
-    fn failure_of(&self, digest: &Digest) -> Option<String> {
-        let news = self
-            .records
-            .view
-            .images
-            .get(&ImageKey(*digest).to_string())?;
-        news.state.failure().map(str::to_owned)
-    }
-
     /// A step of the agent failed. If the bytes of a cached image are the cause, that image is
     /// verified and written again. Returns whether the write may be retried.
     pub(crate) fn write_failed(&mut self, now: Now, id: NodeId, said: &str) -> bool {
@@ -552,7 +507,7 @@ impl Rack {
             return false;
         };
         if again >= WRITE_RETRIES_MAX {
-            let Some(why) = self.failure_of(&wanted.digest) else {
+            let Some(why) = self.images.failure_of(wanted.digest) else {
                 return false;
             };
             self.image_unusable(id, format!("{why} (the agent reported: {said})"));
@@ -567,7 +522,8 @@ impl Rack {
         self.pending_writes
             .by_node
             .insert(id, PendingImageWrite::Retry(said.to_owned()));
-        self.outputs.push(RackOutput::CheckImage(Box::new(wanted)));
+        let (images, mut context) = self.images_and_context(now);
+        images.verify_again(&mut context, &wanted);
         true
     }
 }

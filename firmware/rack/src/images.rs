@@ -3,7 +3,9 @@
 use std::path::{Component, Path};
 use std::sync::Arc;
 
-use trivet_images::{IMAGES_MAX, ImageSpec, SOURCES_MAX, digest_of, file_name, sources_of};
+use trivet_images::{
+    IMAGES_MAX, ImageNews, ImageSpec, SOURCES_MAX, digest_of, file_name, sources_of,
+};
 use trivet_model::image::{ImageFormat, ImageState, ImageStatus};
 use trivet_model::{
     BoxFault, Digest, Node, NodeId, NoteKind, Now, OrderRefusal, RefusalKind, Resource, ResourceId,
@@ -13,7 +15,7 @@ use trivet_model::{
 use trivet_node::NodeEvent;
 
 use crate::image_deployment::image_info;
-use crate::{Rack, RackOutput};
+use crate::{FileGrant, Rack};
 
 impl Rack {
     /// The catalogue entry of the image of this name.
@@ -44,10 +46,10 @@ impl Rack {
     }
 
     /// A new image whose digest is in a checksum file: it is looked up at once.
-    pub(crate) fn image_created(&mut self, resource: &Resource) {
+    pub(crate) fn image_created(&mut self, now: Now, resource: &Resource) {
         self.pin_images();
         if let Some((url, name)) = checksum_file(resource) {
-            self.find_checksum(url, name);
+            self.find_checksum(now, url, name);
         }
     }
 
@@ -68,7 +70,7 @@ impl Rack {
         Err(OrderRefusal::new(RefusalKind::Invalid, sentence))
     }
 
-    pub(crate) fn fill_image(&mut self, id: ResourceId) -> Result<(), OrderRefusal> {
+    pub(crate) fn fill_image(&mut self, now: Now, id: ResourceId) -> Result<(), OrderRefusal> {
         let resource = self.records.view.resources.get(&(ResourceKind::Image, id));
         let Some(resource) = resource.cloned() else {
             let sentence = ResourceKind::Image.missing(&id.to_string());
@@ -76,27 +78,52 @@ impl Rack {
         };
         match (ImageSpec::of_record(&resource), checksum_file(&resource)) {
             (Some(wanted), _) => {
-                let news = self.records.view.images.get(&wanted.key().to_string());
-                let whole = news.is_some_and(|news| news.state == ImageState::Complete);
-                if wanted.sources.is_empty() && !whole {
+                if wanted.sources.is_empty() && !self.images.is_complete(wanted.digest) {
                     let sentence = format!("Image {} has no source; upload it.", wanted.name);
                     return Err(OrderRefusal::new(RefusalKind::Conflict, sentence));
                 }
-                self.fill(wanted, false);
+                self.fill(now, wanted, false);
             }
             // It is fetched when its digest is known.
             (None, Some((url, name))) => {
                 self.pending_writes.fetch_after_checksum.insert(id);
-                self.find_checksum(url, name);
+                self.find_checksum(now, url, name);
             }
             (None, None) => {}
         }
         Ok(())
     }
 
-    pub(crate) fn fill(&mut self, wanted: ImageSpec, urgent: bool) {
-        let wanted = Box::new(self.with_all_sources(wanted));
-        self.outputs.push(RackOutput::FillImage { wanted, urgent });
+    /// Fetches an image into the cache; news follow in any case.
+    pub(crate) fn fill(&mut self, now: Now, wanted: ImageSpec, urgent: bool) {
+        let wanted = self.with_all_sources(wanted);
+        let (images, mut context) = self.images_and_context(now);
+        images.want(&mut context, &wanted, urgent);
+    }
+
+    /// Permission to read an image.
+    pub(crate) fn image_grant(&mut self, now: Now, wanted: ImageSpec) -> FileGrant {
+        let (images, mut context) = self.images_and_context(now);
+        images.grant(&mut context, wanted)
+    }
+
+    /// Handles what the library has to tell; false if there is nothing.
+    pub(crate) fn handle_image_news(&mut self, now: Now) -> bool {
+        let (images, mut context) = self.images_and_context(now);
+        let (news, urls) = (images.take_news(&mut context), images.take_url_answers());
+        let checksums = images.take_checksums();
+        let told = !(news.is_empty() && urls.is_empty() && checksums.is_empty());
+        for one in news {
+            self.image_news(now, &one);
+        }
+        for answer in urls {
+            self.boot_file_fetched(now, &answer.url, answer.result);
+        }
+        for found in checksums {
+            let result = found.result.map_err(crate::callers::redacted);
+            self.checksum_found(now, &found.url, &found.name, result);
+        }
+        told
     }
 
     /// Stores the digest in the records whose digest was in this checksum file.
@@ -126,7 +153,7 @@ impl Rack {
                     self.pin_images();
                     self.image_fault(now, (&image, None), None);
                     if let (true, Some(wanted)) = (fill, wanted) {
-                        self.fill(wanted, false);
+                        self.fill(now, wanted, false);
                     }
                 }
                 Err(why) => {
@@ -138,14 +165,14 @@ impl Rack {
         }
     }
 
-    /// Sends the cache the list of images that it must not evict.
+    /// Tells the library which images it must not evict.
     pub(crate) fn pin_images(&mut self) {
         let pinned = |resource: &Resource| resource.fields.get("pinned") == Some(&true.into());
         let all = self.records.view.resources_of(ResourceKind::Image);
         let kept = all.filter(|resource| pinned(resource));
         let digests = kept.filter_map(|resource| digest_of(resource));
-        let digests = digests.collect();
-        self.outputs.push(RackOutput::PinImages(digests));
+        let digests: Vec<Digest> = digests.collect();
+        self.images.pin(&digests);
     }
 
     /// The record was deleted; its bytes are deleted too, unless another record refers to them.
@@ -160,10 +187,8 @@ impl Rack {
             return;
         };
         if self.records_of(digest).next().is_none() {
-            self.outputs.push(RackOutput::DropImage(digest));
-            let key = trivet_images::ImageKey(digest).to_string();
-            self.records.view.images.remove(&key);
-            self.pending_writes.forget_image(&key);
+            let (images, mut context) = self.images_and_context(now);
+            images.remove(&mut context, digest);
         }
     }
 
@@ -202,12 +227,11 @@ impl Rack {
         wanted
     }
 
-    /// The state of an image in the cache changed.
-    pub(crate) fn image_news(&mut self, now: Now, news: ImageStatus) {
+    /// The state of an image changed, or a request for it is answered.
+    fn image_news(&mut self, now: Now, told: &ImageNews) {
+        let (news, changed) = (&told.status, told.is_new_state);
         let image = news.name.clone();
         let digest = news.digest.to_string();
-        let before = self.records.view.images.get(&news.key).cloned();
-        let changed = before.is_none_or(|before| before.state != news.state);
         let kind = match &news.state {
             ImageState::Fetching => NoteKind::ImageFetching { image },
             ImageState::Unpacking => NoteKind::ImageUnpacking { image },
@@ -232,27 +256,19 @@ impl Rack {
             ImageState::Complete | ImageState::Evicted => {
                 self.image_fault(now, of, None);
                 if changed {
-                    self.clear_faults_of_bytes(now, &news);
+                    self.clear_faults_of_bytes(now, news);
                 }
             }
             ImageState::Fetching | ImageState::Unpacking | ImageState::Corrupt(_) => {}
         }
-        self.pending_writes.note_wrong(&news);
-        let images = &mut self.records.view.images;
-        let news = Arc::new(news);
-        if news.state == ImageState::Evicted {
-            images.remove(&news.key);
-        } else {
-            images.insert(news.key.clone(), Arc::clone(&news));
-        }
-        let boots = self.nodes_booting(&news, changed);
+        let boots = self.nodes_booting(news, changed);
         if changed {
             for id in self.users_of(&digest).into_iter().chain(boots.clone()) {
                 self.note(now, Some(id), kind.clone());
             }
             self.note(now, None, kind);
         }
-        self.boot_file_state_changed(&news, boots);
+        self.boot_file_state_changed(news, boots);
         if let ImageState::Wrong(why) = &news.state {
             // No action of a machine or its agent can help: jobs end now, and not after a boot
             // and a failed write.
@@ -266,7 +282,7 @@ impl Rack {
                     .push_back((id, NodeEvent::ImageUnusable { why }));
             }
         }
-        self.resume_image_writes(now, &news);
+        self.resume_image_writes(now, news);
         if news.state == ImageState::Complete {
             self.release_pending_power_ons(now);
         }

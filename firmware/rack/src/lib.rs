@@ -15,6 +15,7 @@ mod dispatch;
 mod durable;
 mod faults;
 mod image_deployment;
+mod image_part;
 mod images;
 mod lan;
 mod nodes;
@@ -42,7 +43,6 @@ pub use trivet_dhcp::DhcpDestination;
 pub use trivet_node::{EraseScope, NodeLimits};
 pub use trivet_store::{StoreChange, StoreRecords};
 
-use trivet_model::image::ImageStatus;
 use trivet_model::secret::SecretText;
 use trivet_model::view::LogBundle;
 use trivet_model::{
@@ -64,6 +64,8 @@ pub struct Settings {
     pub images: trivet_images::ImageCatalogue,
     /// Images from other servers are fetched through the cache of this box.
     pub cache: bool,
+    /// How they are fetched and kept.
+    pub image_library: trivet_images::ImageLibraryOptions,
     /// Paths of files and directories.
     pub files: RackFilePaths,
     /// The operator's additions to the agent's kernel command line.
@@ -202,24 +204,8 @@ pub enum RackInput {
     },
     /// A request of an agent was refused before it became an order.
     AgentRefused(RefusedAgent),
-    /// The state of an image in the cache changed.
-    Image(Box<ImageStatus>),
-    /// The reply to [`RackOutput::FindChecksum`].
-    ChecksumFound {
-        /// The URL of the checksum file.
-        url: String,
-        /// The name of the file in it.
-        name: String,
-        /// The digest, or a sentence that says why there is none.
-        result: Result<trivet_model::Digest, String>,
-    },
-    /// The reply to [`RackOutput::FetchBootFile`].
-    BootFileFetched {
-        /// The requested URL.
-        url: String,
-        /// The file in the cache, or a sentence that says why there is none.
-        result: Result<FetchedFile, String>,
-    },
+    /// The shell reports on the work on an image.
+    Image(Box<trivet_images::ImageWorkReport>),
     /// The stored logs of a node's agents.
     Logs {
         /// The node of the agents.
@@ -323,37 +309,8 @@ pub enum RackOutput {
     },
     /// Delete the logs of this node, which was deleted.
     DropLogs(NodeId),
-    /// Fetch this image into the cache, if it is not there.
-    FillImage {
-        /// The image to fetch.
-        wanted: Box<trivet_images::ImageSpec>,
-        /// A client waits for it: the allowed download hours are ignored, and the result is
-        /// always reported.
-        urgent: bool,
-    },
-    /// Verify all bytes of an image in the cache, and repair it. The result is always reported.
-    CheckImage(Box<trivet_images::ImageSpec>),
-    /// Find the digest of the file of this name in a checksum file. It always ends with
-    /// [`RackInput::ChecksumFound`].
-    FindChecksum {
-        /// The URL of the checksum file.
-        url: String,
-        /// The file's name.
-        name: String,
-    },
-    /// Fetch the file at this URL into the cache, unless it is there and has not changed. It
-    /// always ends with [`RackInput::BootFileFetched`]; until then no second one is sent for
-    /// the same URL.
-    FetchBootFile {
-        /// The URL of the file.
-        url: String,
-        /// The format of its bytes.
-        format: trivet_images::ImageFormat,
-    },
-    /// These images must stay in the cache; all others may be evicted.
-    PinImages(Vec<trivet_model::Digest>),
-    /// No record refers to the image of this digest any more.
-    DropImage(trivet_model::Digest),
+    /// Work on an image. What comes back is [`RackInput::Image`].
+    Image(Box<trivet_images::ImageWorkOrder>),
     /// An event to log.
     Note {
         /// The event.
@@ -379,23 +336,20 @@ pub enum FileGrant {
         data: Option<PathBuf>,
     },
     /// This image, from the cache.
-    Image(Box<trivet_images::ImageSpec>),
-    /// The chunk list of this image, if it is complete.
-    ChunkList(Box<trivet_images::ImageSpec>),
+    Image(Box<ImageGrant>),
+    /// The chunk list of this image, which is complete.
+    ChunkList(trivet_images::ImageKey),
     /// Nothing yet, for the reason in this sentence; a later request may succeed.
     Unavailable(String),
 }
 
-/// A file that was fetched by its URL alone and is complete in the cache.
+/// An image that may be read.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct FetchedFile {
-    /// The digest of its bytes.
-    pub digest: trivet_model::Digest,
-    /// Set if it is an earlier copy that could not be compared with its source: the whole
-    /// sentence for the note.
-    pub old: Option<String>,
-    /// The source sent an `ETag` or `Last-Modified`, so that the next fetch compares only.
-    pub has_validator: bool,
+pub struct ImageGrant {
+    /// The image.
+    pub spec: trivet_images::ImageSpec,
+    /// The entry of the cache to read.
+    pub read: trivet_images::ImageReadGrant,
 }
 
 /// A file and the directory that confines it.

@@ -33,6 +33,8 @@ use serde_json::{Value, json};
 use trivet_bmc::{BmcMessage, BmcTransmit};
 use trivet_board_sim::{SimFlash, box_key};
 use trivet_dhcp::{BootServer, Subnet};
+use trivet_images::{FetchedFile, ImageFileKind, ImageWorkOrder, ImageWorkReport};
+use trivet_model::image::ImageStatus;
 use trivet_model::order::{AgentHeartbeat, LookupResult, VerbArgs};
 use trivet_model::{
     ApiCaller, CallerIdentity, Digest, MacAddr, Node, NodeId, Now, OrderOutcome, OrderRefusal,
@@ -99,6 +101,7 @@ pub(crate) fn settings() -> Settings {
         wildcard_listeners: crate::WildcardListeners::default(),
         images,
         cache: true,
+        image_library: trivet_images::ImageLibraryOptions::default(),
         files: RackFilePaths {
             kernel: Some("/boot/kernel".into()),
             images: Some("/images".into()),
@@ -138,7 +141,7 @@ impl RackBench {
             },
             outputs: Vec::new(),
         };
-        bench.handle(RackInput::Started);
+        bench.start();
         bench
     }
 
@@ -162,8 +165,16 @@ impl RackBench {
             },
             ..self
         };
-        bench.handle(RackInput::Started);
+        bench.start();
         bench
+    }
+
+    /// The rack starts, with an empty cache.
+    fn start(&mut self) {
+        self.handle(RackInput::Started);
+        let outputs = std::mem::take(&mut self.outputs);
+        self.image_report(ImageWorkReport::Found(Box::default()));
+        self.outputs.splice(0..0, outputs);
     }
 
     fn handle(&mut self, input: RackInput) {
@@ -172,6 +183,52 @@ impl RackBench {
         self.rack.take_changes(&mut outbox);
         make_durable(&mut self.store, &outbox.changes).unwrap();
         self.outputs = outbox.outputs;
+    }
+
+    /// The work on an image ends in this state.
+    fn image_is(&mut self, status: ImageStatus) {
+        let library = self.rack.images.library_mut();
+        library.simulate_state(self.now, &status);
+        self.handle(RackInput::Tick);
+    }
+
+    /// The fetch of a URL ends so.
+    fn url_answered(&mut self, (url, result): (String, Result<FetchedFile, String>)) {
+        self.rack
+            .images
+            .library_mut()
+            .simulate_url_answer(&url, result);
+        self.handle(RackInput::Tick);
+    }
+
+    /// The shell reports on the work on an image.
+    fn image_report(&mut self, report: ImageWorkReport) {
+        self.handle(RackInput::Image(Box::new(report)));
+    }
+
+    /// The image work that is ordered.
+    fn image_orders(&self) -> Vec<&ImageWorkOrder> {
+        let orders = self.outputs.iter().filter_map(|output| match output {
+            RackOutput::Image(order) => Some(&**order),
+            _ => None,
+        });
+        orders.collect()
+    }
+
+    /// The images whose files are begun: fills that start.
+    fn fills(&self) -> Vec<Digest> {
+        let digests = self
+            .image_orders()
+            .into_iter()
+            .filter_map(|order| match order {
+                ImageWorkOrder::Open { key, file, .. }
+                    if !matches!(file, ImageFileKind::Unpacking) =>
+                {
+                    Some(key.0)
+                }
+                _ => None,
+            });
+        digests.collect()
     }
 
     fn order(&mut self, order: RackOrder) -> Result<OrderOutcome, OrderRefusal> {

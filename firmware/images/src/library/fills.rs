@@ -2,16 +2,16 @@
 
 use trivet_chunks::CHUNK_BYTES;
 use trivet_model::Now;
-use trivet_model::image::ImageState;
+use trivet_model::image::{ImageState, UnpackedImage};
 
 use super::space::SpacePurpose;
 use super::{
     EntryOwner, ImageDiskError, ImageEntryId, ImageFileKind, ImageFileOrder, ImageLibrary,
-    ImagePhase, ImageWorkOrder, LibraryImage,
+    ImagePhase, ImageWorkOrder, LibraryImage, UnpackedDiskRecord,
 };
 use crate::{
-    ImageFillError, ImageFillJob, ImageFillOrder, ImageFillResult, ImageKey, ImageMetadata,
-    ImageSpec,
+    ImageFillError, ImageFillJob, ImageFillOrder, ImageFillResult, ImageFormat, ImageKey,
+    ImageMetadata, ImageSpec,
 };
 
 /// How often the hours for fills are looked at again, because the clock may be set. Ours.
@@ -398,6 +398,61 @@ impl ImageLibrary {
         self.end_reads(entry, why, false);
         self.reopen(key, ImageFileKind::Stored { whole: true });
         self.start_image(now, key);
+    }
+}
+
+/// For tests of what follows from a state; see `simulated::states`.
+impl ImageLibrary {
+    /// The image is complete, with this disk if it is packed.
+    pub(crate) fn simulate_whole(
+        &mut self,
+        now: Now,
+        spec: &ImageSpec,
+        size: u64,
+        raw: Option<UnpackedImage>,
+    ) {
+        let key = spec.key();
+        if let Some(raw) = raw {
+            let disk = ImageSpec {
+                digest: raw.digest,
+                format: ImageFormat::Raw,
+                ..spec.clone()
+            };
+            self.simulate_whole(now, &disk, raw.size, None);
+            let record = UnpackedDiskRecord {
+                spec: spec.clone(),
+                size,
+                raw: disk.key(),
+                raw_size: raw.size,
+            };
+            self.disks.insert(key, record);
+            self.unpacks.remove(&key);
+        }
+        if !self.images.contains_key(&key) {
+            let entry = self.new_entry(EntryOwner::Image(key));
+            let image = LibraryImage::new(ImageMetadata::new(spec), entry, ImagePhase::Stored);
+            self.images.insert(key, image);
+        }
+        if let Some(image) = self.images.get_mut(&key) {
+            image.metadata.size = Some(size);
+        }
+        self.settle(now, key, FillOutcome::Whole);
+    }
+
+    /// The present work on the image, if there is any, fails.
+    pub(crate) fn simulate_failure(
+        &mut self,
+        now: Now,
+        spec: &ImageSpec,
+        why: &str,
+        is_wrong: bool,
+    ) {
+        let outcome = FillOutcome::Failed {
+            why: why.to_owned(),
+            is_wrong,
+            keeps_files: true,
+        };
+        self.settle(now, spec.key(), outcome);
     }
 }
 

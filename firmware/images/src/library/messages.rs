@@ -272,6 +272,14 @@ pub enum ImageWorkOrder {
         /// An instruction for the operator where there is no space.
         result: Result<(), String>,
     },
+    /// Find the digest of the file of this name in a checksum file; the report is
+    /// [`ImageWorkReport::ChecksumFound`].
+    FindChecksum {
+        /// The URL of the checksum file.
+        url: String,
+        /// The file's name.
+        name: String,
+    },
     /// The answer to [`ImageWorkReport::UploadOffered`] and [`ImageWorkReport::UploadEnded`].
     Upload {
         /// The ticket of the offer.
@@ -350,6 +358,17 @@ pub enum ImageUnpackError {
     Closed,
 }
 
+/// What a checksum file says about a file.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FileChecksum {
+    /// The URL of the checksum file.
+    pub url: String,
+    /// The name of the file in it.
+    pub name: String,
+    /// The digest, or a sentence that says why there is none.
+    pub result: Result<Digest, String>,
+}
+
 /// A report of the shell.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ImageWorkReport {
@@ -415,4 +434,6 @@ pub enum ImageWorkReport {
         /// The disk of the box failed.
         result: Result<(), ImageDiskError>,
     },
+    /// Of [`ImageWorkOrder::FindChecksum`].
+    ChecksumFound(Box<FileChecksum>),
 }

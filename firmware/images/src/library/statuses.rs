@@ -61,7 +61,7 @@ impl ImageLibrary {
     }
 
     /// The state of an image is this now.
-    pub(super) fn report(
+    pub(crate) fn report(
         &mut self,
         spec: &ImageSpec,
         size: Option<u64>,
@@ -87,7 +87,7 @@ impl ImageLibrary {
     }
 
     /// The image is not here any more.
-    pub(super) fn report_evicted(&mut self, spec: &ImageSpec) {
+    pub(crate) fn report_evicted(&mut self, spec: &ImageSpec) {
         self.report(spec, None, 0, ImageState::Evicted);
         self.shown.remove(&spec.key());
     }

@@ -505,7 +505,7 @@ impl ImageLibrary {
         );
     }
 
-    fn end_url(&mut self, url: &str, result: Result<FetchedFile, String>) {
+    pub(crate) fn end_url(&mut self, url: &str, result: Result<FetchedFile, String>) {
         if let Some(fetch) = self.urls.remove(url) {
             let is_image = |owner: &EntryOwner| matches!(owner, EntryOwner::Image(_));
             if !self.entries.get(&fetch.entry).is_some_and(is_image) {

@@ -93,7 +93,7 @@ impl Rack {
             }
             RackOrder::DeleteResource(kind, id) => self.delete_resource(now, kind, id),
             RackOrder::DeleteResources(kind) => self.delete_resources(kind),
-            RackOrder::FetchImage(id) => self.fill_image(id),
+            RackOrder::FetchImage(id) => self.fill_image(now, id),
             RackOrder::Provision {
                 node,
                 verb,
@@ -123,7 +123,7 @@ impl Rack {
                 Ok(())
             }
             RackOrder::CollectLogs(node) => self.logs_wanted(node),
-            RackOrder::CheckDeploy(node) => return self.check_deploy(node),
+            RackOrder::CheckDeploy(node) => return self.check_deploy(now, node),
             RackOrder::Maintenance { node, on, reason } => self.maintenance(now, node, on, reason),
             RackOrder::Lookup { addresses, node } => {
                 return self.lookup(now, from, &addresses, node);
@@ -398,7 +398,7 @@ impl Rack {
             // template.
             trivet_node::apply_verb(now, &self.settings.limits, &node, verb, args.clone())?;
             self.prepare_deploy(&mut node, &mut args)?;
-            self.check_right(&node, &args.steps, true)?;
+            self.check_right(now, &node, &args.steps, true)?;
         }
         let (has_agent, before) = (node.agent.is_some(), node.job.clone());
         let (mut node, actions) =
@@ -415,7 +415,7 @@ impl Rack {
         self.records.put_node(now, node);
         self.check_boot(id);
         if deploys {
-            self.fetch_early(id);
+            self.fetch_early(now, id);
         }
         self.fetch_boot_files(now, id);
         self.run_actions(now, id, actions);
@@ -445,12 +445,12 @@ impl Rack {
         Ok(())
     }
 
-    fn check_deploy(&mut self, id: NodeId) -> Result<OrderOutcome, OrderRefusal> {
+    fn check_deploy(&mut self, now: Now, id: NodeId) -> Result<OrderOutcome, OrderRefusal> {
         let mut node = self.require_node(id)?;
         let mut args = VerbArgs::default();
         let prepared = self
             .prepare_deploy(&mut node, &mut args)
-            .and_then(|()| self.check_right(&node, &args.steps, false));
+            .and_then(|()| self.check_right(now, &node, &args.steps, false));
         let refused = prepared.err().map(|refusal| refusal.sentence);
         // A template may contain a step that the node's interface cannot run.
         let mut steps = args.steps.iter();

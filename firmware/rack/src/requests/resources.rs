@@ -35,7 +35,7 @@ impl Rack {
         let created = resource.clone();
         self.records.put_resource(now, resource);
         if created.kind == ResourceKind::Image {
-            self.image_created(&created);
+            self.image_created(now, &created);
         }
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! Kernels, ramdisks and ISO images that a node's record names by their URLs.
 
-use trivet_images::{ImageFormat, ImageSpec};
+use trivet_images::{ImageFileOrder, ImageFormat, ImageSpec};
 use trivet_model::JobPhase;
 use trivet_model::image::ImageState;
 
 use super::boot::{lease, script};
 use super::image_deployment::news;
 use super::*;
-use crate::{FetchedFile, FileGrant, FileServerProtocol};
+use crate::{FileGrant, FileServerProtocol};
 
 const KERNEL: &str = "http://far/kernel";
 const RAMDISK: &str = "https://far/ramdisk";
@@ -66,7 +66,7 @@ fn request_file(bench: &mut RackBench, peer: Ipv4Addr, path: String) -> Option<F
 #[track_caller]
 fn ramdisk(bench: &mut RackBench, id: NodeId, peer: Ipv4Addr) -> Option<ImageSpec> {
     match request_file(bench, peer, path(id, "deploy_ramdisk")) {
-        Some(FileGrant::Image(wanted)) => Some(*wanted),
+        Some(FileGrant::Image(wanted)) => Some(wanted.spec),
         Some(FileGrant::Unavailable(why)) => {
             assert!(why.contains(RAMDISK), "{why}");
             None
@@ -76,23 +76,25 @@ fn ramdisk(bench: &mut RackBench, id: NodeId, peer: Ipv4Addr) -> Option<ImageSpe
 }
 
 /// The URLs that the shell is requested to fetch.
-fn fetched(bench: &RackBench) -> Vec<&str> {
-    let urls = bench.outputs.iter().filter_map(|output| match output {
-        RackOutput::FetchBootFile { url, .. } => Some(url.as_str()),
+pub(super) fn fetched(bench: &RackBench) -> Vec<&str> {
+    let orders = bench.image_orders().into_iter();
+    let urls = orders.filter_map(|order| match order {
+        ImageWorkOrder::File {
+            order: ImageFileOrder::Request(request),
+            ..
+        } => Some(request.url.as_str()),
         _ => None,
     });
     urls.collect()
 }
 
-pub(super) fn fetched_from(url: &str, digest: u8) -> RackInput {
-    RackInput::BootFileFetched {
-        url: url.to_owned(),
-        result: Ok(FetchedFile {
-            digest: Digest::Sha256([digest; 32]),
-            old: None,
-            has_validator: true,
-        }),
-    }
+pub(super) fn fetched_from(url: &str, digest: u8) -> (String, Result<FetchedFile, String>) {
+    let file = FetchedFile {
+        digest: Digest::Sha256([digest; 32]),
+        old: None,
+        has_validator: true,
+    };
+    (url.to_owned(), Ok(file))
 }
 
 #[test]
@@ -163,7 +165,7 @@ fn boot_files_are_fetched_when_a_job_starts_and_served_once_they_are_here() {
     let peer = lease(&mut bench, MAC).unwrap();
     assert_eq!(ramdisk(&mut bench, id, peer), None, "it is not here yet");
     assert!(fetched(&bench).is_empty(), "it was requested already");
-    bench.handle(fetched_from(RAMDISK, 7));
+    bench.url_answered(fetched_from(RAMDISK, 7));
     let wanted = ramdisk(&mut bench, id, peer).expect("it is here");
     assert_eq!(wanted.digest, Digest::Sha256([7; 32]));
     assert_eq!(wanted.sources, [RAMDISK]);
@@ -176,7 +178,7 @@ fn only_the_nodes_own_machine_gets_its_boot_files() {
     let id = inspects(&mut bench, 1, record());
     bench.with_node(2);
     boots(&mut bench, id);
-    bench.handle(fetched_from(RAMDISK, 7));
+    bench.url_answered(fetched_from(RAMDISK, 7));
     let own = lease(&mut bench, MAC).unwrap();
     let other = lease(&mut bench, MacAddr([0x52, 0x54, 0, 0, 0, 2])).unwrap();
     assert_eq!(
@@ -193,7 +195,7 @@ fn only_the_nodes_own_machine_gets_its_boot_files() {
 fn a_file_that_the_machine_is_not_to_boot_now_is_not_served() {
     let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
-    bench.handle(fetched_from(RAMDISK, 7));
+    bench.url_answered(fetched_from(RAMDISK, 7));
     bench.force(id, |node| {
         node.job = None;
         node.provision_state = ProvisionState::Manageable;
@@ -211,10 +213,7 @@ fn a_boot_file_that_cannot_be_fetched_ends_the_job_with_the_reason() {
     let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
     let why = "https://far/ramdisk cannot be reached";
-    bench.handle(RackInput::BootFileFetched {
-        url: RAMDISK.into(),
-        result: Err(why.into()),
-    });
+    bench.url_answered((RAMDISK.to_owned(), Err(why.to_owned())));
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::InspectFail);
     assert_eq!(node.last_error.as_deref(), Some(why));
@@ -228,11 +227,7 @@ fn a_boot_file_with_a_digest_is_an_image_of_the_cache() {
     let id = inspects(&mut bench, 1, with_digest());
     assert_eq!(fetched(&bench), [KERNEL]);
     let digest: Digest = "0a".repeat(32).parse().unwrap();
-    let filled = bench.outputs.iter().any(|output| {
-        matches!(output, RackOutput::FillImage { wanted, urgent: true }
-            if wanted.digest == digest && wanted.sources == [RAMDISK])
-    });
-    assert!(filled);
+    assert_eq!(bench.fills(), [digest]);
     boots(&mut bench, id);
     let peer = lease(&mut bench, MAC).unwrap();
     let wanted = ramdisk(&mut bench, id, peer).expect("readers follow the fill");
@@ -247,9 +242,9 @@ fn a_boot_file_with_another_digest_ends_the_job_with_the_reason() {
     ] {
         let mut bench = RackBench::new();
         let id = inspects(&mut bench, 1, with_digest());
-        bench.handle(news(&"0b".repeat(32), state.clone(), None));
+        bench.image_is(news(&"0b".repeat(32), state.clone(), None));
         assert!(bench.node(id).job.is_some(), "that is another file");
-        bench.handle(news(&"0a".repeat(32), state, None));
+        bench.image_is(news(&"0a".repeat(32), state, None));
         let node = bench.node(id);
         assert_eq!(node.provision_state, ProvisionState::InspectFail);
         let why = node.last_error.unwrap_or_default();
@@ -261,8 +256,8 @@ fn a_boot_file_with_another_digest_ends_the_job_with_the_reason() {
 fn a_file_that_has_changed_at_its_source_is_noticed_by_the_next_job() {
     let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
-    bench.handle(fetched_from(KERNEL, 6));
-    bench.handle(fetched_from(RAMDISK, 7));
+    bench.url_answered(fetched_from(KERNEL, 6));
+    bench.url_answered(fetched_from(RAMDISK, 7));
     bench.force(id, |node| {
         node.job = None;
         node.provision_state = ProvisionState::Manageable;
@@ -273,7 +268,7 @@ fn a_file_that_has_changed_at_its_source_is_noticed_by_the_next_job() {
     let peer = lease(&mut bench, MAC).unwrap();
     let early = ramdisk(&mut bench, id, peer);
     assert_eq!(early, None, "not before it was compared with its source");
-    bench.handle(fetched_from(RAMDISK, 8));
+    bench.url_answered(fetched_from(RAMDISK, 8));
     let wanted = ramdisk(&mut bench, id, peer).expect("it is here");
     assert_eq!(wanted.digest, Digest::Sha256([8; 32]));
 }
@@ -283,16 +278,16 @@ fn a_file_that_has_changed_at_its_source_is_noticed_by_the_next_job() {
 fn a_source_without_validators_is_downloaded_again_after_ten_minutes_and_not_before() {
     let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
-    let downloaded = |url: &str| RackInput::BootFileFetched {
-        url: url.to_owned(),
-        result: Ok(FetchedFile {
+    let downloaded = |url: &str| {
+        let file = FetchedFile {
             digest: Digest::Sha256([7; 32]),
             old: None,
             has_validator: false,
-        }),
+        };
+        (url.to_owned(), Ok(file))
     };
-    bench.handle(downloaded(KERNEL));
-    bench.handle(downloaded(RAMDISK));
+    bench.url_answered(downloaded(KERNEL));
+    bench.url_answered(downloaded(RAMDISK));
     let inspects_again = |bench: &mut RackBench| {
         bench.force(id, |node| {
             node.job = None;
@@ -329,7 +324,7 @@ fn a_boot_file_with_a_digest_is_never_requested_by_its_url_alone() {
 fn a_machine_that_loads_is_not_kept_waiting_by_the_job_of_another() {
     let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
-    bench.handle(fetched_from(RAMDISK, 7));
+    bench.url_answered(fetched_from(RAMDISK, 7));
     boots(&mut bench, id);
     let peer = lease(&mut bench, MAC).unwrap();
     inspects(&mut bench, 2, record());
@@ -343,14 +338,12 @@ fn a_copy_that_could_not_be_compared_with_its_source_is_used_and_noted() {
     let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
     let why = "https://far/ramdisk does not answer; the copy of yesterday is used";
-    bench.handle(RackInput::BootFileFetched {
-        url: RAMDISK.into(),
-        result: Ok(FetchedFile {
-            digest: Digest::Sha256([7; 32]),
-            old: Some(why.into()),
-            has_validator: true,
-        }),
-    });
+    let file = FetchedFile {
+        digest: Digest::Sha256([7; 32]),
+        old: Some(why.into()),
+        has_validator: true,
+    };
+    bench.url_answered((RAMDISK.to_owned(), Ok(file)));
     assert!(bench.notes().contains(&why.to_owned()));
     boots(&mut bench, id);
     let peer = lease(&mut bench, MAC).unwrap();
@@ -361,10 +354,10 @@ fn a_copy_that_could_not_be_compared_with_its_source_is_used_and_noted() {
 fn a_copy_that_was_evicted_is_fetched_again() {
     let mut bench = RackBench::new();
     let id = inspects(&mut bench, 1, record());
-    bench.handle(fetched_from(RAMDISK, 7));
+    bench.url_answered(fetched_from(RAMDISK, 7));
     boots(&mut bench, id);
     let peer = lease(&mut bench, MAC).unwrap();
-    bench.handle(news(&"07".repeat(32), ImageState::Evicted, None));
+    bench.image_is(news(&"07".repeat(32), ImageState::Evicted, None));
     assert_eq!(ramdisk(&mut bench, id, peer), None);
     assert_eq!(fetched(&bench), [RAMDISK]);
 }

@@ -1,7 +1,8 @@
 //! Writes that wait for their image, and writes that are retried.
 
 use super::*;
-use trivet_model::image::{ImageState, ImageStatus, UnpackedImage};
+use trivet_images::{FileChecksum, ImageFileOrder, ImageFillResult, StoredImageCheck};
+use trivet_model::image::{ImageFormat, ImageState, UnpackedImage};
 use trivet_model::{AgentEvent, AgentOrder, AgentSession, BootPartitions, JobPhase};
 use trivet_node::NodeEvent;
 
@@ -58,18 +59,22 @@ pub(super) fn sent_image_info(bench: &RackBench) -> Option<(Value, u64)> {
     })
 }
 
-pub(super) fn news(digest: &str, state: ImageState, raw: Option<UnpackedImage>) -> RackInput {
+pub(super) fn news(digest: &str, state: ImageState, raw: Option<UnpackedImage>) -> ImageStatus {
     let digest: Digest = digest.parse().unwrap();
-    RackInput::Image(Box::new(ImageStatus {
+    ImageStatus {
         key: trivet_images::ImageKey(digest).to_string(),
         name: "a.qcow2".into(),
         digest,
-        format: trivet_images::ImageFormat::Raw,
+        format: if raw.is_some() {
+            ImageFormat::Qcow2
+        } else {
+            ImageFormat::Raw
+        },
         size: Some(100),
         present_bytes: 100,
         state,
         raw,
-    }))
+    }
 }
 
 fn packed() -> Value {
@@ -103,8 +108,7 @@ fn an_image_is_fetched_while_the_machine_boots() {
         node.instance_info.extend(info);
     });
     bench.verb(id, Verb::Active).unwrap();
-    let urgent = |output: &RackOutput| matches!(output, RackOutput::FillImage { urgent: true, .. });
-    assert!(bench.outputs.iter().any(urgent));
+    assert_eq!(bench.fills().len(), 1);
 }
 
 #[test]
@@ -170,11 +174,11 @@ fn a_packed_image_is_written_when_it_is_unpacked() {
     assert!(sent_image_info(&bench).is_none(), "it has to wait");
     assert!(last_note(&bench, id).contains("waits for image a.qcow2"));
     let sum = "0a".repeat(32);
-    bench.handle(news(&sum, ImageState::Unpacking, None));
+    bench.image_is(news(&sum, ImageState::Unpacking, None));
     assert!(sent_image_info(&bench).is_none());
-    bench.handle(news(&"0b".repeat(32), ImageState::Complete, Some(RAW)));
+    bench.image_is(news(&"0b".repeat(32), ImageState::Complete, Some(RAW)));
     assert!(sent_image_info(&bench).is_none(), "that is another image");
-    bench.handle(news(&sum, ImageState::Complete, Some(RAW)));
+    bench.image_is(news(&sum, ImageState::Complete, Some(RAW)));
     let (args, _) = sent_image_info(&bench).expect("the agent is called");
     let info = &args["image_info"];
     assert_eq!(info["os_hash_value"], RAW.digest.to_string());
@@ -195,7 +199,8 @@ fn a_packed_image_is_written_when_it_is_unpacked() {
         let Some(FileGrant::Image(wanted)) = grant else {
             return false;
         };
-        wanted.format == trivet_images::ImageFormat::Qcow2 && wanted.digest.to_string() == sum
+        let is_disk = wanted.read.key.0 == RAW.digest;
+        is_disk && wanted.spec.format == ImageFormat::Qcow2 && wanted.spec.digest.to_string() == sum
     });
     assert!(granted);
     // The next node finds it unpacked.
@@ -210,7 +215,7 @@ fn a_packed_image_that_fails_fails_the_deployment_with_its_words() {
     let id = at_write(&mut bench, packed());
     start(&mut bench, id);
     let failed = ImageState::Failed("it has a backing file".into());
-    bench.handle(news(&"0a".repeat(32), failed, None));
+    bench.image_is(news(&"0a".repeat(32), failed, None));
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::DeployFail);
     let error = node.last_error.unwrap();
@@ -224,18 +229,19 @@ fn a_digest_in_a_checksum_file_is_found_stored_and_sent() {
     let id = at_write(&mut bench, info);
     start(&mut bench, id);
     assert!(sent_image_info(&bench).is_none(), "it has to wait");
-    let found = |result| RackInput::ChecksumFound {
-        url: SUMS.to_owned(),
-        name: "a.raw".to_owned(),
-        result,
+    let found = |result| {
+        ImageWorkReport::ChecksumFound(Box::new(FileChecksum {
+            url: SUMS.to_owned(),
+            name: "a.raw".to_owned(),
+            result,
+        }))
     };
-    bench.handle(found(Ok(Digest::Sha256([5; 32]))));
+    bench.image_report(found(Ok(Digest::Sha256([5; 32]))));
     let (args, _) = sent_image_info(&bench).expect("the agent is called");
     let info = &args["image_info"];
     assert_eq!(info["os_hash_value"], "05".repeat(32));
     assert_eq!(info.get("checksum"), None);
-    let filled = |output: &RackOutput| matches!(output, RackOutput::FillImage { .. });
-    assert!(bench.outputs.iter().any(filled));
+    assert_eq!(bench.fills(), [Digest::Sha256([5; 32])]);
     // It is part of the record, whatever the checksum file contains later.
     let bench = bench.restarted();
     let job = bench.node(id).job.unwrap();
@@ -249,11 +255,11 @@ fn a_checksum_file_that_does_not_help_fails_the_deployment() {
     let info = json!({"image_source": "http://far/a.raw", "image_checksum": SUMS});
     let id = at_write(&mut bench, info);
     start(&mut bench, id);
-    bench.handle(RackInput::ChecksumFound {
+    bench.image_report(ImageWorkReport::ChecksumFound(Box::new(FileChecksum {
         url: SUMS.to_owned(),
         name: "a.raw".to_owned(),
         result: Err("the checksum file has no SHA-256 for a.raw".into()),
-    });
+    })));
     let error = bench.node(id).last_error.unwrap();
     assert!(error.contains("has no SHA-256 for a.raw"), "{error}");
 }
@@ -271,27 +277,38 @@ pub(super) fn agent_reports(bench: &mut RackBench, id: NodeId, call: u64, error:
     });
 }
 
+/// A complete image is verified at once.
+pub(super) fn is_check(order: &ImageWorkOrder) -> bool {
+    matches!(
+        order,
+        ImageWorkOrder::Scrub {
+            is_paced: false,
+            ..
+        }
+    )
+}
+
 const BLAME: &str = "Image failed to verify against checksum. location: /dev/vda";
 
 #[test]
 fn a_write_that_blames_the_image_is_done_again_after_a_check() {
     let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
+    bench.image_is(news(&"0a".repeat(32), ImageState::Complete, None));
     start(&mut bench, id);
     let (_, mut call) = sent_image_info(&bench).expect("the agent is called");
     for _ in 0..3 {
         agent_reports(&mut bench, id, call, BLAME);
-        let checks = |output: &RackOutput| matches!(output, RackOutput::CheckImage(_));
-        assert!(bench.outputs.iter().any(checks));
+        assert!(bench.image_orders().into_iter().any(is_check));
         assert!(last_note(&bench, id).contains("the cached image is verified"));
         // A corrupt image is fetched again first.
         let sum = "0a".repeat(32);
         bench.force(id, |node| {
             node.job.as_mut().unwrap().phase = JobPhase::AwaitStep;
         });
-        bench.handle(news(&sum, ImageState::Corrupt(1), None));
+        bench.image_is(news(&sum, ImageState::Corrupt(1), None));
         assert!(sent_image_info(&bench).is_none());
-        bench.handle(news(&sum, ImageState::Complete, None));
+        bench.image_is(news(&sum, ImageState::Complete, None));
         (_, call) = sent_image_info(&bench).expect("it is written again");
     }
     // The number of retries is limited.
@@ -327,7 +344,7 @@ fn a_write_whose_image_is_gone_fails_with_both_reasons() {
         node.job.as_mut().unwrap().phase = JobPhase::AwaitStep;
     });
     let failed = ImageState::Failed("the source is away".into());
-    bench.handle(news(&"0a".repeat(32), failed, None));
+    bench.image_is(news(&"0a".repeat(32), failed, None));
     let error = bench.node(id).last_error.unwrap();
     assert!(error.contains(BLAME) && error.contains("the source is away"));
 }
@@ -447,28 +464,35 @@ fn one_image_under_two_names_has_the_sources_and_the_faults_of_both() {
     kept(&mut bench, 8, "one", "http://dead/a.raw");
     let two = kept(&mut bench, 9, "two", "http://far/a.raw");
     bench.order(RackOrder::FetchImage(two)).unwrap();
-    let sources = bench.outputs.iter().find_map(|output| match output {
-        RackOutput::FillImage { wanted, .. } => Some(wanted.sources.clone()),
-        _ => None,
-    });
-    let want = ["http://far/a.raw", "http://dead/a.raw"].map(str::to_owned);
-    assert_eq!(sources.unwrap(), want);
-    let news = |name: &str, state| {
-        let digest: Digest = "0a".repeat(32).parse().unwrap();
-        RackInput::Image(Box::new(ImageStatus {
-            key: trivet_images::ImageKey(digest).to_string(),
-            name: name.to_owned(),
-            digest,
-            format: trivet_images::ImageFormat::Raw,
-            size: Some(1),
-            present_bytes: 1,
-            state,
-            raw: None,
-        }))
+    let nothing = ImageFillResult::Checked(StoredImageCheck::Partial { chunks: 0 });
+    let away = || ImageFillResult::Responded(Err("is away".to_owned()));
+    let mut requests = Vec::new();
+    for result in [nothing, ImageFillResult::Done, away(), away()] {
+        let order = bench
+            .image_orders()
+            .into_iter()
+            .find_map(|order| match order {
+                ImageWorkOrder::File { entry, order } => Some((*entry, order.clone())),
+                _ => None,
+            });
+        let (entry, order) = order.expect("the fill goes on");
+        if let ImageFileOrder::Request(request) = order {
+            requests.push(request.url);
+        }
+        let result = Ok(result);
+        bench.image_report(ImageWorkReport::File { entry, result });
+        if bench.image_orders().is_empty() {
+            bench.handle(RackInput::Tick);
+        }
+    }
+    assert_eq!(requests, ["http://far/a.raw", "http://dead/a.raw"]);
+    let news = |name: &str, state| ImageStatus {
+        name: name.to_owned(),
+        ..news(&"0a".repeat(32), state, None)
     };
-    bench.handle(news("one", ImageState::Failed("it is away".into())));
+    bench.image_is(news("one", ImageState::Failed("it is away".into())));
     assert_eq!(bench.rack.view().faults.len(), 1);
-    bench.handle(news("two", ImageState::Complete));
+    bench.image_is(news("two", ImageState::Complete));
     assert!(bench.rack.view().faults.is_empty());
 }
 
@@ -485,35 +509,38 @@ fn an_image_of_the_catalogue_may_have_its_digest_in_a_checksum_file() {
     bench
         .order(RackOrder::CreateResource(Box::new(resource)))
         .unwrap();
-    let sought = |output: &RackOutput| match output {
-        RackOutput::FindChecksum { name, .. } => name == "a.raw",
-        _ => false,
+    let sought = |bench: &RackBench| {
+        let is_it = |order: &ImageWorkOrder| match order {
+            ImageWorkOrder::FindChecksum { name, .. } => name == "a.raw",
+            _ => false,
+        };
+        bench.image_orders().into_iter().any(is_it)
     };
-    assert!(bench.outputs.iter().any(sought));
+    assert!(sought(&bench));
     bench.order(RackOrder::FetchImage(id)).unwrap();
-    assert!(!bench.outputs.iter().any(sought), "once is enough");
-    let found = |result| RackInput::ChecksumFound {
-        url: SUMS.to_owned(),
-        name: "a.raw".to_owned(),
-        result,
+    assert!(!sought(&bench), "once is enough");
+    let found = |result| {
+        ImageWorkReport::ChecksumFound(Box::new(FileChecksum {
+            url: SUMS.to_owned(),
+            name: "a.raw".to_owned(),
+            result,
+        }))
     };
-    bench.handle(found(
+    bench.image_report(found(
         Err("https://images.example cannot be reached".into()),
     ));
     let view = bench.rack.view();
     let fault = view.faults.keys().next().unwrap().to_string();
     assert!(fault.contains("image far has no digest"), "{fault}");
     bench.order(RackOrder::FetchImage(id)).unwrap();
-    assert!(bench.outputs.iter().any(sought), "asking again tries again");
-    bench.handle(found(Ok(Digest::Sha256([5; 32]))));
+    assert!(sought(&bench), "asking again tries again");
+    bench.image_report(found(Ok(Digest::Sha256([5; 32]))));
     let view = bench.rack.view();
     assert!(view.faults.is_empty());
     let kept = view.resource(kind, "far").unwrap();
     assert_eq!(kept.text("checksum"), Some("05".repeat(32).as_str()));
     assert_eq!(kept.text("checksum_url"), Some(SUMS));
-    let filled =
-        |output: &RackOutput| matches!(output, RackOutput::FillImage { urgent: false, .. });
-    assert!(bench.outputs.iter().any(filled));
+    assert_eq!(bench.fills(), [Digest::Sha256([5; 32])]);
 }
 
 /// A short step ends, and its heartbeat arrives, before the reply that reports its start.

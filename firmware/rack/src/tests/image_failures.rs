@@ -1,6 +1,8 @@
 //! Images that cannot be used: when a job ends, and with which reason.
 
-use super::image_deployment::{agent_reports, at_write, news, plain, sent_image_info, start};
+use super::image_deployment::{
+    agent_reports, at_write, is_check, news, plain, sent_image_info, start,
+};
 use super::*;
 use trivet_model::JobPhase;
 use trivet_model::image::ImageState;
@@ -19,7 +21,7 @@ fn a_wrong_digest_fails_the_job_while_the_machine_still_boots() {
         node.job.as_mut().unwrap().phase = JobPhase::AwaitAgent;
         node.agent = None;
     });
-    bench.handle(news(&digest(), ImageState::Wrong(WRONG.into()), None));
+    bench.image_is(news(&digest(), ImageState::Wrong(WRONG.into()), None));
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::DeployFail);
     assert_eq!(node.last_error.as_deref(), Some(WRONG));
@@ -30,7 +32,7 @@ fn the_reason_of_a_wrong_image_shows_no_credentials_of_its_source() {
     let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
     let why = "image a.raw from https://ann:s3cret@far/a.raw is not what it should be";
-    bench.handle(news(&digest(), ImageState::Wrong(why.into()), None));
+    bench.image_is(news(&digest(), ImageState::Wrong(why.into()), None));
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::DeployFail);
     let error = node.last_error.unwrap();
@@ -45,7 +47,7 @@ fn a_wrong_image_does_not_fail_a_job_that_has_written_it() {
     let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
     bench.force(id, |node| node.job.as_mut().unwrap().at = 1);
-    bench.handle(news(&digest(), ImageState::Wrong(WRONG.into()), None));
+    bench.image_is(news(&digest(), ImageState::Wrong(WRONG.into()), None));
     assert!(bench.node(id).job.is_some());
 }
 
@@ -54,18 +56,17 @@ fn a_write_does_not_start_from_an_image_that_failed() {
     let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
     let failed = ImageState::Failed("the source is away".into());
-    bench.handle(news(&digest(), failed.clone(), None));
+    bench.image_is(news(&digest(), failed.clone(), None));
     assert!(bench.node(id).job.is_some(), "the source may come back");
     start(&mut bench, id);
     assert!(
         sent_image_info(&bench).is_none(),
         "no write from an image that failed"
     );
-    let filled = |output: &RackOutput| matches!(output, RackOutput::FillImage { urgent: true, .. });
-    assert!(bench.outputs.iter().any(filled), "it is fetched once more");
-    bench.handle(news(&digest(), ImageState::Fetching, None));
+    assert_eq!(bench.fills().len(), 1, "it is fetched once more");
+    bench.image_is(news(&digest(), ImageState::Fetching, None));
     assert!(sent_image_info(&bench).is_none(), "it may fail again");
-    bench.handle(news(&digest(), ImageState::Complete, None));
+    bench.image_is(news(&digest(), ImageState::Complete, None));
     assert!(sent_image_info(&bench).is_some(), "it is here now");
 }
 
@@ -74,9 +75,9 @@ fn a_second_failure_of_the_image_ends_the_job_with_the_reason_of_the_image() {
     let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
     let failed = ImageState::Failed("the source is away".into());
-    bench.handle(news(&digest(), failed.clone(), None));
+    bench.image_is(news(&digest(), failed.clone(), None));
     start(&mut bench, id);
-    bench.handle(news(&digest(), failed, None));
+    bench.image_is(news(&digest(), failed, None));
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::DeployFail);
     assert_eq!(node.last_error.as_deref(), Some("the source is away"));
@@ -94,7 +95,7 @@ fn the_nodes_error_has_the_images_reason_before_the_agents_http_status() {
         node.job.as_mut().unwrap().phase = JobPhase::AwaitStep;
     });
     let failed = ImageState::Failed("image a.raw cannot be fetched".into());
-    bench.handle(news(&digest(), failed, None));
+    bench.image_is(news(&digest(), failed, None));
     let error = bench.node(id).last_error.unwrap();
     assert!(
         error.starts_with("image a.raw cannot be fetched"),
@@ -113,9 +114,8 @@ fn no_space_left_on_the_device_is_not_blamed_on_the_image() {
     let said = "Error downloading image: Download of image id a.raw failed: [Errno 28] No space \
                 left on device";
     agent_reports(&mut bench, id, call, said);
-    let checks = |output: &RackOutput| matches!(output, RackOutput::CheckImage(_));
     assert!(
-        !bench.outputs.iter().any(checks),
+        !bench.image_orders().into_iter().any(is_check),
         "the image is not read again"
     );
     let node = bench.node(id);
@@ -135,12 +135,11 @@ fn inspected() -> Value {
            "plugin_data": {"root_disk": {"name": "/dev/sda", "size": DISK_BYTES}}})
 }
 
-fn sized(bytes: u64) -> RackInput {
-    let RackInput::Image(mut one) = news(&digest(), ImageState::Complete, None) else {
-        unreachable!()
-    };
-    one.size = Some(bytes);
-    RackInput::Image(one)
+fn sized(bytes: u64) -> ImageStatus {
+    ImageStatus {
+        size: Some(bytes),
+        ..news(&digest(), ImageState::Complete, None)
+    }
 }
 
 #[test]
@@ -148,7 +147,7 @@ fn an_image_larger_than_the_inspected_disk_is_not_written() {
     let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
     bench.force(id, |node| node.inventory = Some(inspected()));
-    bench.handle(sized(DISK_BYTES + 1));
+    bench.image_is(sized(DISK_BYTES + 1));
     start(&mut bench, id);
     assert!(sent_image_info(&bench).is_none());
     let error = bench.node(id).last_error.unwrap();
@@ -161,7 +160,7 @@ fn an_image_larger_than_the_inspected_disk_is_not_written() {
 #[test]
 fn a_deployment_with_an_image_that_is_known_to_be_too_large_is_refused() {
     let mut bench = RackBench::new();
-    bench.handle(sized(DISK_BYTES + 1));
+    bench.image_is(sized(DISK_BYTES + 1));
     let id = bench.with_node(1);
     bench.force(id, |node| {
         node.provision_state = ProvisionState::Available;
@@ -186,7 +185,7 @@ fn an_image_that_fits_is_written() {
     let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
     bench.force(id, |node| node.inventory = Some(inspected()));
-    bench.handle(sized(DISK_BYTES));
+    bench.image_is(sized(DISK_BYTES));
     start(&mut bench, id);
     assert!(sent_image_info(&bench).is_some());
 }
@@ -205,8 +204,7 @@ fn running(bench: &mut RackBench, state: ProvisionState, info: Value) -> NodeId 
 }
 
 fn fills(bench: &RackBench) -> usize {
-    let is_fill = |output: &&RackOutput| matches!(output, RackOutput::FillImage { .. });
-    bench.outputs.iter().filter(is_fill).count()
+    bench.fills().len()
 }
 
 /// Checks that the verb is refused with the error of the image, and that the node is not
@@ -229,18 +227,18 @@ fn a_deployment_with_an_image_that_is_known_to_be_wrong_is_refused() {
     ] {
         let mut bench = RackBench::new();
         let id = running(&mut bench, state, plain());
-        bench.handle(news(&digest(), ImageState::Wrong(WRONG.into()), None));
+        bench.image_is(news(&digest(), ImageState::Wrong(WRONG.into()), None));
         let sentence = refuses(&mut bench, id, verb);
         assert!(sentence.contains("fetched again now"), "{sentence}");
         let orders = |output: &RackOutput| matches!(output, RackOutput::Bmc(_));
         assert!(!bench.outputs.iter().any(orders), "the machine runs on");
         assert_eq!(fills(&bench), 1, "the source may have been corrected");
         // A wrong image is not used again before all of it is fetched.
-        bench.handle(news(&digest(), ImageState::Fetching, None));
+        bench.image_is(news(&digest(), ImageState::Fetching, None));
         let sentence = refuses(&mut bench, id, verb);
         assert!(sentence.contains("being fetched again"), "{sentence}");
         assert_eq!(fills(&bench), 0);
-        bench.handle(news(&digest(), ImageState::Complete, None));
+        bench.image_is(news(&digest(), ImageState::Complete, None));
         bench.verb(id, verb).unwrap();
     }
 }
@@ -265,7 +263,7 @@ fn a_wrong_image_of_the_catalogue_is_refused_with_the_command_that_fetches_it() 
         .unwrap();
     let info = json!({"image_source": "web"});
     let id = running(&mut bench, ProvisionState::Active, info);
-    bench.handle(news(&digest(), ImageState::Wrong(WRONG.into()), None));
+    bench.image_is(news(&digest(), ImageState::Wrong(WRONG.into()), None));
     let sentence = refuses(&mut bench, id, Verb::Rebuild);
     assert!(sentence.contains("`trivet image fill web`"), "{sentence}");
     assert_eq!(fills(&bench), 0);
@@ -282,19 +280,18 @@ fn an_image_that_is_wrong_in_one_format_is_deployed_in_another() {
     let mut bench = RackBench::new();
     let info = json!({"image_source": "http://far/a.qcow2", "image_checksum": digest()});
     let id = running(&mut bench, ProvisionState::Active, info);
-    bench.handle(news(&digest(), ImageState::Wrong(WRONG.into()), None));
+    bench.image_is(news(&digest(), ImageState::Wrong(WRONG.into()), None));
     bench.verb(id, Verb::Rebuild).unwrap();
 }
 
 #[test]
-fn no_more_wrong_images_are_remembered_than_the_bound() {
+fn the_newest_of_many_wrong_images_is_remembered() {
     let mut bench = RackBench::new();
     let id = running(&mut bench, ProvisionState::Active, plain());
     for number in 0..1100 {
         let other = format!("{number:064x}");
-        bench.handle(news(&other, ImageState::Wrong(WRONG.into()), None));
+        bench.image_is(news(&other, ImageState::Wrong(WRONG.into()), None));
     }
-    bench.handle(news(&digest(), ImageState::Wrong(WRONG.into()), None));
+    bench.image_is(news(&digest(), ImageState::Wrong(WRONG.into()), None));
     refuses(&mut bench, id, Verb::Rebuild);
-    assert_eq!(bench.rack.pending_writes.wrong.len(), 1024);
 }

@@ -3,7 +3,7 @@
 use super::*;
 use std::net::IpAddr;
 use trivet_model::BoxFault;
-use trivet_model::image::{ImageFormat, ImageState, ImageStatus};
+use trivet_model::image::{ImageFormat, ImageState};
 
 use crate::{FileGrant, FileServerProtocol};
 
@@ -53,9 +53,9 @@ fn a_node_fetches_its_image_through_the_cache_at_its_own_address() {
     let Some(FileGrant::Image(wanted)) = granted(&mut bench, UNKNOWN_PEER, &path) else {
         panic!("an image is granted");
     };
-    assert_eq!(wanted.sources, [SOURCE]);
-    assert_eq!(wanted.digest.to_string(), "0a".repeat(32));
-    assert_eq!(wanted.name, "debian.raw");
+    assert_eq!(wanted.spec.sources, [SOURCE]);
+    assert_eq!(wanted.spec.digest.to_string(), "0a".repeat(32));
+    assert_eq!(wanted.spec.name, "debian.raw");
     // The record still has the operator's value.
     assert_eq!(bench.node(id).instance_info["image_source"], SOURCE);
     // Tokens survive a restart.
@@ -102,9 +102,9 @@ fn an_image_of_the_box_does_not_use_the_cache() {
     }
 }
 
-fn news(state: ImageState) -> RackInput {
+fn news(state: ImageState) -> ImageStatus {
     let digest: Digest = "0a".repeat(32).parse().unwrap();
-    RackInput::Image(Box::new(ImageStatus {
+    ImageStatus {
         key: format!("sha256-{digest}"),
         name: "debian.raw".into(),
         digest,
@@ -113,18 +113,18 @@ fn news(state: ImageState) -> RackInput {
         present_bytes: 40,
         state,
         raw: None,
-    }))
+    }
 }
 
 #[test]
 fn the_state_of_an_image_is_on_the_timeline_of_the_waiting_node() {
     let mut bench = RackBench::new();
     let id = deploying(&mut bench, SOURCE);
-    bench.handle(news(ImageState::Fetching));
-    bench.handle(news(ImageState::Fetching));
+    bench.image_is(news(ImageState::Fetching));
+    bench.image_is(news(ImageState::Fetching));
     let said = bench.notes();
     assert!(said.is_empty(), "progress is not noted: {said:?}");
-    bench.handle(news(ImageState::Failed("it is wrong".into())));
+    bench.image_is(news(ImageState::Failed("it is wrong".into())));
     assert!(bench.notes().iter().any(|note| note == "it is wrong"));
     let view = bench.rack.view();
     let timeline = &view.nodes.get(&id).unwrap().timeline;
@@ -133,7 +133,7 @@ fn the_state_of_an_image_is_on_the_timeline_of_the_waiting_node() {
     assert_eq!(view.faults.len(), 1);
     let shown = view.images.values().next().unwrap();
     assert_eq!((shown.size, shown.present_bytes), (Some(100), 40));
-    bench.handle(news(ImageState::Complete));
+    bench.image_is(news(ImageState::Complete));
     let view = bench.rack.view();
     assert!(view.faults.is_empty(), "it is here now");
     let timeline = &view.nodes.get(&id).unwrap().timeline;
@@ -144,12 +144,12 @@ fn the_state_of_an_image_is_on_the_timeline_of_the_waiting_node() {
 #[test]
 fn one_image_has_one_fault_however_often_it_fails() {
     let mut bench = RackBench::new();
-    bench.handle(news(ImageState::Failed("away".into())));
-    bench.handle(news(ImageState::Failed("wrong".into())));
+    bench.image_is(news(ImageState::Failed("away".into())));
+    bench.image_is(news(ImageState::Failed("wrong".into())));
     let view = bench.rack.view();
     let faults: Vec<String> = view.faults.keys().map(ToString::to_string).collect();
     assert_eq!(faults, ["wrong"]);
-    bench.handle(news(ImageState::Corrupt(2)));
+    bench.image_is(news(ImageState::Corrupt(2)));
     assert!(bench.notes()[0].contains("2 chunks"));
 }
 
@@ -178,8 +178,8 @@ fn an_image_of_the_catalogue_is_served_deployed_filled_and_dropped() {
     else {
         panic!("an image is granted");
     };
-    assert_eq!(wanted.sources.len(), 2);
-    assert_eq!(wanted.digest.to_string(), "0b".repeat(32));
+    assert_eq!(wanted.spec.sources.len(), 2);
+    assert_eq!(wanted.spec.digest.to_string(), "0b".repeat(32));
     let node = bench.with_node(1);
     bench.force(node, |node| {
         node.provision_state = ProvisionState::Available;
@@ -193,21 +193,23 @@ fn an_image_of_the_catalogue_is_served_deployed_filled_and_dropped() {
     let Some(FileGrant::Image(wanted)) = granted(&mut bench, UNKNOWN_PEER, path) else {
         panic!("an image is granted");
     };
-    assert_eq!(wanted.sources.len(), 2);
+    assert_eq!(wanted.spec.sources.len(), 2);
+    bench.force(node, |node| node.job = None);
+    let digest = wanted.spec.digest;
+    bench.image_is(ImageStatus {
+        digest,
+        key: trivet_images::ImageKey(digest).to_string(),
+        ..news(ImageState::Failed("it is away".into()))
+    });
     bench.order(RackOrder::FetchImage(id)).unwrap();
-    let filled = |output: &RackOutput| match output {
-        RackOutput::FillImage { wanted, .. } => wanted.name == "far.raw",
-        _ => false,
-    };
-    assert!(bench.outputs.iter().any(filled));
+    assert_eq!(bench.fills(), [digest]);
     // Two names of the same bytes: the bytes stay until the second name is deleted.
     let kind = trivet_model::ResourceKind::Image;
     let twin = catalogued(&mut bench, 2, "twin.raw");
     let dropped = |bench: &RackBench| {
-        let mut outputs = bench.outputs.iter();
-        outputs.any(|output| matches!(output, RackOutput::DropImage(_)))
+        let mut orders = bench.image_orders().into_iter();
+        orders.any(|order| matches!(order, ImageWorkOrder::DeleteFiles(_)))
     };
-    bench.force(node, |node| node.job = None);
     bench.order(RackOrder::DeleteResource(kind, id)).unwrap();
     assert!(!dropped(&bench));
     bench.order(RackOrder::DeleteResource(kind, twin)).unwrap();
@@ -229,13 +231,10 @@ fn entry(bench: &mut RackBench, number: u64, name: &str, format: &str) {
 }
 
 fn named(name: &str, format: ImageFormat, state: ImageState) -> ImageStatus {
-    let RackInput::Image(one) = news(state) else {
-        unreachable!()
-    };
     ImageStatus {
         name: name.to_owned(),
         format,
-        ..*one
+        ..news(state)
     }
 }
 
@@ -256,13 +255,13 @@ fn a_fault_belongs_to_one_catalogue_entry_and_not_to_others_with_its_digest() {
     entry(&mut bench, 2, "two", "raw");
     let wrong = ImageState::Wrong("image one is not qcow2".into());
     let wrong = named("one", ImageFormat::Qcow2, wrong);
-    bench.handle(RackInput::Image(Box::new(wrong)));
+    bench.image_is(wrong);
     assert_eq!(faulty(&bench), ["one"]);
     let whole = named("two", ImageFormat::Raw, ImageState::Complete);
-    bench.handle(RackInput::Image(Box::new(whole)));
+    bench.image_is(whole);
     assert_eq!(faulty(&bench), ["one"], "its format is still wrong");
     let whole = named("one", ImageFormat::Qcow2, ImageState::Complete);
-    bench.handle(RackInput::Image(Box::new(whole)));
+    bench.image_is(whole);
     assert!(faulty(&bench).is_empty());
 }
 
@@ -270,11 +269,11 @@ fn a_fault_belongs_to_one_catalogue_entry_and_not_to_others_with_its_digest() {
 fn another_image_with_the_same_file_name_does_not_clear_a_fault() {
     let mut bench = RackBench::new();
     entry(&mut bench, 1, "debian.raw", "raw");
-    bench.handle(news(ImageState::Failed("the source is away".into())));
+    bench.image_is(news(ImageState::Failed("the source is away".into())));
     let mut other = named("debian.raw", ImageFormat::Raw, ImageState::Complete);
     other.digest = Digest::Sha256([0xcc; 32]);
     other.key = trivet_images::ImageKey(other.digest).to_string();
-    bench.handle(RackInput::Image(Box::new(other)));
+    bench.image_is(other);
     assert_eq!(faulty(&bench), ["debian.raw"]);
 }
 
@@ -291,11 +290,11 @@ fn an_image_without_a_source_is_not_fetched_and_its_fault_goes_with_it() {
     bench.order(order).unwrap();
     let refused = bench.order(RackOrder::FetchImage(id)).unwrap_err();
     assert!(refused.sentence.contains("upload it"), "{refused:?}");
-    bench.handle(news(ImageState::Failed("it is wrong".into())));
+    bench.image_is(news(ImageState::Failed("it is wrong".into())));
     assert_eq!(bench.rack.view().faults.len(), 1);
-    bench.handle(news(ImageState::Complete));
+    bench.image_is(news(ImageState::Complete));
     bench.order(RackOrder::FetchImage(id)).unwrap();
-    bench.handle(news(ImageState::Failed("it is rotten".into())));
+    bench.image_is(news(ImageState::Failed("it is rotten".into())));
     bench.order(RackOrder::DeleteResource(kind, id)).unwrap();
     assert!(bench.rack.view().faults.is_empty());
 }

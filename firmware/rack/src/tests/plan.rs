@@ -1,11 +1,11 @@
 //! What a machine is to boot.
 
 use trivet_model::JobPhase;
-use trivet_model::image::{ImageFormat, ImageState};
+use trivet_model::image::ImageState;
 use trivet_model::interface::DeployInterface;
 
 use super::boot::script;
-use super::boot_files::fetched_from;
+use super::boot_files::{fetched, fetched_from};
 use super::image_deployment::news;
 use super::*;
 
@@ -38,7 +38,7 @@ fn an_operators_kernel_is_booted_each_time_while_the_node_is_active() {
     }));
     assert!(script(&mut bench).contains("exit 1"));
     bench.verb(id, Verb::Active).unwrap();
-    bench.handle(fetched_from("http://m.example/initrd.gz", 7));
+    bench.url_answered(fetched_from("http://m.example/initrd.gz", 7));
     assert_eq!(bench.node(id).provision_state, ProvisionState::Active);
     let text = script(&mut bench);
     let kernel = "kernel http://10.0.0.1:8080/files/debian/linux initrd=ramdisk auto=true ||";
@@ -66,11 +66,7 @@ fn an_image_elsewhere_is_fetched_when_the_node_is_deployed_and_served_by_the_box
     let url = "https://far/live.iso";
     let (mut bench, id) = diskless(json!({"boot_iso": url}));
     bench.verb(id, Verb::Active).unwrap();
-    let fetched = bench.outputs.iter().any(|output| {
-        matches!(output, RackOutput::FetchBootFile { url: one, format: ImageFormat::Iso }
-            if one == url)
-    });
-    assert!(fetched);
+    assert_eq!(fetched(&bench), [url]);
     let text = script(&mut bench);
     let want = format!("sanboot --no-describe http://10.0.0.1:8080/nodes/{id}/boot/boot_iso ||");
     assert!(text.contains(&want), "{text}");
@@ -86,17 +82,16 @@ fn an_instance_without_a_disk_is_powered_on_once_its_files_are_here() {
     assert_eq!(node.job.unwrap().phase, JobPhase::StartInstance);
     // After a restart of the box it is fetched again.
     let mut bench = bench.restarted();
-    let fetches = |output: &RackOutput| matches!(output, RackOutput::FetchBootFile { .. });
-    assert!(bench.outputs.iter().any(fetches));
+    assert_eq!(fetched(&bench), [url]);
     assert_eq!(bench.node(id).provision_state, ProvisionState::Deploying);
-    bench.handle(fetched_from(url, 7));
+    bench.url_answered(fetched_from(url, 7));
     assert_eq!(bench.node(id).provision_state, ProvisionState::Active);
 
     let (mut bench, id) = diskless(json!({"boot_iso": url, "boot_iso_checksum": "0a".repeat(32)}));
     bench.verb(id, Verb::Active).unwrap();
-    bench.handle(news(&"0a".repeat(32), ImageState::Fetching, None));
+    bench.image_is(news(&"0a".repeat(32), ImageState::Fetching, None));
     assert_eq!(bench.node(id).provision_state, ProvisionState::Deploying);
-    bench.handle(news(&"0a".repeat(32), ImageState::Complete, None));
+    bench.image_is(news(&"0a".repeat(32), ImageState::Complete, None));
     assert_eq!(bench.node(id).provision_state, ProvisionState::Active);
 }
 
@@ -106,10 +101,7 @@ fn a_file_that_cannot_be_fetched_fails_the_deployment_of_an_instance_without_a_d
     let why = "https://far/live.iso answered with status 404";
     let (mut bench, id) = diskless(json!({"boot_iso": url}));
     bench.verb(id, Verb::Active).unwrap();
-    bench.handle(RackInput::BootFileFetched {
-        url: url.to_owned(),
-        result: Err(why.to_owned()),
-    });
+    bench.url_answered((url.to_owned(), Err(why.to_owned())));
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::DeployFail);
     assert_eq!(node.last_error.as_deref(), Some(why));
@@ -117,7 +109,7 @@ fn a_file_that_cannot_be_fetched_fails_the_deployment_of_an_instance_without_a_d
     let (mut bench, id) = diskless(json!({"boot_iso": url, "boot_iso_checksum": "0a".repeat(32)}));
     bench.verb(id, Verb::Active).unwrap();
     let wrong = ImageState::Wrong("live.iso is not what it should be".to_owned());
-    bench.handle(news(&"0a".repeat(32), wrong, None));
+    bench.image_is(news(&"0a".repeat(32), wrong, None));
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::DeployFail);
     let why = node.last_error.unwrap();
