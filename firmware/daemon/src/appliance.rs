@@ -10,8 +10,6 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 use trivet_board_linux::{BoxKeyFile, FileFlash};
-use trivet_images::ImageKey;
-use trivet_model::image::{ImageState, ImageStatus};
 use trivet_model::{Note, NoteKind};
 use trivet_rack::bmc::{BmcHttpCall, BmcMessage, BmcSshRun, BmcTransmit};
 use trivet_rack::{RackInput, RackOutput};
@@ -19,7 +17,7 @@ use trivet_store::{OpenError, Store};
 
 use crate::agent_logs::AgentLogStore;
 use crate::auth::Authenticator;
-use crate::cache::{ImageCache, ImageCacheOptions};
+use crate::cache::{ImageCache, ImageCacheOptions, ImageReports};
 use crate::clock::DaemonClock;
 use crate::engine::{self, Engine, EngineError};
 use crate::listeners::{
@@ -118,7 +116,7 @@ impl RunningAppliance {
         let bmc_socket = bmc::shared_socket(ground.bmc)?;
         let (dhcp, ears) = dhcp::DhcpListeners::new(ground.dhcp);
         let back = Arc::new(OnceLock::new());
-        let cache = open_cache(&ground.cache, &back)?;
+        let (cache, reports) = open_cache(&ground.cache)?;
         let logs = AgentLogStore::at(ground.logs);
         let outlet = OutputDispatcher {
             clock,
@@ -141,7 +139,7 @@ impl RunningAppliance {
 
         let mut doors = JoinSet::new();
         doors.spawn(bmc::run(bmc_socket, engine.clone()));
-        doors.spawn(maintain_cache(cache.clone()));
+        doors.spawn(deliver_image_reports(reports, engine.clone()));
         dhcp.receive(ears, &mut doors, &engine, clock);
         serve_tftp(
             &mut doors,
@@ -202,31 +200,20 @@ impl RunningAppliance {
     }
 }
 
-async fn maintain_cache(cache: ImageCache) {
-    cache.resume_all().await;
-    cache.scrub().await;
+/// Opens the image cache.
+fn open_cache(
+    (root, options): &(PathBuf, ImageCacheOptions),
+) -> anyhow::Result<(ImageCache, ImageReports)> {
+    ImageCache::open(root, options.clone())
+        .with_context(|| format!("the image cache {} cannot be used", root.display()))
 }
 
-/// Opens the image cache. Its progress reports go to the rack.
-fn open_cache(
-    (root, ways): &(PathBuf, ImageCacheOptions),
-    engine: &Arc<OnceLock<Engine>>,
-) -> anyhow::Result<ImageCache> {
-    let engine = Arc::clone(engine);
-    let runtime = tokio::runtime::Handle::current();
-    let news = Box::new(move |news: ImageStatus| {
-        let last = news.state != ImageState::Fetching;
-        let Some(engine) = engine.get() else { return };
-        // If the queue is full, drop this progress report; the next one replaces it.
-        if let Err(input) = engine.offer(RackInput::Image(Box::new(news)))
-            && last
-        {
-            let engine = engine.clone();
-            runtime.spawn(async move { retry_offer(&engine, input).await });
-        }
-    });
-    ImageCache::open(root, ways.clone(), news)
-        .with_context(|| format!("the image cache {} cannot be used", root.display()))
+/// Passes the reports of the image cache to the rack, in their order. Waits while the queue is
+/// full.
+pub(crate) async fn deliver_image_reports(mut reports: ImageReports, engine: Engine) {
+    while let Some(report) = reports.recv().await {
+        retry_offer(&engine, RackInput::Image(Box::new(report))).await;
+    }
 }
 
 /// All of TFTP runs on one thread, which ends together with the listeners.
@@ -346,12 +333,7 @@ impl OutputDispatcher {
                 let logs = self.logs.clone();
                 self.runtime.spawn_blocking(move || logs.remove(node));
             }
-            RackOutput::FillImage { .. }
-            | RackOutput::CheckImage(_)
-            | RackOutput::FindChecksum { .. }
-            | RackOutput::FetchBootFile { .. }
-            | RackOutput::PinImages(_)
-            | RackOutput::DropImage(_) => self.dispatch_image(output),
+            RackOutput::Image(order) => self.cache.execute(*order),
             RackOutput::Note { note, label } => (self.notes)(&note, label.as_deref()),
             // The engine handles these itself.
             RackOutput::Reply { .. } | RackOutput::File { .. } => {}
@@ -388,47 +370,6 @@ impl OutputDispatcher {
                     RackInput::Bmc(BmcMessage::HttpAnswered { node, call, result })
                 });
             }
-        }
-    }
-
-    /// Executes the outputs that concern images.
-    fn dispatch_image(&self, output: RackOutput) {
-        match output {
-            RackOutput::FillImage { wanted, urgent } => self.ensure_cached(wanted, urgent),
-            RackOutput::CheckImage(wanted) => {
-                let cache = self.cache.clone();
-                self.runtime
-                    .spawn(async move { cache.reverify(&wanted).await });
-            }
-            RackOutput::FindChecksum { url, name } => {
-                let cache = self.cache.clone();
-                self.spawn_request(async move {
-                    let result = cache.find_checksum(&url, &name).await;
-                    RackInput::ChecksumFound { url, name, result }
-                });
-            }
-            RackOutput::FetchBootFile { url, format } => {
-                let cache = self.cache.clone();
-                self.spawn_request(async move {
-                    let result = cache.fetch_file(&url, format).await;
-                    RackInput::BootFileFetched { url, result }
-                });
-            }
-            RackOutput::PinImages(digests) => self.cache.pin(&digests),
-            RackOutput::DropImage(digest) => self.cache.drop_image(ImageKey(digest)),
-            _ => {}
-        }
-    }
-
-    /// The cache itself reports errors of an image.
-    fn ensure_cached(&self, wanted: Box<trivet_images::ImageSpec>, urgent: bool) {
-        let cache = self.cache.clone();
-        if urgent {
-            self.runtime
-                .spawn(async move { cache.ensure(&wanted).await });
-        } else {
-            let _runtime = self.runtime.enter();
-            let _ = cache.fill(&wanted);
         }
     }
 

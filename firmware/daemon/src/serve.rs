@@ -17,13 +17,14 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 use trivet_config::{self as config, Settings};
+use trivet_images::ImageLibraryOptions;
 use trivet_images::rate_limit::ImageFillWindow;
 use trivet_model::BoxFault;
 use trivet_rack::{AgentAddresses, BootLimitRule, NodeLimits, RackFilePaths, WildcardListeners};
 
 use crate::appliance::{self, ApplianceResources, RunningAppliance, TcpService, open_store};
 use crate::auth::Authenticator;
-use crate::cache::{ImageCacheOptions, Origin, RETRY_DELAY};
+use crate::cache::{ImageCacheOptions, Origin};
 use crate::clock::DaemonClock;
 use crate::listeners::browser::HostNames;
 use crate::reload::Reload;
@@ -208,16 +209,22 @@ fn cache_settings(
     Ok(ImageCacheOptions {
         origin: Origin::new(images.ca.as_deref(), images.proxy.clone())?,
         bytes_per_s: images.rate_kib_s.map(|rate| u64::from(rate) << 10),
+        clock,
+    })
+}
+
+/// How images are fetched and kept.
+fn image_library(images: &config::ImageCacheSettings) -> ImageLibraryOptions {
+    ImageLibraryOptions {
         window: images.window.map(|hours| ImageFillWindow {
             from_minute: hours.from_minute,
             to_minute: hours.to_minute,
         }),
         quota_bytes: images.quota_gib.map(|quota| u64::from(quota) << 30),
         reserve_bytes: u64::from(images.reserve_mib) << 20,
-        retry_delay: RETRY_DELAY,
-        scrub: Some(Duration::from_secs(images.scrub_s.into())),
-        clock,
-    })
+        retry_delay_ms: trivet_images::RETRY_DELAY_MS,
+        scrub_ms: Some(u64::from(images.scrub_s) * 1000),
+    }
 }
 
 /// Resolves at SIGINT or SIGTERM.
@@ -441,6 +448,7 @@ fn rack_settings(
             .then(|| dhcp_links::dhcp_settings(links, &settings.boot, &http_url, http_everywhere)),
         images: image_directory::catalogue(&images, |line| info!("{line}"))?,
         cache: true,
+        image_library: image_library(&settings.images),
         files: RackFilePaths {
             kernel: ramdisk.map(|pair| pair.kernel.clone()),
             ramdisk: ramdisk.map(|pair| pair.ramdisk.clone()),

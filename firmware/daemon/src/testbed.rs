@@ -14,6 +14,7 @@ use trivet_model::{AgentSession, ApiCaller, Node, NodeId, ProvisionState, UnixMs
 use trivet_rack::{BootLimitRule, IpmiTiming, NodeLimits, RackFilePaths, RackOutput, Settings};
 use trivet_store::Store;
 
+use crate::appliance::deliver_image_reports;
 use crate::cache::{ImageCache, ImageCacheOptions};
 use crate::clock::{DaemonClock, DaemonEntropy};
 use crate::engine::{self, Engine, EngineError};
@@ -54,6 +55,10 @@ pub(crate) fn settings(directory: &Path) -> Settings {
         wildcard_listeners: trivet_rack::WildcardListeners::default(),
         images: trivet_images::ImageCatalogue::default(),
         cache: false,
+        image_library: trivet_images::ImageLibraryOptions {
+            retry_delay_ms: trivet_images::RETRY_DELAY_MS,
+            ..trivet_images::ImageLibraryOptions::default()
+        },
         files: RackFilePaths {
             operator: Some(directory.join("files")),
             loaders: Some(directory.join("loaders")),
@@ -100,18 +105,21 @@ pub(crate) fn engine_with_sink(
     engine::start(DaemonClock::start(), settings, store, Box::new(carry)).unwrap()
 }
 
-/// A cache that reports to the engine.
-pub(crate) fn cache(directory: &Path, engine: &Engine, clock: DaemonClock) -> ImageCache {
-    let engine = engine.clone();
-    let news = Box::new(move |news| {
-        let _ = engine.offer(trivet_rack::RackInput::Image(Box::new(news)));
+/// A running engine with a cache that carries out its orders. Other outputs go to the sink.
+pub(crate) fn engine_with_cache(
+    settings: Settings,
+    directory: &Path,
+    mut carry: impl FnMut(RackOutput) + Send + 'static,
+) -> (Engine, ImageCache) {
+    let options = ImageCacheOptions::plain(DaemonClock::start());
+    let (cache, reports) = ImageCache::open(&directory.join("cache"), options).unwrap();
+    let images = cache.clone();
+    let (engine, _why) = engine_with_sink(settings, directory, move |output| match output {
+        RackOutput::Image(order) => images.execute(*order),
+        other => carry(other),
     });
-    ImageCache::open(
-        &directory.join("cache"),
-        ImageCacheOptions::plain(clock),
-        news,
-    )
-    .unwrap()
+    tokio::spawn(deliver_image_reports(reports, engine.clone()));
+    (engine, cache)
 }
 
 /// The caller of the tests' orders.

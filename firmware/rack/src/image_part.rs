@@ -11,7 +11,7 @@ use trivet_images::{
 use trivet_model::image::{ImageFormat, ImageState, ImageStatus, UnpackedImage};
 use trivet_model::{Digest, Now, Tick};
 
-use crate::callers::without_credentials;
+use crate::agents::callers::without_credentials;
 use crate::part_context::PartContext;
 use crate::{FileGrant, ImageGrant, RackOutput, Settings};
 
@@ -178,6 +178,6 @@ impl ImagePart {
     /// Why the image was wrong when it was last fetched in this format, if it was.
     pub(crate) fn wrong(&self, wanted: &ImageSpec) -> Option<String> {
         let why = self.library.wrong(wanted)?;
-        Some(crate::callers::redacted(why.to_owned()))
+        Some(crate::agents::callers::redacted(why.to_owned()))
     }
 }

@@ -120,7 +120,7 @@ impl Rack {
             self.boot_file_fetched(now, &answer.url, answer.result);
         }
         for found in checksums {
-            let result = found.result.map_err(crate::callers::redacted);
+            let result = found.result.map_err(crate::agents::callers::redacted);
             self.checksum_found(now, &found.url, &found.name, result);
         }
         told

@@ -4,37 +4,38 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::time::{Instant, timeout};
 use trivet_chunks::{CHUNK_BYTES, ChunkList, DigestAlgorithm, LIST_BYTES_MAX, chunk_count};
-use trivet_images::{ImageMetadata, ImageSourceRequest, StoredImageCheck};
+use trivet_images::{ImageSourceRequest, StoredImageCheck};
 use trivet_model::Digest;
 
-use super::ImageCache;
 use super::entry::CacheEntry;
-use super::filling::PIECE_TIMEOUT;
+use super::origin::Origin;
+use super::receiving::PIECE_TIMEOUT;
 
 /// Hashes a stored image. Readers follow as far as it is verified.
 pub(super) async fn verify_stored(
-    cache: &ImageCache,
-    key: &str,
+    root: &Path,
     entry: &Arc<CacheEntry>,
-    kept: &ImageMetadata,
+    size: Option<u64>,
+    whole: bool,
 ) -> io::Result<StoredImageCheck> {
-    let digest = kept.spec.digest;
-    let list = read_list(cache, key, &digest);
-    if let Some(size) = kept.size {
+    let opened = entry.opened()?;
+    let digest = opened.key.0;
+    let chunks_path = entry.chunks_path(root)?;
+    if let Some(size) = size {
         entry.set_size(size);
     }
-    let entry = Arc::clone(entry);
     let look = StoredImageVerifier {
-        entry,
-        list,
-        chunks_path: cache.path(key, "chunks"),
+        entry: Arc::clone(entry),
+        file: Arc::clone(&opened.file),
+        list: read_list(&chunks_path, &digest),
+        chunks_path,
         digest,
-        size: kept.size.filter(|_| kept.whole),
+        size: size.filter(|_| whole),
     };
     tokio::task::spawn_blocking(move || look.run())
         .await
@@ -43,8 +44,7 @@ pub(super) async fn verify_stored(
 
 /// The chunk list as far as it can be read. An incomplete last state, left by a power
 /// cut, is omitted.
-pub(super) fn read_list(cache: &ImageCache, key: &str, digest: &Digest) -> ChunkList {
-    let path = cache.path(key, "chunks");
+pub(super) fn read_list(path: &Path, digest: &Digest) -> ChunkList {
     let short = path
         .metadata()
         .is_ok_and(|facts| facts.len() <= LIST_BYTES_MAX);
@@ -96,30 +96,19 @@ const SCRUB_CHUNKS: u64 = 8;
 /// notice.
 const SCRUB_PAUSE: u32 = 3;
 
-/// How fast an image is verified.
-#[derive(Clone, Copy, Eq, PartialEq)]
-pub(super) enum ScrubPace {
-    /// With pauses.
-    Throttled,
-    /// Without pauses, because a job waits for the result.
-    Immediate,
-}
-
 /// Verifies a complete image. True if all of it is correct.
 pub(super) async fn scrub(
-    cache: &ImageCache,
-    key: &str,
-    file: Arc<File>,
-    kept: &ImageMetadata,
-    how: ScrubPace,
+    root: &Path,
+    entry: &CacheEntry,
+    size: u64,
+    is_paced: bool,
 ) -> io::Result<bool> {
-    let Some(size) = kept.size else {
-        return Ok(false);
-    };
-    let digest = kept.spec.digest;
-    let list = read_list(cache, key, &digest);
+    // A disk from a packed image has its chunk list under its own name.
+    let key = entry.image_key()?;
+    let digest = key.0;
+    let list = read_list(&root.join(format!("{key}.chunks")), &digest);
     let all = Arc::new(ChunkedImageFile {
-        file,
+        file: entry.file()?,
         list,
         digest,
         size,
@@ -134,7 +123,7 @@ pub(super) async fn scrub(
         if !right.map_err(io::Error::other)?? {
             return Ok(false);
         }
-        if how == ScrubPace::Throttled {
+        if is_paced {
             tokio::time::sleep(began.elapsed() * SCRUB_PAUSE).await;
         }
     }
@@ -143,6 +132,7 @@ pub(super) async fn scrub(
 
 struct StoredImageVerifier {
     entry: Arc<CacheEntry>,
+    file: Arc<File>,
     list: ChunkList,
     chunks_path: PathBuf,
     digest: Digest,
@@ -152,7 +142,7 @@ struct StoredImageVerifier {
 
 impl StoredImageVerifier {
     fn run(mut self) -> io::Result<StoredImageCheck> {
-        let here = self.entry.file.metadata()?.len();
+        let here = self.file.metadata()?.len();
         match self.size {
             Some(size) if size == here && self.list.is_complete(size) => self.verify_whole(size),
             // A list that does not match is rebuilt, if the digest of the whole image
@@ -167,7 +157,7 @@ impl StoredImageVerifier {
 
     fn verify_whole(self, size: u64) -> io::Result<StoredImageCheck> {
         let all = ChunkedImageFile {
-            file: Arc::clone(&self.entry.file),
+            file: Arc::clone(&self.file),
             list: self.list,
             digest: self.digest,
             size,
@@ -184,7 +174,7 @@ impl StoredImageVerifier {
             return Ok(StoredImageCheck::Valid);
         }
         // Possibly only the list has changed.
-        let (found, made) = hash(&self.entry.file, size, &self.digest)?;
+        let (found, made) = hash(&self.file, size, &self.digest)?;
         if found != self.digest {
             return Ok(StoredImageCheck::Corrupt { bad });
         }
@@ -195,7 +185,7 @@ impl StoredImageVerifier {
 
     /// Hashes the whole image, and accepts it if the digest is correct.
     fn rebuild(self, size: u64) -> io::Result<StoredImageCheck> {
-        let (found, list) = hash(&self.entry.file, size, &self.digest)?;
+        let (found, list) = hash(&self.file, size, &self.digest)?;
         if found == self.digest {
             std::fs::write(&self.chunks_path, list.bytes())?;
             self.entry.set_hashed(size);
@@ -210,9 +200,7 @@ impl StoredImageVerifier {
         let most = self.list.known_chunks().min(here / CHUNK_BYTES);
         let mut good = 0;
         while good < most {
-            self.entry
-                .file
-                .read_exact_at(&mut buffer, good * CHUNK_BYTES)?;
+            self.file.read_exact_at(&mut buffer, good * CHUNK_BYTES)?;
             // Pass a size larger than the real one, so that no chunk counts as the last
             // one.
             if !self
@@ -248,10 +236,10 @@ fn hash(file: &File, size: u64, like: &Digest) -> io::Result<(Digest, ChunkList)
 
 /// These bytes of a file; none from a source that does not serve the range.
 pub(super) async fn fetch_range(
-    cache: &ImageCache,
+    origin: &Origin,
     ask: &ImageSourceRequest,
 ) -> Result<Option<Vec<u8>>, String> {
-    let answer = cache.0.options.origin.request(ask).await?;
+    let answer = origin.request(ask).await?;
     let from = answer.head.range.map(|(from, _)| from);
     match answer.head.status {
         206 if from == Some(ask.from) => {}

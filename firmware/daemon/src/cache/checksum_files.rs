@@ -8,7 +8,7 @@ use trivet_images::checksums::{SUMS_BYTES_MAX, find};
 use trivet_model::Digest;
 
 use super::ImageCache;
-use super::filling::PIECE_TIMEOUT;
+use super::receiving::PIECE_TIMEOUT;
 
 /// How often a checksum file is requested, and the delay between two attempts.
 const TRIES_MAX: u32 = 4;

@@ -1,88 +1,134 @@
-//! One image in the cache: its files, and how many of its bytes may be read.
+//! One file of the cache, and how many of its bytes may be read.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::derived_image::DerivedImage;
-use serde_json::{Value, json};
-use tokio::sync::watch;
-use trivet_images::{
-    ImageFillProgress, ImageFillVerdict, ImageFormat, ImageMetadata, ImageSpec, SOURCES_MAX,
-};
-use trivet_model::secret::without_url_credentials;
+use tokio::sync::{Semaphore, watch};
+use trivet_chunks::ChunkList;
+use trivet_images::{ImageEntryId, ImageFileKind, ImageFillProgress, ImageFillVerdict, ImageKey};
 
-/// Longest `.json` that is read.
-const METADATA_BYTES_MAX: u64 = 64 * 1024;
+use super::hashing::ImageHasher;
+use super::origin::OriginBody;
 
-/// An image that is being filled or verified, or is complete. When received bytes turn
-/// out to be wrong, the image gets a new entry, and the readers of this one are
-/// disconnected.
-pub(super) struct CacheEntry {
+/// Suffixes of files that are never served: a disk that is being unpacked, and a download
+/// without a digest with its chunk list.
+pub(super) const UNPACK_SUFFIX: &str = "unpack";
+pub(super) const FETCH_SUFFIX: &str = "fetch";
+pub(super) const FETCH_CHUNKS_SUFFIX: &str = "fetch-chunks";
+
+/// What a fill holds between two orders.
+#[derive(Default)]
+pub(super) struct FillConnection {
+    /// The body of the present response.
+    pub(super) body: Option<OriginBody>,
+    pub(super) hashing: Option<ImageHasher>,
+}
+
+/// An open file with its name.
+pub(super) struct CacheFile {
+    pub(super) key: ImageKey,
+    pub(super) kind: ImageFileKind,
     pub(super) file: Arc<File>,
+}
+
+/// A file that is being filled or verified, or is complete. When its bytes turn out to be wrong,
+/// the image gets a new entry, and the readers of this one are disconnected.
+pub(super) struct CacheEntry {
+    pub(super) id: ImageEntryId,
+    file: OnceLock<CacheFile>,
+    /// The digest of what readers get, if it is not the key of the file: a disk that was unpacked.
+    stored_as: OnceLock<ImageKey>,
     progress: watch::Sender<ImageFillProgress>,
     /// Each reader holds a clone, so the reference count is the number of readers.
     readers: Arc<()>,
-    /// Expected size in bytes, where readers do not know it yet.
-    expected: AtomicU64,
+    is_wrong: AtomicBool,
+    is_closed: AtomicBool,
+    pub(super) connection: tokio::sync::Mutex<FillConnection>,
+    /// A download of unknown size may continue.
+    pub(super) continues: Semaphore,
+    /// The unpacker that waits for space.
+    space: Mutex<Option<SyncSender<Result<(), String>>>>,
+    /// The chunk list of the disk that was unpacked into this file.
+    pub(super) unpacked: Mutex<Option<ChunkList>>,
 }
 
 impl CacheEntry {
-    /// Opens the existing file in the cache, or creates an empty one.
-    pub(super) fn open(root: &Path, key: &str, whole: bool) -> io::Result<Self> {
-        let end = if whole { "whole" } else { "part" };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(root.join(format!("{key}.{end}")))?;
-        Ok(Self {
-            file: Arc::new(file),
+    pub(super) fn new(id: ImageEntryId) -> Self {
+        Self {
+            id,
+            file: OnceLock::new(),
+            stored_as: OnceLock::new(),
             progress: watch::Sender::new(ImageFillProgress::new()),
             readers: Arc::new(()),
-            expected: AtomicU64::new(0),
-        })
+            is_wrong: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+            connection: tokio::sync::Mutex::default(),
+            continues: Semaphore::new(0),
+            space: Mutex::default(),
+            unpacked: Mutex::default(),
+        }
     }
 
-    /// Creates an empty file in place of any other. Open handles to the old file stay
-    /// valid.
-    pub(super) fn create(root: &Path, key: &str) -> io::Result<Self> {
-        for end in ["part", "whole", "chunks"] {
-            match std::fs::remove_file(root.join(format!("{key}.{end}"))) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+    /// Opens the file in the cache's directory.
+    pub(super) fn open(&self, root: &Path, key: ImageKey, kind: ImageFileKind) -> io::Result<()> {
+        let path = |end: &str| root.join(format!("{key}.{end}"));
+        let file = match kind {
+            ImageFileKind::Stored { whole } => {
+                open_file(&path(if whole { "whole" } else { "part" }))?
             }
-        }
-        Self::open(root, key, false)
+            ImageFileKind::Empty => {
+                for end in ["part", "whole", "chunks"] {
+                    remove_if_there(&path(end))?;
+                }
+                open_file(&path("part"))?
+            }
+            ImageFileKind::Unpacking => new_file(&path(UNPACK_SUFFIX))?,
+            ImageFileKind::Download => new_file(&path(FETCH_SUFFIX))?,
+        };
+        let file = Arc::new(file);
+        // An entry is opened once.
+        let _ = self.file.set(CacheFile { key, kind, file });
+        Ok(())
     }
 
-    /// Creates an empty file for the disk in the image with this key. Files with this
-    /// suffix are never served.
-    pub(super) fn create_for_unpacking(root: &Path, key: &str) -> io::Result<Self> {
-        Self::new_file(&root.join(format!("{key}.unpack")))
+    /// The open file; an error for one that could not be opened.
+    pub(super) fn opened(&self) -> io::Result<&CacheFile> {
+        let file = self.file.get();
+        file.ok_or_else(|| io::Error::other("the file of the cache cannot be opened"))
     }
 
-    /// Creates an empty file of this name in place of any other.
-    pub(super) fn new_file(path: &Path) -> io::Result<Self> {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(path)?;
-        Ok(Self {
-            file: Arc::new(file),
-            progress: watch::Sender::new(ImageFillProgress::new()),
-            readers: Arc::new(()),
-            expected: AtomicU64::new(0),
-        })
+    pub(super) fn file(&self) -> io::Result<Arc<File>> {
+        Ok(Arc::clone(&self.opened()?.file))
+    }
+
+    /// The digest of what readers get.
+    pub(super) fn image_key(&self) -> io::Result<ImageKey> {
+        let stored_as = self.stored_as.get().copied();
+        stored_as.map_or_else(|| Ok(self.opened()?.key), Ok)
+    }
+
+    /// The path of the chunk list.
+    pub(super) fn chunks_path(&self, root: &Path) -> io::Result<PathBuf> {
+        let opened = self.opened()?;
+        let end = match opened.kind {
+            ImageFileKind::Download => FETCH_CHUNKS_SUFFIX,
+            _ => "chunks",
+        };
+        Ok(root.join(format!("{}.{end}", opened.key)))
+    }
+
+    /// Its file has no final name yet.
+    pub(super) fn is_unpacking(&self) -> bool {
+        self.stored_as.get().is_none()
+    }
+
+    /// What was unpacked or downloaded has this digest.
+    pub(super) fn set_stored_as(&self, key: ImageKey) {
+        let _ = self.stored_as.set(key);
     }
 
     pub(super) fn set_size(&self, size: u64) {
@@ -97,30 +143,10 @@ impl CacheEntry {
         self.progress.send_modify(|follow| follow.hashed = hashed);
     }
 
-    pub(super) fn hashed(&self) -> u64 {
-        self.progress.borrow().hashed
-    }
-
     /// The bytes that its file takes on the disk.
     pub(super) fn on_disk(&self) -> u64 {
-        self.file.metadata().map_or(0, |facts| facts.len())
-    }
-
-    /// Its size, or the expected size while it is not complete.
-    pub(super) fn total_bytes(&self) -> u64 {
-        let size = self.progress.borrow().size.unwrap_or(0);
-        let expected = self.expected.load(Ordering::Relaxed);
-        self.on_disk().max(size).max(expected)
-    }
-
-    /// Sets the expected size, which the space calculation uses.
-    pub(super) fn set_expected(&self, bytes: u64) {
-        self.expected.store(bytes, Ordering::Relaxed);
-    }
-
-    /// Bytes that are not received yet.
-    pub(super) fn missing_bytes(&self) -> u64 {
-        self.total_bytes() - self.on_disk()
+        let length = |file: &CacheFile| file.file.metadata().map_or(0, |facts| facts.len());
+        self.file.get().map_or(0, length)
     }
 
     /// Whether it has readers.
@@ -128,29 +154,77 @@ impl CacheEntry {
         Arc::strong_count(&self.readers) > 1
     }
 
-    pub(super) fn mark_verified(&self) {
-        self.progress
-            .send_modify(|follow| follow.verdict = ImageFillVerdict::Verified);
+    /// All bytes are verified.
+    pub(super) fn mark_verified(&self, size: u64) {
+        self.progress.send_modify(|follow| {
+            follow.size = Some(size);
+            follow.hashed = size;
+            follow.verdict = ImageFillVerdict::Verified;
+        });
     }
 
     /// Ends all reads; current and later readers receive this reason.
-    pub(super) fn fail(&self, why: &str) {
+    pub(super) fn fail(&self, why: &str, is_wrong: bool) {
+        self.is_wrong.store(is_wrong, Ordering::Release);
         self.progress
             .send_modify(|follow| follow.verdict = ImageFillVerdict::Failed(why.to_owned()));
     }
 
-    /// Neither verified nor failed yet.
-    pub(super) fn is_pending(&self) -> bool {
-        self.progress.borrow().verdict == ImageFillVerdict::Pending
+    /// No work on it may go on.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.continues.close();
+        self.space().take();
     }
 
-    /// Waits until it is verified or has failed.
-    pub(super) async fn finished(&self) {
-        let mut follow = self.progress.subscribe();
-        // We hold the sender, so the wait ends only with a final state.
-        let _ = follow
-            .wait_for(|follow| follow.verdict != ImageFillVerdict::Pending)
-            .await;
+    /// Whether work on it may go on: it was not closed, and has not failed.
+    pub(super) fn is_pending(&self) -> bool {
+        !self.is_closed.load(Ordering::Acquire)
+            && self.progress.borrow().verdict == ImageFillVerdict::Pending
+    }
+
+    fn space(&self) -> std::sync::MutexGuard<'_, Option<SyncSender<Result<(), String>>>> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The unpacker waits for the answer on the other end.
+    pub(super) fn await_space(&self, answer: SyncSender<Result<(), String>>) {
+        if !self.is_closed.load(Ordering::Acquire) {
+            *self.space() = Some(answer);
+        }
+    }
+
+    pub(super) fn answer_space(&self, result: Result<(), String>) {
+        if let Some(waiting) = self.space().take() {
+            // An unpacker that has ended needs no answer.
+            let _ = waiting.try_send(result);
+        }
+    }
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+}
+
+/// An empty file in place of any other. Open handles to the old one stay valid.
+pub(super) fn new_file(path: &Path) -> io::Result<File> {
+    remove_if_there(path)?;
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path)
+}
+
+pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -172,20 +246,19 @@ impl ImageReader {
         }
     }
 
-    /// The same reader, but not counted as one.
-    pub(super) fn uncounted(self) -> Self {
-        Self {
-            _counted: Arc::new(()),
-            ..self
-        }
+    /// The file; an error before it is open, when nothing can be read.
+    pub(crate) fn file(&self) -> io::Result<Arc<File>> {
+        self.entry.file()
     }
 
-    pub(super) fn entry(&self) -> &Arc<CacheEntry> {
-        &self.entry
+    /// The digest of what is read, as far as it is known.
+    pub(crate) fn key(&self) -> Option<ImageKey> {
+        self.entry.image_key().ok()
     }
 
-    pub(crate) fn file(&self) -> &Arc<File> {
-        &self.entry.file
+    /// A retry gives the same result until an operator changes something.
+    pub(crate) fn is_wrong(&self) -> bool {
+        self.entry.is_wrong.load(Ordering::Acquire)
     }
 
     /// The size of the image, as soon as it is known.
@@ -203,6 +276,7 @@ impl ImageReader {
     }
 
     /// Waits until it is verified, or has failed with a sentence.
+    #[cfg(test)]
     pub(crate) async fn finished(&mut self) -> Result<(), String> {
         let follow = self
             .progress
@@ -212,12 +286,6 @@ impl ImageReader {
             ImageFillVerdict::Failed(why) => Err(why.clone()),
             _ => Ok(()),
         }
-    }
-
-    /// Waits until it is complete and verified; returns its size.
-    pub(super) async fn wait_whole(&mut self) -> Result<u64, String> {
-        self.finished().await?;
-        self.size().await
     }
 
     /// The end of the readable bytes; 0 for an image that turned out to be wrong.
@@ -234,119 +302,4 @@ impl ImageReader {
             _ => Ok(follow.readable()),
         }
     }
-}
-
-/// Writes metadata next to the image, atomically.
-pub(super) fn write_metadata(kept: &ImageMetadata, root: &Path) -> io::Result<()> {
-    let key = kept.spec.key();
-    // Sources with credentials are not stored; the next order for the image names them
-    // again.
-    let open = |source: &&String| without_url_credentials(source).is_none();
-    let sources: Vec<&String> = kept.spec.sources.iter().filter(open).collect();
-    let name = &kept.spec.name;
-    let text = json!({
-        "name": without_url_credentials(name).unwrap_or_else(|| name.clone()),
-        "sources": sources,
-        "format": kept.spec.format.name(),
-        "size": kept.size,
-        "validator": kept.validator,
-        "from": kept.unpacked_from,
-    });
-    write_record(root, &format!("{key}.json"), &text)
-}
-
-/// Writes a record atomically.
-pub(super) fn write_record(root: &Path, name: &str, text: &Value) -> io::Result<()> {
-    let new = root.join(format!("{name}.new"));
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)?;
-    file.write_all(text.to_string().as_bytes())?;
-    file.sync_data()?;
-    std::fs::rename(new, root.join(name))?;
-    File::open(root)?.sync_all()
-}
-
-/// Reads a record; none if it is not one of ours.
-pub(super) fn read_record(path: &Path) -> Option<Value> {
-    if path.metadata().ok()?.len() > METADATA_BYTES_MAX {
-        return None;
-    }
-    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
-}
-
-/// The image that a record describes.
-pub(super) fn spec_of_record(key: &str, value: &Value) -> Option<ImageSpec> {
-    let text = |value: &Value| value.as_str().map(str::to_owned);
-    let sources = value["sources"].as_array()?.iter().filter_map(text);
-    Some(ImageSpec {
-        name: text(&value["name"])?,
-        digest: trivet_images::ImageKey::parse(key)?.0,
-        sources: sources.take(SOURCES_MAX).collect(),
-        format: value["format"]
-            .as_str()
-            .and_then(ImageFormat::parse)
-            .unwrap_or_default(),
-    })
-}
-
-/// The metadata of the image with this key; none if it cannot be read.
-pub(super) fn read_metadata(root: &Path, key: &str) -> Option<ImageMetadata> {
-    let value = read_record(&root.join(format!("{key}.json")))?;
-    let text = |value: &Value| value.as_str().map(str::to_owned);
-    Some(ImageMetadata {
-        spec: spec_of_record(key, &value)?,
-        size: value["size"].as_u64(),
-        validator: text(&value["validator"]),
-        whole: root.join(format!("{key}.whole")).is_file(),
-        unpacked_from: text(&value["from"]),
-    })
-}
-
-/// The content of the cache directory.
-#[derive(Default)]
-pub(super) struct CacheScan {
-    pub(super) images: Vec<ImageMetadata>,
-    /// Which disk was unpacked from which image.
-    pub(super) derived_images: Vec<DerivedImage>,
-    /// Keys of images whose unpacking was interrupted.
-    pub(super) interrupted: Vec<String>,
-}
-
-/// Lists everything in the cache. Removes files that cannot be used any more.
-pub(super) fn scan(root: &Path) -> io::Result<CacheScan> {
-    let mut found = CacheScan::default();
-    for file in std::fs::read_dir(root)?.flatten() {
-        let name = file.file_name().to_string_lossy().into_owned();
-        let Some((key, end)) = super::key_of(&name) else {
-            continue;
-        };
-        let key = key.to_string();
-        if end == "disk"
-            && let Some(link) = DerivedImage::read(root, &key)
-        {
-            found.derived_images.push(link);
-            continue;
-        }
-        if end == "unpack" {
-            // An incomplete disk cannot be used: it is unpacked again.
-            std::fs::remove_file(file.path())?;
-            found.interrupted.push(key);
-            continue;
-        }
-        let kept = read_metadata(root, &key);
-        match (kept, end) {
-            (Some(kept), "json") => found.images.push(kept),
-            // Without its record the content is unknown, and this one was never
-            // finished.
-            (None, _) | (_, "json.new" | "disk" | "disk.new") => {
-                std::fs::remove_file(file.path())?;
-            }
-            _ => {}
-        }
-    }
-    Ok(found)
 }

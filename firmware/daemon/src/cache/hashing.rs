@@ -39,13 +39,14 @@ pub(super) struct HasherStopped;
 impl ImageHasher {
     /// Continues an image whose first chunks are in the list.
     pub(super) fn start(entry: Arc<CacheEntry>, list: ChunkList, chunks: File) -> io::Result<Self> {
+        let file = entry.file()?;
         let (pieces, coming) = mpsc::channel(PIECES_MAX);
         let failed = Arc::new(OnceLock::new());
         let told = Arc::clone(&failed);
         std::thread::Builder::new()
             .name("digest".to_owned())
             .spawn(move || {
-                let mut work = HashWorker::new(entry, list, chunks);
+                let mut work = HashWorker::new((entry, file), list, chunks);
                 if let Err(error) = work.run(coming) {
                     let _ = told.set(error);
                 }
@@ -102,6 +103,7 @@ impl ImageHasher {
 
 struct HashWorker {
     entry: Arc<CacheEntry>,
+    file: Arc<File>,
     running: IncrementalDigest,
     list: ChunkList,
     chunks: File,
@@ -109,7 +111,7 @@ struct HashWorker {
 }
 
 impl HashWorker {
-    fn new(entry: Arc<CacheEntry>, list: ChunkList, chunks: File) -> Self {
+    fn new((entry, file): (Arc<CacheEntry>, Arc<File>), list: ChunkList, chunks: File) -> Self {
         let known = list.known_chunks();
         let running = list
             .digest_before(known)
@@ -117,6 +119,7 @@ impl HashWorker {
         Self {
             published: running.bytes(),
             entry,
+            file,
             running,
             list,
             chunks,
@@ -154,7 +157,7 @@ impl HashWorker {
     /// A state is added to the list when its chunk is complete and more bytes follow:
     /// the last chunk is verified by the digest.
     fn append(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        self.entry.file.write_all_at(bytes, self.running.bytes())?;
+        self.file.write_all_at(bytes, self.running.bytes())?;
         while !bytes.is_empty() {
             let within = self.running.bytes() % CHUNK_BYTES;
             if within == 0 && self.running.bytes() > 0 {
@@ -185,14 +188,14 @@ impl HashWorker {
             self.note_chunk()?;
         }
         self.publish();
-        self.entry.file.sync_all()?;
+        self.file.sync_all()?;
         self.chunks.sync_all()
     }
 
     /// Bytes are on disk before they are reported as verified.
     fn finish(&mut self) -> io::Result<Digest> {
         self.publish();
-        self.entry.file.sync_all()?;
+        self.file.sync_all()?;
         self.chunks.sync_all()?;
         Ok(self.running.clone().finish())
     }

@@ -1,11 +1,13 @@
 //! Tests of the cache with sources that are slow, disconnect, change or send wrong
 //! data, and with damage on its own disk.
 
+mod bench;
 mod fetched;
 mod packed;
 mod uploads;
 
 use super::*;
+use bench::{BenchOptions, CacheBench, NewsSink};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt as _;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,9 +18,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use trivet_chunks::CHUNK_BYTES;
-use trivet_images::ImageFormat;
+use trivet_images::{
+    ImageEntryId, ImageFormat, ImageKey, ImageSpec, ImageUploadError, ImageUploadRange,
+};
 use trivet_model::Digest;
 use trivet_model::image::ImageState;
+use trivet_model::image::ImageStatus;
 
 use crate::testbed::TestbedDirectory;
 
@@ -200,11 +205,11 @@ async fn answer(
     Ok(())
 }
 
-fn cache(scratch: &TestbedDirectory) -> ImageCache {
+fn cache(scratch: &TestbedDirectory) -> CacheBench {
     let root = scratch.0.join("cache");
-    ImageCache::open(
+    CacheBench::open(
         &root,
-        ImageCacheOptions::plain(DaemonClock::start()),
+        BenchOptions::plain(DaemonClock::start()),
         Box::new(|_| {}),
     )
     .unwrap()
@@ -223,6 +228,7 @@ async fn read(mut reader: ImageReader) -> Result<Vec<u8>, (Vec<u8>, String)> {
                 all.resize(usize::try_from(until).unwrap(), 0);
                 reader
                     .file()
+                    .unwrap()
                     .read_exact_at(&mut all[at..], at as u64)
                     .unwrap();
             }
@@ -399,9 +405,9 @@ async fn a_fill_that_was_killed_goes_on_after_the_restart() {
     let first = wanted.clone();
     runtime
         .spawn(async move {
-            let cache = ImageCache::open(
+            let cache = CacheBench::open(
                 &root,
-                ImageCacheOptions::plain(DaemonClock::start()),
+                BenchOptions::plain(DaemonClock::start()),
                 Box::new(|_| {}),
             );
             let mut reader = cache.unwrap().reader(&first).unwrap();
@@ -533,13 +539,13 @@ async fn unknown_files_in_the_cache_are_left_or_removed() {
     assert_eq!(left, ["notes.txt"]);
 }
 
-fn scrubbed(scratch: &TestbedDirectory) -> ImageCache {
+fn scrubbed(scratch: &TestbedDirectory) -> CacheBench {
     let root = scratch.0.join("cache");
-    let ways = ImageCacheOptions {
+    let ways = BenchOptions {
         scrub: Some(Duration::from_millis(1)),
-        ..ImageCacheOptions::plain(DaemonClock::start())
+        ..BenchOptions::plain(DaemonClock::start())
     };
-    ImageCache::open(&root, ways, Box::new(|_| {})).unwrap()
+    CacheBench::open(&root, ways, Box::new(|_| {})).unwrap()
 }
 
 #[tokio::test]
@@ -549,10 +555,6 @@ async fn bit_rot_is_found_by_the_scrub_and_repaired_at_run_time() {
     let wanted = source.wanted(sha256(&image));
     let cache = scrubbed(&scratch);
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
-    let scrub = tokio::spawn({
-        let cache = cache.clone();
-        async move { cache.scrub().await }
-    });
     let path = scratch.0.join(format!("cache/{}.whole", wanted.key()));
     let before = source.sent();
     flip_byte(&path, CHUNK_BYTES + 7);
@@ -561,7 +563,6 @@ async fn bit_rot_is_found_by_the_scrub_and_repaired_at_run_time() {
     }
     assert_eq!(source.sent() - before, CHUNK_BYTES);
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
-    scrub.abort();
 }
 
 #[tokio::test]
@@ -611,13 +612,13 @@ fn of_bytes(scratch: &TestbedDirectory, name: &str, byte: u8) -> (ImageSpec, Vec
 }
 
 /// A cache with space for two and a half images.
-fn small(scratch: &TestbedDirectory) -> ImageCache {
-    let ways = ImageCacheOptions {
+fn small(scratch: &TestbedDirectory) -> CacheBench {
+    let ways = BenchOptions {
         quota_bytes: Some(5 * CHUNK_BYTES / 2),
         retry_delay: Duration::ZERO,
-        ..ImageCacheOptions::plain(DaemonClock::start())
+        ..BenchOptions::plain(DaemonClock::start())
     };
-    ImageCache::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap()
+    CacheBench::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap()
 }
 
 #[tokio::test]
@@ -684,11 +685,11 @@ async fn what_is_read_or_pinned_stays_and_the_new_image_is_refused() {
 #[tokio::test]
 async fn the_stores_reserve_is_not_filled_with_images() {
     let scratch = TestbedDirectory::new();
-    let ways = ImageCacheOptions {
+    let ways = BenchOptions {
         reserve_bytes: u64::MAX / 2,
-        ..ImageCacheOptions::plain(DaemonClock::start())
+        ..BenchOptions::plain(DaemonClock::start())
     };
-    let cache = ImageCache::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap();
+    let cache = CacheBench::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap();
     let (wanted, _) = of_bytes(&scratch, "x.raw", 1);
     let (_, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
     assert!(why.contains("images.reserve_mib"), "{why}");
@@ -707,7 +708,7 @@ async fn an_order_for_a_fill_does_not_wait_for_the_retry_delay() {
         .send_replace(SourceBehaviour::plain(image.clone()));
     let again = read(cache.reader(&wanted).unwrap()).await;
     assert!(again.is_err(), "it rests, and says why");
-    cache.fill(&wanted).unwrap();
+    cache.fill(&wanted);
     let reader = cache.reader(&wanted).unwrap();
     assert!(read(reader).await.unwrap() == image);
 }

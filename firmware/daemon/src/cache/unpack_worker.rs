@@ -58,6 +58,7 @@ pub(super) type ReserveSpaceFn<'a> = &'a dyn Fn(u64) -> Result<(), String>;
 pub(super) struct UnpackWorker {
     image: CheckedImageSource,
     entry: Arc<CacheEntry>,
+    file: Arc<File>,
     /// Only these chunks are written; the others are correct.
     only: Option<BTreeSet<u64>>,
     running: IncrementalDigest,
@@ -68,7 +69,7 @@ impl UnpackWorker {
     /// From an image (its file, chunk list, digest and size) into the file of an entry.
     pub(super) fn new(
         image: (Arc<File>, ChunkList, Digest, u64),
-        entry: Arc<CacheEntry>,
+        (entry, into): (Arc<CacheEntry>, Arc<File>),
         only: Option<Vec<u64>>,
     ) -> Self {
         let (file, list, digest, size) = image;
@@ -81,6 +82,7 @@ impl UnpackWorker {
                 recent_chunks: RefCell::default(),
             },
             entry,
+            file: into,
             only: only.map(BTreeSet::from_iter),
             running: IncrementalDigest::new(DigestAlgorithm::Sha256),
             list: ChunkList::new(&Digest::Sha256([0; 32])),
@@ -129,7 +131,7 @@ impl UnpackWorker {
             let (at, front) = (self.running.bytes(), self.before_chunk_ends(rest.len()));
             let (front, after) = rest.split_at(front);
             if self.is_written(at) {
-                self.entry.file.write_all_at(front, at)?;
+                self.file.write_all_at(front, at)?;
             }
             self.hash(front);
             rest = after;
@@ -145,7 +147,7 @@ impl UnpackWorker {
             let (at, front) = (self.running.bytes(), self.before_chunk_ends(most));
             let front = &ZEROS[..front];
             if self.only.is_some() && self.is_written(at) {
-                self.entry.file.write_all_at(front, at)?;
+                self.file.write_all_at(front, at)?;
             }
             self.hash(front);
             left -= front.len() as u64;
@@ -180,8 +182,8 @@ impl UnpackWorker {
     /// All bytes are on disk before the result is reported.
     fn finish(self) -> Result<UnpackedDisk, DiskUnpackError> {
         let size = self.running.bytes();
-        self.entry.file.set_len(size)?;
-        self.entry.file.sync_all()?;
+        self.file.set_len(size)?;
+        self.file.sync_all()?;
         Ok(UnpackedDisk {
             digest: self.running.finish(),
             size,

@@ -194,7 +194,11 @@ fn settings(
         api_url,
         http_url,
         wildcard_listeners: trivet_rack::WildcardListeners::default(),
-        cache: false,
+        cache: true,
+        image_library: trivet_images::ImageLibraryOptions {
+            retry_delay_ms: trivet_images::RETRY_DELAY_MS,
+            ..trivet_images::ImageLibraryOptions::default()
+        },
         files,
         kernel_args: String::new(),
         heartbeat_timeout_s: 3,

@@ -124,6 +124,21 @@ enum BootImageError {
     Permanent(String),
 }
 
+impl BootImageError {
+    fn temporary(why: String) -> Self {
+        Self::Temporary(without_credentials(why))
+    }
+
+    fn permanent(why: String) -> Self {
+        Self::Permanent(without_credentials(why))
+    }
+}
+
+/// Does not reveal the credentials of sources to nodes.
+fn without_credentials(why: String) -> String {
+    without_url_credentials(&why).unwrap_or(why)
+}
+
 /// The connection of one client.
 struct BootConnection {
     stream: BootStream,
@@ -307,25 +322,13 @@ impl BootConnection {
                 "the box is overloaded".to_owned(),
             )),
             Ok(None) => Ok(None),
-            Ok(Some(FileGrant::Image(wanted))) => {
-                let found = BootContent::image(&self.cache, &wanted).await;
-                let refused = |why: String| {
-                    // Do not reveal the credentials of sources to nodes.
-                    let why = without_url_credentials(&why).unwrap_or(why);
-                    if self.cache.is_wrong(&wanted) {
-                        BootImageError::Permanent(why)
-                    } else {
-                        BootImageError::Temporary(why)
-                    }
-                };
-                found.map(Some).map_err(refused)
+            Ok(Some(FileGrant::Image(grant))) => {
+                let found = BootContent::image(&self.cache, &grant).await;
+                found.map(Some)
             }
-            Ok(Some(FileGrant::Unavailable(why))) => {
-                let why = without_url_credentials(&why).unwrap_or(why);
-                Err(BootImageError::Temporary(why))
-            }
-            Ok(Some(FileGrant::ChunkList(wanted))) => {
-                let list = self.cache.chunk_list(&wanted).await.map(FileGrant::Bytes);
+            Ok(Some(FileGrant::Unavailable(why))) => Err(BootImageError::temporary(why)),
+            Ok(Some(FileGrant::ChunkList(key))) => {
+                let list = self.cache.chunk_list(key).await.map(FileGrant::Bytes);
                 Ok(match list {
                     Some(list) => files::open(list).await.map(BootContent::File),
                     None => None,
@@ -481,7 +484,7 @@ impl BootConnection {
         transfer: &mut BootTransfer,
     ) -> io::Result<()> {
         if reader.readable_now() >= bytes.end {
-            let file = Arc::clone(reader.file());
+            let file = reader.file()?;
             return self.send_file(head, &file, bytes, transfer).await;
         }
         self.stream.write(&head).await?;
@@ -489,7 +492,7 @@ impl BootConnection {
         while at < bytes.end {
             let readable = reader.readable(at).await.map_err(io::Error::other)?;
             let until = readable.min(bytes.end);
-            let file = Arc::clone(reader.file());
+            let file = reader.file()?;
             self.send_part(&file, at..until, bytes.start, transfer)
                 .await?;
             at = until;

@@ -146,12 +146,13 @@ mod tests {
         strangers: bool,
     ) -> (Arc<ApiService>, SocketAddr, TestbedDirectory) {
         let scratch = TestbedDirectory::new();
-        let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
+        let settings = testbed::settings(&scratch.0);
+        let (engine, cache) = testbed::engine_with_cache(settings, &scratch.0, |_| {});
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let clock = DaemonClock::start();
         let api = Arc::new(ApiService {
-            cache: testbed::cache(&scratch.0, &engine, clock),
+            cache,
             any_agent_address: true,
             hosts: browser::HostNames::default(),
             refusals: crate::listeners::api::RefusalLog::new(clock.now().tick),

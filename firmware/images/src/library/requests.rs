@@ -89,6 +89,11 @@ impl ImageLibrary {
         }
     }
 
+    /// Images that were found at the start are still being verified.
+    pub fn is_resuming(&self) -> bool {
+        self.resuming.is_some()
+    }
+
     pub(super) fn resume_settled(&mut self, now: Now, key: ImageKey) {
         if self.resuming == Some(key) {
             self.resuming = None;

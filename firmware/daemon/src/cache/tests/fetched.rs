@@ -1,7 +1,7 @@
 //! Tests of files that are fetched by URL only.
 
 use super::*;
-use trivet_rack::FetchedFile;
+use trivet_images::FetchedFile;
 
 impl FakeImageSource {
     fn url(&self) -> String {
@@ -13,12 +13,12 @@ impl FakeImageSource {
     }
 }
 
-async fn fetch(cache: &ImageCache, url: &str) -> Result<FetchedFile, String> {
+async fn fetch(cache: &CacheBench, url: &str) -> Result<FetchedFile, String> {
     cache.fetch_file(url, ImageFormat::Ramdisk).await
 }
 
 /// The bytes that a machine receives that may read the file with this digest.
-async fn served(cache: &ImageCache, url: &str, digest: Digest) -> Vec<u8> {
+async fn served(cache: &CacheBench, url: &str, digest: Digest) -> Vec<u8> {
     let wanted = ImageSpec {
         name: "ramdisk".into(),
         digest,

@@ -56,19 +56,19 @@ fn packed(source: &FakeImageSource, name: &str, image: &[u8], format: ImageForma
 /// A cache, and the reports that it sends.
 fn cache_with_news(
     scratch: &TestbedDirectory,
-    ways: ImageCacheOptions,
-) -> (ImageCache, Arc<Mutex<Vec<ImageStatus>>>) {
+    ways: BenchOptions,
+) -> (CacheBench, Arc<Mutex<Vec<ImageStatus>>>) {
     let news = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&news);
     let sink: NewsSink = Box::new(move |one| kept.lock().unwrap().push(one));
-    let cache = ImageCache::open(&scratch.0.join("cache"), ways, sink).unwrap();
+    let cache = CacheBench::open(&scratch.0.join("cache"), ways, sink).unwrap();
     (cache, news)
 }
 
-fn quick() -> ImageCacheOptions {
-    ImageCacheOptions {
+fn quick() -> BenchOptions {
+    BenchOptions {
         retry_delay: Duration::ZERO,
-        ..ImageCacheOptions::plain(DaemonClock::start())
+        ..BenchOptions::plain(DaemonClock::start())
     }
 }
 
@@ -135,7 +135,7 @@ async fn nothing_is_taken_out_of_an_image_whose_digest_is_wrong() {
     let (scratch, raw) = (TestbedDirectory::new(), disk());
     let image = gzip(&raw);
     let source = FakeImageSource::new(SourceBehaviour::plain(image)).await;
-    let (cache, _) = cache_with_news(&scratch, ImageCacheOptions::plain(DaemonClock::start()));
+    let (cache, _) = cache_with_news(&scratch, BenchOptions::plain(DaemonClock::start()));
     let wanted = packed(&source, "disk.gz", b"something else", ImageFormat::Gzip);
     let (got, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
     assert!(got.is_empty() && why.contains("has a wrong digest"));
@@ -170,8 +170,7 @@ async fn an_image_that_is_refused_says_why_and_is_never_served() {
         ),
     ] {
         let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
-        let (cache, news) =
-            cache_with_news(&scratch, ImageCacheOptions::plain(DaemonClock::start()));
+        let (cache, news) = cache_with_news(&scratch, BenchOptions::plain(DaemonClock::start()));
         let wanted = packed(&source, "disk.img", &image, format);
         let (got, why) = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
         assert!(got.len() < image.len(), "{why}");
@@ -188,7 +187,7 @@ async fn an_image_that_is_refused_says_why_and_is_never_served() {
         if format.is_packed() {
             drop(cache);
             let (cache, news) =
-                cache_with_news(&scratch, ImageCacheOptions::plain(DaemonClock::start()));
+                cache_with_news(&scratch, BenchOptions::plain(DaemonClock::start()));
             cache.resume_all().await;
             wait_for_news(&news, |one| one.state == failed).await;
             cache.drop_image(wanted.key());
@@ -201,7 +200,7 @@ async fn an_image_that_was_said_to_be_something_else_is_taken_as_it_is() {
     let (scratch, raw) = (TestbedDirectory::new(), disk());
     let image = qcow2(&raw);
     let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
-    let (cache, _) = cache_with_news(&scratch, ImageCacheOptions::plain(DaemonClock::start()));
+    let (cache, _) = cache_with_news(&scratch, BenchOptions::plain(DaemonClock::start()));
     let wrong = packed(&source, "disk.img", &image, ImageFormat::Raw);
     assert!(read(cache.reader(&wrong).unwrap()).await.is_err());
     let right = packed(&source, "disk.img", &image, ImageFormat::Qcow2);
@@ -307,7 +306,7 @@ async fn the_image_is_evicted_before_its_disk_and_space_is_reserved_for_both() {
     let image = qcow2(&raw);
     let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let wanted = packed(&source, "disk.qcow2", &image, ImageFormat::Qcow2);
-    let ways = |quota| ImageCacheOptions {
+    let ways = |quota| BenchOptions {
         quota_bytes: Some(quota),
         ..quick()
     };
@@ -353,7 +352,7 @@ async fn ensuring_an_image_unpacks_lists_and_checks_its_disk() {
     let image = gzip(&raw);
     let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let wanted = packed(&source, "disk.gz", &image, ImageFormat::Gzip);
-    let (cache, news) = cache_with_news(&scratch, ImageCacheOptions::plain(DaemonClock::start()));
+    let (cache, news) = cache_with_news(&scratch, BenchOptions::plain(DaemonClock::start()));
     assert_eq!(cache.chunk_list(&wanted).await, None, "nothing is here");
     cache.ensure(&wanted).await;
     wait_for_news(&news, |one| one.raw.is_some()).await;
@@ -397,16 +396,18 @@ async fn an_image_that_changes_between_its_check_and_its_unpacking_is_not_unpack
     assert!(read(cache.reader(&plain).unwrap()).await.unwrap() == image);
     // Changes the file directly, in the bytes of a cluster, which no format verifies.
     flip_byte(&path(&scratch, plain.digest, "whole"), 3 * (1 << 16) + 99);
-    let list = checking::read_list(&cache, &plain.key().to_string(), &plain.digest);
-    let entry = Arc::new(CacheEntry::create_for_unpacking(&cache.0.root, "sha256-x").unwrap());
+    let chunks = path(&scratch, plain.digest, "chunks");
+    let list = checking::read_list(&chunks, &plain.digest);
+    let entry = Arc::new(CacheEntry::new(ImageEntryId(1)));
+    let into = entry::new_file(&path(&scratch, plain.digest, "unpack")).unwrap();
     let reader = cache.reader(&plain).unwrap();
     let from = (
-        Arc::clone(reader.file()),
+        reader.file().unwrap(),
         list,
         plain.digest,
         image.len() as u64,
     );
-    let taking = unpack_worker::UnpackWorker::new(from, entry, None);
+    let taking = unpack_worker::UnpackWorker::new(from, (entry, Arc::new(into)), None);
     let went = taking.run(trivet_unpack::Packing::Qcow2, &|_| Ok(()));
     assert!(matches!(went, Err(unpack_worker::DiskUnpackError::Corrupt)));
 }

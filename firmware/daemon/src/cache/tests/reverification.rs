@@ -5,12 +5,12 @@ use super::*;
 use std::sync::mpsc;
 
 /// A cache, and a receiver of its reports.
-fn cache_with_news(scratch: &TestbedDirectory) -> (ImageCache, mpsc::Receiver<ImageStatus>) {
+fn cache_with_news(scratch: &TestbedDirectory) -> (CacheBench, mpsc::Receiver<ImageStatus>) {
     let (tell, told) = mpsc::channel();
     let news = Box::new(move |news| drop(tell.send(news)));
     let root = scratch.0.join("cache");
-    let ways = ImageCacheOptions::plain(DaemonClock::start());
-    (ImageCache::open(&root, ways, news).unwrap(), told)
+    let ways = BenchOptions::plain(DaemonClock::start());
+    (CacheBench::open(&root, ways, news).unwrap(), told)
 }
 
 fn states(told: &mpsc::Receiver<ImageStatus>) -> Vec<String> {

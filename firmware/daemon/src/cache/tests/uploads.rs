@@ -59,7 +59,7 @@ fn body(bytes: &[u8]) -> Full<Bytes> {
 }
 
 /// Sends this many bytes and disconnects.
-async fn cut(cache: &ImageCache, image: &[u8], after: usize) {
+async fn cut(cache: &CacheBench, image: &[u8], after: usize) {
     let (send, mut fed) = channel_body();
     let uploaded = async {
         let went = cache.upload(&wanted(image), whole(image), &mut fed).await;
@@ -247,11 +247,11 @@ async fn bit_rot_without_a_source_is_never_served_and_needs_an_upload() {
 #[tokio::test]
 async fn an_upload_without_space_is_refused_before_its_body() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
-    let ways = ImageCacheOptions {
+    let ways = BenchOptions {
         quota_bytes: Some(image.len() as u64 - 1),
-        ..ImageCacheOptions::plain(DaemonClock::start())
+        ..BenchOptions::plain(DaemonClock::start())
     };
-    let cache = ImageCache::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap();
+    let cache = CacheBench::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap();
     let (_send, mut fed) = channel_body();
     let went = cache.upload(&wanted(&image), whole(&image), &mut fed).await;
     assert!(
@@ -330,11 +330,11 @@ async fn an_upload_without_space_keeps_the_bytes_of_an_earlier_one() {
 #[tokio::test]
 async fn the_only_copy_of_an_image_is_not_evicted() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
-    let ways = ImageCacheOptions {
+    let ways = BenchOptions {
         quota_bytes: Some(image.len() as u64 + CHUNK_BYTES),
-        ..ImageCacheOptions::plain(DaemonClock::start())
+        ..BenchOptions::plain(DaemonClock::start())
     };
-    let cache = ImageCache::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap();
+    let cache = CacheBench::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap();
     let ours = wanted(&image);
     let took = cache.upload(&ours, whole(&image), &mut body(&image)).await;
     assert_eq!(took, Ok(image.len() as u64));

@@ -28,7 +28,7 @@ async fn served_api(auth: impl FnOnce(&TestbedDirectory) -> Authenticator) -> Se
     let notes = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&notes);
     let settings = testbed::settings(&scratch.0);
-    let (engine, _why) = testbed::engine_with_sink(settings, &scratch.0, move |output| {
+    let (engine, cache) = testbed::engine_with_cache(settings, &scratch.0, move |output| {
         if let trivet_rack::RackOutput::Note { note, .. } = output {
             sink.lock().unwrap().push(note.kind.to_string());
         }
@@ -49,7 +49,7 @@ async fn served_api(auth: impl FnOnce(&TestbedDirectory) -> Authenticator) -> Se
         },
         auth: auth(&scratch),
         clock,
-        cache: testbed::cache(&scratch.0, &engine, clock),
+        cache,
         any_agent_address: true,
         hosts: HostNames::default(),
         refusals: RefusalLog::new(clock.now().tick),

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use hyper::HeaderMap;
 use hyper::body::{Body as _, Incoming};
-use trivet_images::{ImageKey, ImageSpec};
+use trivet_images::{ImageKey, ImageSpec, ImageUploadError, ImageUploadRange};
 use trivet_model::image::ImageState;
 use trivet_model::{ApiCaller, ResourceKind};
 
 use super::ApiService;
 use crate::auth::Role;
-use crate::cache::{ImageUploadError, ImageUploadRange};
 use crate::listeners::http;
 
 /// How long the response waits until the records show the new state of the image.
@@ -51,10 +50,6 @@ impl ApiService {
             );
             if went.is_err() && !(unread && waits) {
                 http::drain_in_background(body);
-            }
-            if went.is_ok() && wanted.format.is_packed() {
-                // Unpack the disk in it now, before a node needs it.
-                let _ = cache.fill(&wanted);
             }
             went
         });

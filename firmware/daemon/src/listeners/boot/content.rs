@@ -4,8 +4,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
 use trivet_bootfiles::{self as httpboot, BootFileMetadata};
-use trivet_images::ImageSpec;
+use trivet_rack::ImageGrant;
 
+use super::BootImageError;
 use crate::cache::{ImageCache, ImageReader};
 use crate::files::{OpenedFile, OpenedFileContent};
 
@@ -23,13 +24,19 @@ pub(super) struct CachedBootImage {
 }
 
 impl BootContent {
-    /// Opens an image of the cache; waits until its size is known. An error is a
-    /// sentence.
-    pub(super) async fn image(cache: &ImageCache, wanted: &ImageSpec) -> Result<Self, String> {
-        let mut reader = cache.reader(wanted)?;
-        let size = reader.size().await?;
-        let key = cache.read_key(wanted);
-        let tag = key.unwrap_or_else(|| wanted.key().to_string());
+    /// Opens an image of the cache; waits until its size is known.
+    pub(super) async fn image(
+        cache: &ImageCache,
+        grant: &ImageGrant,
+    ) -> Result<Self, BootImageError> {
+        let reader = cache.reader(grant.read.entry);
+        let mut reader = reader.map_err(BootImageError::temporary)?;
+        let size = match reader.size().await {
+            Ok(size) => size,
+            Err(why) if reader.is_wrong() => return Err(BootImageError::permanent(why)),
+            Err(why) => return Err(BootImageError::temporary(why)),
+        };
+        let tag = reader.key().unwrap_or(grant.read.key).to_string();
         Ok(Self::Image(Box::new(CachedBootImage { reader, size, tag })))
     }
 
