@@ -1,8 +1,8 @@
 //! SIGHUP: renews users, tokens and server certificates while the box serves, and reads
 //! the settings file again.
 //!
-//! A settings file with mistakes changes nothing. From a correct one, only `api.users`
-//! and `api.tokens` take effect; the log lists the sections that need a restart.
+//! A settings file with mistakes changes nothing. From a correct one, only `api.users`,
+//! `api.tokens` and `[log]` take effect; the log lists the sections that need a restart.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -98,6 +98,7 @@ impl Reload {
                 named.chain([stay]).collect()
             }
             Ok(mut new) => {
+                crate::log::configure(new.log);
                 let mut lines = self.apply_auth(&mut new);
                 let sections = changed(&self.settings, &new);
                 if !sections.is_empty() {
