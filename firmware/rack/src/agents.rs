@@ -221,3 +221,99 @@ impl AgentsPart {
         logs == Some(LogCollection::ThenPowerOff)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use trivet_model::SeededRandom;
+
+    use super::*;
+
+    fn id() -> NodeId {
+        NodeId::random(&mut SeededRandom::new(1))
+    }
+
+    #[test]
+    fn a_call_is_not_sent_twice_and_only_its_own_answer_ends_it() {
+        let mut agents = AgentsPart::new(40);
+        assert!(agents.may_call(id(), &AgentOrder::ListCommands));
+        let first = agents.begin_call(id(), AgentOrder::Sync);
+        assert_eq!(first, 41);
+        assert!(!agents.may_call(id(), &AgentOrder::Sync));
+        assert!(!agents.may_call(id(), &AgentOrder::ListCommands));
+        assert_eq!(agents.end_call(id(), 7), None);
+        agents.heartbeat_received(id());
+        assert_eq!(agents.end_call(id(), first), Some((AgentOrder::Sync, true)));
+        assert_eq!(agents.end_call(id(), first), None);
+        // The agent of the next boot does not answer calls to the one before.
+        let second = agents.begin_call(id(), AgentOrder::Sync);
+        agents.token_issued(id());
+        assert_eq!(agents.end_call(id(), second), None);
+        assert!(agents.has_issued_token(id()));
+    }
+
+    #[test]
+    fn logs_are_collected_once_and_the_machine_is_switched_off_after_that() {
+        let mut agents = AgentsPart::new(0);
+        assert!(!agents.power_off_after_logs(id()), "nothing to wait for");
+        assert!(agents.begin_logs(id()));
+        assert!(!agents.begin_logs(id()));
+        assert!(agents.power_off_after_logs(id()));
+        assert!(agents.end_logs(id()));
+        assert!(!agents.end_logs(id()));
+        assert!(agents.begin_logs(id()));
+        assert!(!agents.end_logs(id()));
+    }
+
+    #[test]
+    fn a_reset_is_awaited_until_it_is_seen_or_too_long_ago() {
+        let mut agents = AgentsPart::new(0);
+        agents.restart_requested(Tick(0), id(), PowerOrder::Reset);
+        assert!(agents.awaits_restart(Tick(RESTART_MS_MAX - 1), id()));
+        assert!(!agents.awaits_restart(Tick(RESTART_MS_MAX), id()));
+        agents.restart_seen(id());
+        assert!(!agents.awaits_restart(Tick(1), id()));
+        agents.restart_requested(Tick(0), id(), PowerOrder::On);
+        assert!(!agents.awaits_restart(Tick(1), id()));
+    }
+
+    #[test]
+    fn refusals_are_noted_once_in_a_while_and_strangers_hide_none_of_the_node() {
+        const REASONS: [&str; 3] = ["one", "two", "three"];
+        let mut agents = AgentsPart::new(0);
+        for why in REASONS {
+            assert!(agents.is_refusal_due(Tick(0), id(), (why, false)));
+            assert!(!agents.is_refusal_due(Tick(9), id(), (why, false)));
+            assert!(agents.is_refusal_due(Tick(9), id(), (why, true)));
+        }
+        let later = Tick(REFUSED_QUIET_MS);
+        assert!(agents.is_refusal_due(later, id(), ("one", false)));
+    }
+
+    #[test]
+    fn a_deleted_node_leaves_nothing() {
+        let mut agents = AgentsPart::new(0);
+        agents.begin_call(id(), AgentOrder::ListCommands);
+        agents.replies.insert(
+            id(),
+            DeferredReply {
+                ticket: 7,
+                due: Tick(1),
+                label: String::new(),
+                source: 1,
+            },
+        );
+        let mut outputs = Vec::new();
+        agents.remove_node(id(), &mut outputs);
+        assert!(matches!(
+            &outputs[..],
+            [
+                RackOutput::Reply {
+                    ticket: 7,
+                    result: Err(_)
+                },
+                RackOutput::DropLogs(_)
+            ]
+        ));
+        assert!(agents.by_node.is_empty() && agents.deadline().is_none());
+    }
+}

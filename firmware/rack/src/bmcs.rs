@@ -343,6 +343,8 @@ impl Rack {
     /// A machine was seen on the network or through its agent.
     pub(crate) fn machine_seen(&mut self, now: Now, id: NodeId) {
         self.bmcs.bmcs.machine_seen(id);
+        // A power-on that ends with this comes first: the job then waits for its agent.
+        self.handle_bmc_outcomes(now);
         self.own_machine_seen(id);
         self.boot.machine_seen(now.tick, id);
         self.events.push_back((id, NodeEvent::MachineSeen));

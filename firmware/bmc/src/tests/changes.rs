@@ -155,3 +155,154 @@ fn a_silent_bmc_is_asked_again_after_growing_pauses() {
     let last = notes.last().unwrap();
     assert!(last.contains("the last error"), "{last}");
 }
+
+#[test]
+fn an_order_that_may_be_under_way_is_only_polled() {
+    let mut bench = BmcBench::new();
+    let id = bench.with_node(1);
+    let rules = PowerChangeRules {
+        start: PowerChangeStart::OnlyPoll,
+        repeats: false,
+        ..PowerChangeRules::of_operator(&bench.limits, &bench.nodes.0[&id])
+    };
+    bench.with(|bmcs, context| bmcs.order_for_operator(context, id, PowerOrder::Off, rules));
+    let requests = run(&mut bench, PowerState::On, 100_000);
+    assert_eq!(requests, [], "no request is sent");
+    assert_eq!(bench.bmcs.deadline(), None, "it has ended");
+}
+
+#[test]
+fn a_state_that_is_reached_already_needs_no_request() {
+    let mut bench = BmcBench::new();
+    let id = bench.with_node(1);
+    let rules = PowerChangeRules {
+        start: PowerChangeStart::Read,
+        ..PowerChangeRules::of_operator(&bench.limits, &bench.nodes.0[&id])
+    };
+    bench.with(|bmcs, context| bmcs.order_for_operator(context, id, PowerOrder::On, rules));
+    bench.answer_power(bench.given_one().0, PowerState::On);
+    let (notes, events) = bench.notes_and_events();
+    assert_eq!(notes, [""; 0], "nothing was ordered");
+    let done = completed(&events);
+    assert_eq!(done, [(BmcOrderOwner::Operator, PowerOrder::On, true)]);
+}
+
+#[test]
+fn an_operator_waits_less_long_for_a_silent_bmc_than_a_job() {
+    let waits_s = |for_job: bool| {
+        let mut bench = BmcBench::new();
+        let id = bench.with_node(1);
+        if for_job {
+            bench.start_job(id);
+            bench.for_job(id, PowerOrder::Off);
+        } else {
+            bench.for_operator(id, PowerOrder::Off);
+        }
+        while let Some((number, _)) = bench.given().first().copied() {
+            bench.answer(number, Err(silent()));
+            bench.events();
+            if let Some(next) = bench.bmcs.deadline() {
+                bench.advance(next.since_ms(bench.now));
+            }
+        }
+        bench.now.since_ms(Tick(0)) / 1000
+    };
+    let (operator, job) = (waits_s(false), waits_s(true));
+    assert!((30..60).contains(&operator), "{operator} s");
+    assert!((240..300).contains(&job), "{job} s");
+}
+
+#[test]
+fn an_error_in_a_new_record_shows_soon() {
+    let mut bench = BmcBench::new();
+    let id = bench.with_node(1);
+    bench.start_job(id);
+    let wait_ms = |bench: &BmcBench| {
+        let node = &bench.nodes.0[&id];
+        PowerChangeRules::of_job(&bench.limits, node).bmc_wait_ms
+    };
+    assert_eq!(wait_ms(&bench), 240_000);
+    bench.node(id).job.as_mut().unwrap().kind = JobKind::Verify;
+    assert_eq!(wait_ms(&bench), 60_000);
+}
+
+#[test]
+fn the_bmc_of_a_machine_that_must_stay_on_is_not_restarted() {
+    let mut bench = BmcBench::new();
+    let id = bench.with_node(1);
+    let resets = |bench: &BmcBench| {
+        let node = &bench.nodes.0[&id];
+        [
+            PowerChangeRules::of_job(&bench.limits, node).resets_bmc,
+            PowerChangeRules::of_operator(&bench.limits, node).resets_bmc,
+        ]
+    };
+    assert_eq!(resets(&bench), [true; 2]);
+    bench.node(id).attributes.disable_power_off = true;
+    assert_eq!(resets(&bench), [false; 2]);
+}
+
+#[test]
+fn a_bmc_that_refuses_its_restart_ends_the_order() {
+    let mut bench = BmcBench::new();
+    let id = bench.with_node(1);
+    bench.for_operator(id, PowerOrder::On);
+    let mut notes = Vec::new();
+    let mut done = Vec::new();
+    for _ in 0..300 {
+        for (number, order) in bench.given() {
+            match order {
+                PowerOrder::Status => bench.answer_power(number, PowerState::Off),
+                PowerOrder::BmcReset { .. } => {
+                    bench.answer(number, Err(PowerError::Refused { code: 0xd4 }));
+                }
+                _ => bench.answer(number, Ok(PowerAnswer::Accepted)),
+            }
+        }
+        let (more, events) = bench.notes_and_events();
+        notes.extend(more);
+        done.extend(completed(&events));
+        if bench.wire().orders.is_empty() {
+            let Some(next) = bench.bmcs.deadline() else {
+                break;
+            };
+            bench.advance(next.since_ms(bench.now));
+        }
+    }
+    assert_eq!(done, [(BmcOrderOwner::Operator, PowerOrder::On, false)]);
+    let last = notes.last().unwrap();
+    assert!(last.contains("accepted 2 requests"), "{notes:#?}");
+    assert!(!last.contains("after a restart of the BMC"), "{last}");
+}
+
+#[test]
+fn a_power_cycle_that_was_not_seen_to_switch_off_takes_a_few_seconds() {
+    let mut bench = BmcBench::new();
+    let id = bench.with_node(1);
+    bench.for_operator(id, PowerOrder::Cycle);
+    let requests = run(&mut bench, PowerState::On, 4_000);
+    assert_eq!(requests, [(0, PowerOrder::Cycle)]);
+    assert!(bench.bmcs.deadline().is_some(), "it may not have begun");
+    run(&mut bench, PowerState::On, 6_000);
+    assert_eq!(bench.bmcs.deadline(), None);
+}
+
+#[test]
+fn a_job_is_told_at_once_that_a_machine_refuses_a_reset() {
+    let mut bench = BmcBench::new();
+    let id = bench.with_node(1);
+    bench.start_job(id);
+    bench.for_job(id, PowerOrder::Reset);
+    let (number, _) = bench.given_one();
+    bench.answer(number, Err(PowerError::Refused { code: 0xd5 }));
+    let (notes, events) = bench.notes_and_events();
+    assert_eq!(
+        completed(&events),
+        [(BmcOrderOwner::Job, PowerOrder::Reset, false)]
+    );
+    assert!(notes.last().unwrap().contains("0xd5"), "{notes:?}");
+    assert!(events.contains(&BmcOutcome::SwitchOnSent {
+        node: id,
+        order: PowerOrder::Reset
+    }));
+}

@@ -105,3 +105,62 @@ fn a_node_that_is_deleted_takes_its_fault_along() {
     );
     assert_eq!(bench.bmcs.deadline(), None);
 }
+
+#[test]
+fn a_bmc_that_answers_badly_is_read_less_often() {
+    /// How many readings are sent in two hours, if this many of four fail.
+    fn readings(failures: u64) -> usize {
+        let mut bench = BmcBench::with_sync();
+        bench.limits.power_sync_retries_max = 0;
+        bench.with_node(1);
+        let mut count = 0;
+        for _ in 0..240 {
+            bench.advance(30_000);
+            for (number, _) in bench.given() {
+                count += 1;
+                if number % 4 < failures {
+                    bench.answer(number, Err(silent()));
+                } else {
+                    bench.answer_power(number, PowerState::On);
+                }
+            }
+            bench.events();
+        }
+        count
+    }
+    let [never, some, often, always] = [0, 2, 3, 4].map(readings);
+    assert!((115..=121).contains(&never), "{never}");
+    assert!(
+        never > some && some > often && often > always,
+        "{some} {often} {always}"
+    );
+    assert!(always > 5, "{always}");
+}
+
+#[test]
+fn a_node_whose_power_failure_ended_is_reported_although_it_is_in_maintenance() {
+    let mut bench = BmcBench::with_sync();
+    let id = bench.with_node(1);
+    let node = bench.node(id);
+    node.maintenance = true;
+    node.fault = Some(trivet_model::node::POWER_FAILURE.to_owned());
+    bench.advance(60_000);
+    bench.answer_power(bench.given_one().0, PowerState::Off);
+    let read = BmcOutcome::PowerRead {
+        node: id,
+        answer: PowerAnswer::Power(PowerState::Off),
+    };
+    assert!(bench.events().contains(&read));
+}
+
+#[test]
+fn a_reading_that_is_not_answered_is_not_repeated() {
+    let mut bench = BmcBench::with_sync();
+    bench.with_node(1);
+    bench.advance(60_000);
+    bench.given_one();
+    for _ in 0..10 {
+        bench.advance(60_000);
+        assert_eq!(bench.given(), [], "one reading of a node at a time");
+    }
+}
