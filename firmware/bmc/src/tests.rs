@@ -236,8 +236,8 @@ impl BmcBench {
             versions: BTreeMap::new(),
             tries: 0,
             boots: None,
-            heartbeat_lost_at: None,
             abort_after: None,
+            heartbeat_lost_at: None,
         });
     }
 
