@@ -87,9 +87,16 @@ enum FileWork {
     Open(Arc<CacheEntry>, ImageKey, ImageFileKind),
     File(Arc<CacheEntry>, ImageFileOrder),
     MoveResponse(Arc<CacheEntry>, Arc<CacheEntry>),
-    /// The empty file of a failed unpacking remains: it is retried after a restart.
-    Empty(Arc<CacheEntry>),
+    /// Readers are disconnected, after the files were removed that are not continued.
+    EndReads {
+        entry: Arc<CacheEntry>,
+        why: String,
+        is_wrong: bool,
+    },
     Discard(Arc<CacheEntry>),
+    /// All work before it is done.
+    #[cfg(test)]
+    Barrier(std::sync::mpsc::Sender<()>),
 }
 
 impl ImageCache {
@@ -159,8 +166,11 @@ impl ImageCache {
                 is_wrong,
             } => {
                 if let Some(entry) = self.entry(entry) {
-                    entry.fail(&why, is_wrong);
-                    self.work(FileWork::Empty(entry));
+                    self.work(FileWork::EndReads {
+                        entry,
+                        why,
+                        is_wrong,
+                    });
                 }
             }
             ImageWorkOrder::Close(entry) => {
@@ -194,6 +204,14 @@ impl ImageCache {
         let entry = self.entry(entry);
         let gone = || "the image was fetched again or removed just now; retry".to_owned();
         entry.map(ImageReader::new).ok_or_else(gone)
+    }
+
+    /// Waits until all names of files are changed as ordered.
+    #[cfg(test)]
+    fn wait_for_work(&self) {
+        let (done, waits) = std::sync::mpsc::channel();
+        self.work(FileWork::Barrier(done));
+        let _ = waits.recv();
     }
 
     /// The chunk list of a complete image.
@@ -371,15 +389,23 @@ impl ImageCache {
                     into.body = from.body.take();
                 }
             }
-            FileWork::Empty(entry) => {
+            FileWork::EndReads {
+                entry,
+                why,
+                is_wrong,
+            } => {
+                // The empty file of a failed unpacking remains: it is retried after a restart.
                 if let Ok(opened) = entry.opened()
                     && opened.kind == ImageFileKind::Unpacking
                     && entry.is_unpacking()
                 {
                     let _ = opened.file.set_len(0);
                 }
+                entry.fail(&why, is_wrong);
             }
             FileWork::Discard(entry) => self.discard(&entry),
+            #[cfg(test)]
+            FileWork::Barrier(done) => drop(done.send(())),
         }
     }
 }

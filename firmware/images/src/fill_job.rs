@@ -92,6 +92,8 @@ pub struct ImageFillJob {
     phase: FillPhase,
     fill: Option<ImageFill>,
     reported: u64,
+    /// The stored metadata has the size.
+    has_saved_size: bool,
     reports: Vec<ImageFillReport>,
 }
 
@@ -99,6 +101,7 @@ impl ImageFillJob {
     /// A job for the image with this metadata, and its first order.
     pub fn start(metadata: ImageMetadata) -> (Self, ImageFillOrder) {
         let mut job = Self {
+            has_saved_size: metadata.size.is_some(),
             metadata,
             phase: FillPhase::Start,
             fill: None,
@@ -122,6 +125,11 @@ impl ImageFillJob {
     /// The size of the image, once a source has announced it.
     pub fn size(&self) -> Option<u64> {
         self.fill.as_ref().and_then(ImageFill::size)
+    }
+
+    /// The stored metadata has the size: a source announced it.
+    pub fn has_saved_size(&self) -> bool {
+        self.has_saved_size
     }
 
     /// The present order is [`ImageFillOrder::AwaitWindow`].
@@ -176,7 +184,12 @@ impl ImageFillJob {
             }
             // A delay between two rounds of requests.
             (FillPhase::Repair(repair), ImageFillResult::Done) => self.fetch_chunk(repair),
-            (FillPhase::Flush | FillPhase::MarkWhole, ImageFillResult::Done) => self.read_magic(),
+            (FillPhase::Flush, ImageFillResult::Done) => self.read_magic(),
+            (FillPhase::MarkWhole, ImageFillResult::Done) => {
+                self.metadata.whole = true;
+                self.metadata.size = Some(self.have());
+                self.read_magic()
+            }
             (FillPhase::MarkPartial { bad, chunks }, ImageFillResult::Done) => {
                 self.metadata.whole = false;
                 self.continue_partial(bad, chunks)
@@ -419,6 +432,7 @@ impl ImageFillJob {
             return self.receive(skip);
         }
         (self.metadata.size, self.metadata.validator) = (size, validator);
+        self.has_saved_size = size.is_some();
         self.phase = FillPhase::Save { skip };
         ImageFillOrder::SaveMetadata(Box::new(self.metadata.clone()))
     }

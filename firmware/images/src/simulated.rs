@@ -7,16 +7,17 @@
 mod disk;
 mod sources;
 mod states;
+mod transfers;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use trivet_chunks::{DigestAlgorithm, IncrementalDigest, chunk_count};
+use trivet_chunks::{DigestAlgorithm, IncrementalDigest};
 use trivet_model::{Digest, Tick};
 
 use crate::{
-    ChunkFetchResult, FileChecksum, ImageBodyEnd, ImageDiskError, ImageDiskUse, ImageEntryId,
-    ImageEntryUse, ImageFileKind, ImageFileOrder, ImageFillResult, ImageKey, ImageUnpackError,
-    ImageUploadAnswer, ImageWorkOrder, ImageWorkReport, StoredImageCheck,
+    ImageDiskError, ImageDiskUse, ImageEntryId, ImageEntryUse, ImageFileKind, ImageFileOrder,
+    ImageFillResult, ImageKey, ImageUploadAnswer, ImageWorkOrder, ImageWorkReport,
+    StoredImageCheck,
 };
 
 pub use disk::SimImageDisk;
@@ -103,6 +104,8 @@ pub struct SimImageShell {
     /// Downloads that wait until they may continue.
     held: BTreeMap<ImageEntryId, SimImageEvent>,
     uploads: VecDeque<(u64, ImageUploadAnswer)>,
+    /// Images that readers were allowed to read all of although their bytes were wrong.
+    pub wrong_reads: Vec<String>,
 }
 
 /// The digest of simulated bytes.
@@ -110,6 +113,11 @@ pub fn sim_digest(algorithm: DigestAlgorithm, bytes: &[u8]) -> Digest {
     let mut digest = IncrementalDigest::new(algorithm);
     digest.update(bytes);
     digest.finish()
+}
+
+/// The SHA-256 of simulated bytes.
+pub fn sim_sha256(bytes: &[u8]) -> Digest {
+    sim_digest(DigestAlgorithm::Sha256, bytes)
 }
 
 /// A packed image, as the simulated unpacker reads it.
@@ -135,6 +143,7 @@ impl SimImageShell {
             event_count: 0,
             held: BTreeMap::new(),
             uploads: VecDeque::new(),
+            wrong_reads: Vec::new(),
         }
     }
 
@@ -163,6 +172,7 @@ impl SimImageShell {
             }
             ImageWorkOrder::AnnounceSize { .. } => {}
             ImageWorkOrder::AllowReads { entry, .. } => {
+                self.check_bytes(entry);
                 self.conclude(entry, SimVerdict::Verified);
             }
             ImageWorkOrder::EndReads { entry, why, .. } => {
@@ -294,6 +304,23 @@ impl SimImageShell {
         (open.key, open.kind, open.file) = (key, kind, Some(file));
     }
 
+    /// All of a file may be read now: its bytes must be right, unless they changed on the disk.
+    fn check_bytes(&mut self, entry: ImageEntryId) {
+        let Some(open) = self.entries.get(&entry) else {
+            return;
+        };
+        let is_final = matches!(
+            open.kind,
+            ImageFileKind::Stored { .. } | ImageFileKind::Empty
+        );
+        let (key, file) = (open.key, open.file.and_then(|file| self.disk.file(file)));
+        if let Some(file) = file.filter(|file| is_final && !file.has_rotted)
+            && sim_digest(DigestAlgorithm::of(&key.0), &file.bytes) != key.0
+        {
+            self.wrong_reads.push(key.to_string());
+        }
+    }
+
     fn conclude(&mut self, entry: ImageEntryId, verdict: SimVerdict) {
         if let Some(open) = self.entries.get_mut(&entry) {
             open.verdict = verdict;
@@ -414,30 +441,37 @@ impl SimImageShell {
                 self.file_mut(entry)?.truncate(chunks);
                 ImageFillResult::Done
             }
+            other => return self.name_work(entry, key, other).map(Ok),
+        };
+        Some(Ok(result))
+    }
+
+    /// Work on names and records; none for an entry that is closed.
+    fn name_work(
+        &mut self,
+        entry: ImageEntryId,
+        key: ImageKey,
+        order: ImageFileOrder,
+    ) -> Option<ImageFillResult> {
+        match order {
             ImageFileOrder::FlushRepaired { .. } | ImageFileOrder::PauseHashing => {
                 self.file_mut(entry)?.sync();
-                ImageFillResult::Done
             }
             ImageFileOrder::MarkPartial => {
                 self.disk.mark(key, false);
-                ImageFillResult::Done
             }
             ImageFileOrder::MarkWhole { .. } => {
                 self.disk.mark(key, true);
-                ImageFillResult::Done
             }
             ImageFileOrder::StoreRepairedDisk { .. } => {
                 self.file_mut(entry)?.sync();
                 self.disk.mark(key, true);
-                ImageFillResult::Done
             }
             ImageFileOrder::SaveMetadata(metadata) => {
                 self.disk.keep_metadata(*metadata);
-                ImageFillResult::Done
             }
             ImageFileOrder::StoreDownload(metadata) => {
                 self.disk.store(key, ImageFileKind::Download, *metadata);
-                ImageFillResult::Done
             }
             ImageFileOrder::StoreDisk { disk, record } => {
                 match disk {
@@ -445,196 +479,9 @@ impl SimImageShell {
                     None => self.disk.discard(key, ImageFileKind::Unpacking),
                 }
                 self.disk.keep_record(*record);
-                ImageFillResult::Done
             }
-            ImageFileOrder::Request(_) | ImageFileOrder::Receive { .. } => return None,
-        };
-        Some(Ok(result))
-    }
-
-    /// Verifies a file as the daemon does: against its chunk list, and against the digest.
-    fn verify(
-        &mut self,
-        entry: ImageEntryId,
-        size: Option<u64>,
-        whole: bool,
-    ) -> Option<StoredImageCheck> {
-        let key = self.entries.get(&entry)?.key;
-        let file = self.file_mut(entry)?;
-        let is_right = || sim_digest(DigestAlgorithm::of(&key.0), &file.bytes) == key.0;
-        let here = file.bytes.len() as u64 * SIM_SCALE;
-        if !whole || size != Some(here) {
-            let chunks = file.right_chunks() as u64;
-            return Some(StoredImageCheck::Partial { chunks });
+            _ => return None,
         }
-        if is_right() {
-            file.list_all();
-            return Some(StoredImageCheck::Valid);
-        }
-        let bad = file.bad_chunks();
-        let is_listed = file.listed() as u64 == chunk_count(here);
-        Some(if bad.is_empty() || !is_listed {
-            StoredImageCheck::Partial { chunks: 0 }
-        } else {
-            StoredImageCheck::Corrupt { bad }
-        })
-    }
-
-    fn fetch_chunk(
-        &mut self,
-        entry: ImageEntryId,
-        chunk: u64,
-        request: &crate::ImageSourceRequest,
-    ) -> ChunkFetchResult {
-        let source = self.sources.get(&request.url);
-        let (head, response) = match sources::respond(source, request).1 {
-            Err(why) => return ChunkFetchResult::Unreachable(why),
-            Ok(both) => both,
-        };
-        if head.status != 206 {
-            return ChunkFetchResult::NotServed;
-        }
-        let Some(bytes) = response.rest().filter(|_| !response.is_cut()) else {
-            return ChunkFetchResult::Unreachable("disconnected".to_owned());
-        };
-        let chunk = usize::try_from(chunk).unwrap_or(usize::MAX);
-        let written = self
-            .file_mut(entry)
-            .is_some_and(|file| file.replace_chunk(chunk, bytes));
-        if written {
-            ChunkFetchResult::Written
-        } else {
-            ChunkFetchResult::NotServed
-        }
-    }
-
-    /// The source at this URL is a checksum file.
-    fn find_checksum(&mut self, now: Tick, url: String, name: String) {
-        let source = self.sources.get(&url).filter(|source| !source.is_gone);
-        let text = source.and_then(|source| core::str::from_utf8(&source.content).ok());
-        let result = match text {
-            Some(text) => {
-                crate::checksums::find(text, &name).map_err(|why| format!("{url}: {why}"))
-            }
-            None => Err(format!("{url} does not answer")),
-        };
-        let found = Box::new(FileChecksum { url, name, result });
-        self.report(now, ImageWorkReport::ChecksumFound(found));
-    }
-
-    /// A source sends a piece of the body.
-    fn receive(
-        &mut self,
-        now: Tick,
-        entry: ImageEntryId,
-        (mut skip, bytes_max, mut since): (u64, Option<u64>, u64),
-        reports: &mut Vec<ImageWorkReport>,
-    ) {
-        let Some(open) = self.entries.get_mut(&entry) else {
-            return;
-        };
-        let Some(response) = open.response.as_mut() else {
-            return;
-        };
-        let (piece, end) = response.next_piece(REPORT_BYTES);
-        let gap_ms = response.gap_ms();
-        let over = usize::try_from(skip).unwrap_or(usize::MAX).min(piece.len());
-        skip -= over as u64;
-        let piece = piece[over..].to_vec();
-        let mut left = bytes_max;
-        let mut ended = |bytes: u64, end: ImageBodyEnd| {
-            let bytes = bytes * SIM_SCALE;
-            let result = Ok(ImageFillResult::BodyEnded { bytes, end });
-            reports.push(ImageWorkReport::File { entry, result });
-        };
-        if left.is_some_and(|most| piece.len() as u64 > most) {
-            return ended(since, ImageBodyEnd::TooLong);
-        }
-        left = left.map(|most| most - piece.len() as u64);
-        if let Err(error) = self.append(entry, &piece) {
-            let result = Err(error);
-            reports.push(ImageWorkReport::File { entry, result });
-            return;
-        }
-        since += piece.len() as u64;
-        if let Some(end) = end {
-            return ended(since, end);
-        }
-        let bytes = since * SIM_SCALE;
-        let event = |since| SimImageEvent::Receive {
-            entry,
-            skip,
-            bytes_max: left,
-            since,
-        };
-        if bytes_max.is_none() && bytes >= crate::REPORT_BYTES {
-            reports.push(ImageWorkReport::Received { entry, bytes });
-            self.held.insert(entry, event(0));
-        } else if bytes_max.is_some() && since > 0 {
-            reports.push(ImageWorkReport::Received { entry, bytes });
-            self.later(now.after_ms(gap_ms), event(0));
-        } else {
-            self.later(now.after_ms(gap_ms), event(since));
-        }
-    }
-
-    fn unpack(
-        &mut self,
-        now: Tick,
-        from: ImageEntryId,
-        into: ImageEntryId,
-        only: Option<Vec<u64>>,
-    ) {
-        let check = self.entries.get(&from).map(|open| open.key.0);
-        let packed = self.file_mut(from).map(|file| file.bytes.clone());
-        let packed = packed.unwrap_or_default();
-        let is_right =
-            check.is_some_and(|digest| sim_digest(DigestAlgorithm::of(&digest), &packed) == digest);
-        let raw = match (is_right, sim_unpack(&packed)) {
-            (false, _) => Err(ImageUnpackError::Corrupt),
-            (true, None) => Err(ImageUnpackError::Refused("is not packed".to_owned())),
-            (true, Some(raw)) => Ok(raw),
-        };
-        match raw {
-            Err(error) => {
-                let result = Err(error);
-                self.report(now, ImageWorkReport::Unpacked { into, result });
-            }
-            Ok(raw) => {
-                let bytes = raw.len() as u64 * SIM_SCALE;
-                let asks = only.is_none();
-                if let Some(open) = self.entries.get_mut(&into) {
-                    open.unpack = Some(SimUnpack { raw, only });
-                }
-                if asks {
-                    self.report(now, ImageWorkReport::UnpackNeedsSpace { into, bytes });
-                } else {
-                    self.write_disk(now, into, Ok(()));
-                }
-            }
-        }
-    }
-
-    /// There is space for the disk, or not.
-    fn write_disk(&mut self, now: Tick, into: ImageEntryId, room: Result<(), String>) {
-        let unpack = self.entries.get_mut(&into).and_then(|it| it.unpack.take());
-        let Some(SimUnpack { raw, only }) = unpack else {
-            return;
-        };
-        let size = raw.len() as u64 * SIM_SCALE;
-        let result = match (room, self.file_mut(into)) {
-            (Err(why), _) => Err(ImageUnpackError::NoSpace { bytes: size, why }),
-            (Ok(()), None) => Err(ImageUnpackError::Closed),
-            (Ok(()), Some(file)) => {
-                match only {
-                    Some(only) => file.write_chunks(&raw, &only),
-                    None => file.bytes.clone_from(&raw),
-                }
-                file.list_as(&raw);
-                file.sync();
-                Ok((sim_digest(DigestAlgorithm::Sha256, &raw), size))
-            }
-        };
-        self.report(now, ImageWorkReport::Unpacked { into, result });
+        Some(ImageFillResult::Done)
     }
 }

@@ -3,6 +3,8 @@
 //! Driven as the daemon drives it: the received inputs are one batch, the changes of the batch
 //! are made durable, and only then its outputs are sent and the snapshot is published.
 
+mod images;
+
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::rc::Rc;
@@ -10,19 +12,22 @@ use std::sync::Arc;
 
 use trivet_api::{ApiFacts, Request, Response, ResponsePlan};
 use trivet_board_sim::{SimFlash, box_key};
+use trivet_images::ImageEntryId;
+use trivet_images::simulated::{SimImageDisk, SimImageShell};
 use trivet_model::{
-    ApiCaller, CallerIdentity, Digest, Entropy as _, NodeId, NoteKind, Now, RackOrder, RackView,
+    ApiCaller, CallerIdentity, Entropy as _, NodeId, NoteKind, Now, RackOrder, RackView,
     RefusalKind, SeededRandom, Tick, UnixMs,
 };
 use trivet_rack::bmc::BmcTransmit;
 use trivet_rack::dhcp::{self, BootServer, Subnet};
 use trivet_rack::{
-    AgentHttpRequest, BootLimitRule, DhcpDestination, FileGrant, IpmiTiming, NodeLimits, Outbox,
-    Rack, RackFilePaths, RackInput, RackOutput,
+    AgentHttpRequest, BootLimitRule, DhcpDestination, IpmiTiming, NodeLimits, Outbox, Rack,
+    RackFilePaths, RackInput, RackOutput,
 };
 use trivet_store::{Store, StoreRecords};
 
-use crate::file_servers::{SimFileServers, file_content};
+use crate::file_servers::SimFileServers;
+use crate::image_faults::SimImage;
 use crate::network::{API_URL, BOX, HTTP_URL, SimHttpExchange};
 
 /// Segments of the store: small, so that the log wraps around within one run.
@@ -31,9 +36,6 @@ const FLASH_BYTES: usize = 2 * 4096 + 16 * SEGMENT_BYTES as usize;
 
 /// How many times a change is retried when the record changed meanwhile.
 const STALE_MAX: u32 = 8;
-
-/// The image of every node.
-pub(crate) const IMAGE: &str = "disk.raw";
 
 /// An output of the box.
 #[derive(Debug)]
@@ -96,6 +98,9 @@ pub(crate) struct RunningBox {
     tickets: u64,
     orders: BTreeMap<u64, SimPendingOrder>,
     file_servers: SimFileServers,
+    images: SimImageShell,
+    /// Requests for images that are not complete yet.
+    image_requests: Vec<(u64, ImageEntryId)>,
     entropy: SeededRandom,
 }
 
@@ -105,6 +110,11 @@ pub(crate) struct BoxUnderTest {
     facts: ApiFacts,
     seed: u64,
     flash: Option<SimFlash>,
+    /// The image at its source.
+    image: SimImage,
+    /// The files of the cache while the box is off.
+    image_disk: SimImageDisk,
+    wrong_images: Vec<String>,
     pub(crate) running: Option<RunningBox>,
     /// Counts starts: events of an earlier start are dropped.
     pub(crate) life: u64,
@@ -126,7 +136,7 @@ fn files() -> RackFilePaths {
 }
 
 /// The settings of a box with this many addresses.
-fn settings(addresses: u8, lease_s: u32, image: &[u8], fast_track: bool) -> trivet_rack::Settings {
+fn settings(addresses: u8, lease_s: u32, fast_track: bool) -> trivet_rack::Settings {
     let first = Ipv4Addr::new(10, 0, 0, 100);
     let subnet = Subnet {
         network: Ipv4Addr::new(10, 0, 0, 0),
@@ -140,15 +150,6 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8], fast_track: bool) -> triv
         known_only: false,
         lease_s,
     };
-    let mut images = trivet_images::ImageCatalogue::default();
-    let digest = Digest::Sha256(crate::machine::sha256(image));
-    let entry = trivet_images::CatalogueImage {
-        size: image.len() as u64,
-        digest,
-    };
-    images
-        .add(IMAGE, entry)
-        .expect("the name of the only image is plain");
     trivet_rack::Settings {
         dhcp: Some(dhcp::DhcpServerSettings {
             links: Vec::new(),
@@ -157,8 +158,13 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8], fast_track: bool) -> triv
         api_url: API_URL.to_owned(),
         http_url: HTTP_URL.to_owned(),
         wildcard_listeners: trivet_rack::WildcardListeners::default(),
-        images,
-        cache: false,
+        images: trivet_images::ImageCatalogue::default(),
+        cache: true,
+        image_library: trivet_images::ImageLibraryOptions {
+            scrub_ms: Some(120_000),
+            retry_delay_ms: trivet_images::RETRY_DELAY_MS,
+            ..trivet_images::ImageLibraryOptions::default()
+        },
         files: files(),
         kernel_args: String::new(),
         heartbeat_timeout_s: 30,
@@ -195,9 +201,9 @@ fn settings(addresses: u8, lease_s: u32, image: &[u8], fast_track: bool) -> triv
 }
 
 impl BoxUnderTest {
-    pub(crate) fn new(seed: u64, addresses: u8, lease_s: u32, image: &[u8]) -> Self {
+    pub(crate) fn new(seed: u64, addresses: u8, lease_s: u32, image: SimImage) -> Self {
         Self {
-            settings: settings(addresses, lease_s, image, seed % 4 == 3),
+            settings: settings(addresses, lease_s, seed % 4 == 3),
             facts: ApiFacts {
                 agent_missing: false,
                 hostname: "box".to_owned(),
@@ -205,15 +211,14 @@ impl BoxUnderTest {
                 public_endpoint: None,
                 inspector: false,
                 agent_http_allowed: true,
-                images: vec![trivet_api::LocalImage {
-                    name: IMAGE.to_owned(),
-                    size: image.len() as u64,
-                    digest: Digest::Sha256(crate::machine::sha256(image)),
-                }],
+                images: Vec::new(),
                 started_at: UnixMs(0),
             },
             seed,
             flash: Some(SimFlash::new(FLASH_BYTES)),
+            image,
+            image_disk: SimImage::empty_disk(),
+            wrong_images: Vec::new(),
             running: None,
             life: 0,
             durable: RackView::default(),
@@ -234,6 +239,8 @@ impl BoxUnderTest {
             .map_err(|error| format!("bad record: {error:?}"))?;
         let entropy = Box::new(SeededRandom::new(seed));
         let rack = Rack::new(self.settings.clone(), entropy, records.clone());
+        let mut images = SimImageShell::new(self.image_disk.clone());
+        self.image.apply(&mut images);
         self.running = Some(RunningBox {
             view: rack.view(),
             rack,
@@ -243,6 +250,8 @@ impl BoxUnderTest {
             tickets: 0,
             orders: BTreeMap::new(),
             file_servers: SimFileServers::default(),
+            images,
+            image_requests: Vec::new(),
             entropy: SeededRandom::new(!seed),
         });
         Ok(records)
@@ -250,7 +259,14 @@ impl BoxUnderTest {
 
     /// Cuts the power.
     pub(crate) fn cut_power(&mut self) {
-        if let Some(on) = self.running.take() {
+        if let Some(mut on) = self.running.take() {
+            // What was not synced is lost, in part, or reads as zeros.
+            let mut chance = SeededRandom::new(self.seed ^ self.life.rotate_left(40));
+            on.images
+                .disk
+                .cut_power(chance.below(1001), chance.chance(500));
+            self.wrong_images.append(&mut on.images.wrong_reads);
+            self.image_disk = on.images.disk;
             let mut flash = on.store.into_flash();
             flash.cut();
             self.flash = Some(flash);
@@ -323,19 +339,7 @@ impl BoxUnderTest {
                 out.push(http_output(exchange, answer));
             }
             RackOutput::File { ticket, grant } => {
-                let body = grant.and_then(|grant| match grant {
-                    FileGrant::Bytes(bytes) => Some(bytes),
-                    // The simulated box has no cache.
-                    FileGrant::Image(_) | FileGrant::ChunkList(_) | FileGrant::Unavailable(_) => {
-                        None
-                    }
-                    FileGrant::File(files) => {
-                        files.iter().find_map(|below| file_content(&below.file))
-                    }
-                    FileGrant::NamedFile { file, .. } => file_content(&file),
-                });
-                on.file_servers
-                    .granted(now.tick, ticket, body, &mut on.inbox, out);
+                on.file_granted(now.tick, ticket, grant, out);
             }
             RackOutput::Dhcp { to, bytes, .. } => out.push(SimBoxOutput::Dhcp { to, bytes }),
             RackOutput::Bmc(message) => match message {
@@ -361,13 +365,11 @@ impl BoxUnderTest {
             // occur, and no logs of agents are collected.
             RackOutput::CollectLogs { .. }
             | RackOutput::DropLogs(_)
-            | RackOutput::Probe { .. }
-            | RackOutput::FillImage { .. }
-            | RackOutput::CheckImage(_)
-            | RackOutput::FindChecksum { .. }
-            | RackOutput::FetchBootFile { .. }
-            | RackOutput::PinImages(_)
-            | RackOutput::DropImage(_) => {}
+            | RackOutput::Probe { .. } => {}
+            RackOutput::Image(order) => {
+                on.images.carry_out(now.tick, *order);
+                on.answer_image_requests(now.tick, out);
+            }
             RackOutput::Note { note, label } => {
                 out.push(SimBoxOutput::Note {
                     node: note.node,
@@ -424,6 +426,7 @@ impl RunningBox {
             .deadline()
             .into_iter()
             .chain(self.file_servers.deadline())
+            .chain(self.images.deadline())
             .min();
         own.map(|at| self.started.after_ms(at.0))
     }
@@ -446,6 +449,9 @@ impl RunningBox {
     /// Continues transfers that are due.
     pub(crate) fn tick(&mut self, now: Tick, out: &mut Vec<SimBoxOutput>) {
         let own = Tick(now.since_ms(self.started));
+        let reports = self.images.poll(own).into_iter();
+        let inputs = reports.map(|report| RackInput::Image(Box::new(report)));
+        self.inbox.extend(inputs);
         if self.file_servers.deadline().is_some_and(|at| at <= own) {
             let inbox = &mut self.inbox;
             self.file_servers

@@ -6,6 +6,7 @@
 use trivet_model::{SeededRandom, Tick};
 
 use crate::fault_points::FaultPoint;
+use crate::image_faults::ImageFault;
 use crate::machine::InjectedAgentFault;
 
 /// Incidents happen within this time after the start.
@@ -54,6 +55,8 @@ pub(crate) enum Incident {
     HeartbeatsLost { machine: usize, for_ms: u64 },
     /// A client that knows a machine's address calls the API in its agent's name.
     Impostor { machine: usize },
+    /// A fault of the image's source, or of the disk of the cache.
+    Image(ImageFault),
     /// The machine loses power, and stays off or comes back by itself.
     PowerLoss { machine: usize, back: bool },
 }
@@ -153,6 +156,25 @@ impl SeedFaults {
                 .map(|_| FaultPoint::random(machines, &mut chance))
                 .collect();
         }
+    }
+}
+
+impl SeedFaults {
+    /// Adds faults of the image. Every sixteenth seed has no others.
+    pub(crate) fn add_image_faults(&mut self, seed: u64) {
+        if !seed.is_multiple_of(16) {
+            self.incidents
+                .extend(crate::image_faults::image_faults(seed));
+            self.incidents.sort_by_key(|(at, _)| *at);
+        }
+    }
+
+    /// Whether nothing but the image has faults.
+    pub(crate) fn are_of_image_only(&self) -> bool {
+        let is_image = |(_, incident): &(Tick, Incident)| matches!(incident, Incident::Image(_));
+        self.fault_points.is_empty()
+            && self.rates().iter().all(|rate| *rate == 0)
+            && self.incidents.iter().all(is_image)
     }
 }
 

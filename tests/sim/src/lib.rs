@@ -14,6 +14,7 @@ mod dhcp_client;
 mod fault_points;
 mod faults;
 mod file_servers;
+mod image_faults;
 pub mod ipa;
 mod machine;
 mod network;

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use trivet_model::{Entropy as _, MacAddr, NodeId, PortId, ProvisionState, SeededRandom, Verb};
 use trivet_sim::{BMC_PASSWORD, BMC_USER};
 
-use crate::box_under_test::IMAGE;
 use crate::machine::SimHttpRequest;
 use crate::network::{HTTP_TIMEOUT_MS, SimHttpResult, bmc_address};
 
@@ -60,6 +59,8 @@ pub(crate) enum SimOperatorOutcome {
 pub(crate) struct SimOperator {
     pub(crate) node: NodeId,
     pub(crate) end: Option<SimOperatorOutcome>,
+    /// The image of the node.
+    instance_info: Value,
     port: PortId,
     machine: usize,
     mac: MacAddr,
@@ -76,7 +77,12 @@ pub(crate) struct SimOperator {
 }
 
 impl SimOperator {
-    pub(crate) fn new(machine: usize, mac: MacAddr, chance: &mut SeededRandom) -> Self {
+    pub(crate) fn new(
+        machine: usize,
+        mac: MacAddr,
+        instance_info: Value,
+        chance: &mut SeededRandom,
+    ) -> Self {
         let more = match chance.below(8) {
             0 => vec![Verb::Rebuild],
             1 => vec![Verb::Deleted],
@@ -87,6 +93,7 @@ impl SimOperator {
         Self {
             node: NodeId::random(chance),
             port: PortId::random(chance),
+            instance_info,
             machine,
             mac,
             sent: SimOperatorRequest::ReadNode,
@@ -99,6 +106,11 @@ impl SimOperator {
             verbs_left: more,
             aborts: chance.chance(100),
         }
+    }
+
+    /// The machine of its node.
+    pub(crate) fn machine(&self) -> usize {
+        self.machine
     }
 
     /// Aborts nothing, and once active tries at most this.
@@ -131,7 +143,7 @@ impl SimOperator {
                 ("POST", "/v1/ports".to_owned(), body)
             }
             SimOperatorRequest::SetImage => {
-                let value = json!({ "image_source": IMAGE });
+                let value = &self.instance_info;
                 let op = json!([{"op": "add", "path": "/instance_info", "value": value}]);
                 ("PATCH", node, op)
             }

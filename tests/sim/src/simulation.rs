@@ -16,12 +16,14 @@ use crate::dhcp_client::RenewingDhcpClient;
 use crate::fault_points::{FaultPoint, InjectedFault};
 use crate::faults::SeedFaults;
 use crate::file_servers::file_content;
+use crate::image_faults::SimImage;
 use crate::machine::{FaultyMachine, SimMachineDisk, sha256};
 use crate::network::{SimEvent, SimEventQueue, SimHttpExchange, relay_address};
 use crate::operator::{SimOperator, SimOperatorOutcome};
 use crate::trace::{Trace, short_hash};
 
 mod delivery;
+mod image_checks;
 mod job_watch;
 mod machine_outputs;
 
@@ -87,6 +89,7 @@ impl RackSimulation {
             stock.fill_with(|| chance.chance(667));
             faults.add_fault_points(seed, count);
         }
+        faults.add_image_faults(seed);
         Self::with(seed, &stock, faults, chance, keep_text)
     }
 
@@ -127,7 +130,10 @@ impl RackSimulation {
         keep_text: bool,
     ) -> Self {
         let count = stock.len();
-        let image = file_content(Path::new("/images/disk.raw")).unwrap_or_default();
+        let raw = file_content(Path::new("/images/disk.raw")).unwrap_or_default();
+        let digest = sha256(&raw);
+        let image = SimImage::new(seed, raw);
+        let info = image.instance_info();
         let strangers = if faults.are_quiet() {
             0
         } else {
@@ -140,14 +146,17 @@ impl RackSimulation {
             .collect();
         let desks: Vec<_> = machines
             .iter()
-            .map(|machine| SimOperator::new(machine.index, machine.hardware.mac, &mut chance))
+            .map(|machine| {
+                let mac = machine.hardware.mac;
+                SimOperator::new(machine.index, mac, info.clone(), &mut chance)
+            })
             .collect();
         let nodes = desks.iter().map(|desk| desk.node).collect();
         let mut world = Self {
             now: Tick(0),
             trace: Trace::new(keep_text),
             checks: InvariantChecks::default(),
-            box_under_test: BoxUnderTest::new(seed, addresses, lease_s, &image),
+            box_under_test: BoxUnderTest::new(seed, addresses, lease_s, image),
             machines,
             operators: desks,
             allocator: ResourceAllocator::for_seed(seed, nodes),
@@ -160,7 +169,7 @@ impl RackSimulation {
             batch_due: false,
             box_tick_at: None,
             off_ms: 1000,
-            image: sha256(&image),
+            image: digest,
             job_points: vec![String::new(); count],
             observed: BTreeMap::new(),
             faults,
@@ -231,6 +240,7 @@ impl RackSimulation {
         let plain = self.faults.are_none() && self.operators.iter().all(SimOperator::is_plain);
         let view = self.box_under_test.durable.clone();
         self.checks.check_final_states(&view, plain);
+        self.check_images(&view);
         if plain {
             for machine in &self.machines {
                 let verified = machine.disk == SimMachineDisk::Image(self.image);

@@ -212,6 +212,7 @@ fn settings() -> Settings {
         wildcard_listeners: trivet_rack::WildcardListeners::default(),
         images: trivet_images::ImageCatalogue::default(),
         cache: false,
+        image_library: trivet_images::ImageLibraryOptions::default(),
         files: RackFilePaths {
             agent_from_other_server: true,
             ..RackFilePaths::default()

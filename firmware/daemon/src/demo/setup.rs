@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use trivet_model::{Entropy as _, RackView, SeededRandom};
+use trivet_model::{
+    ApiCaller, Entropy as _, RackOrder, RackView, Resource, ResourceId, ResourceKind, SeededRandom,
+    UnixMs,
+};
 use trivet_rack::dhcp::{BootServer, DhcpServerSettings as Dhcp, Subnet};
 use trivet_rack::{BootLimitRule, IpmiTiming, NodeLimits, RackFilePaths};
 
@@ -15,8 +18,8 @@ use super::machine::DemoEndpoints;
 use crate::appliance::{ApplianceResources, RunningAppliance, TcpService, open_store};
 use crate::auth::Authenticator;
 use crate::cache::ImageCacheOptions;
-use crate::clock::DaemonClock;
-use crate::engine::EngineError;
+use crate::clock::{DaemonClock, DaemonEntropy};
+use crate::engine::{Engine, EngineError};
 use crate::listeners::browser::HostNames;
 use crate::listeners::dhcp::{DhcpRelaySocket, OpenedDhcpListener};
 use crate::{image_directory, sockets};
@@ -115,6 +118,7 @@ impl DemoAppliance {
         let store = open_store(data, STORE_MIB)?;
         let appliance = RunningAppliance::start(clock, ground, settings, store)?;
         let view = appliance.engine.watch();
+        catalogue_image(&appliance.engine, &data.join("files").join(IMAGE)).await?;
         let (stop, stopped) = oneshot::channel::<()>();
         let running = tokio::spawn(appliance.run(async {
             let _ = stopped.await;
@@ -141,6 +145,23 @@ impl DemoAppliance {
     }
 }
 
+/// Puts the image into the catalogue, as an operator does. It comes through the cache.
+async fn catalogue_image(engine: &Engine, file: &Path) -> anyhow::Result<()> {
+    let image = image_directory::hash_first(file, IMAGE_BYTES as u64)?;
+    let id = ResourceId::random(&mut DaemonEntropy::new());
+    let mut resource = Resource::new(id, ResourceKind::Image, UnixMs(0));
+    resource.name = Some(IMAGE.to_owned());
+    let fields = &mut resource.fields;
+    let source = format!("file://{}", file.display());
+    fields.insert("sources".to_owned(), vec![source].into());
+    fields.insert("checksum".to_owned(), image.digest.to_string().into());
+    let order = RackOrder::CreateResource(Box::new(resource));
+    let caller = ApiCaller::agent(BOX.into()).with_request_line("POST", "/trivet/images");
+    let created = engine.order(Arc::new(caller), order).await;
+    created.map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
+    Ok(())
+}
+
 /// Writes loader, kernel, ramdisk and image: bytes that only have to arrive complete.
 fn demo_files(data: &Path) -> anyhow::Result<RackFilePaths> {
     let boot = data.join("boot");
@@ -154,14 +175,16 @@ fn demo_files(data: &Path) -> anyhow::Result<RackFilePaths> {
         Ok(path)
     };
     file(boot.join("snponly.efi"), 1, 256 << 10)?;
-    file(images.join(IMAGE), 4, IMAGE_BYTES)?;
+    let public = data.join("files");
+    crate::private::directory(&public)?;
+    file(public.join(IMAGE), 4, IMAGE_BYTES)?;
     Ok(RackFilePaths {
         agent_from_other_server: false,
         kernel: Some(file(boot.join("kernel"), 2, 1 << 20)?),
         ramdisk: Some(file(boot.join("ramdisk"), 3, 2 << 20)?),
         images: Some(images),
         loaders: Some(boot),
-        operator: None,
+        operator: Some(public),
         data: None,
     })
 }

@@ -131,6 +131,15 @@ impl ImageLibrary {
         unpack.is_some_and(|unpack| !matches!(unpack.phase, UnpackPhase::Failed { .. }))
     }
 
+    /// Whether the disk in this image is known, and still has to be verified.
+    pub(super) fn awaits_disk(&self, spec: &ImageSpec) -> bool {
+        let disk = self.disks.get(&spec.key());
+        let image = disk.and_then(|disk| self.images.get(&disk.raw));
+        spec.format.is_packed()
+            && image
+                .is_some_and(|image| image.is_busy() || matches!(image.phase, ImagePhase::Stored))
+    }
+
     /// Whether the file of this packed image is needed now.
     pub(super) fn is_being_unpacked(&self, key: ImageKey) -> bool {
         let repairs = |image: &LibraryImage| match &image.phase {

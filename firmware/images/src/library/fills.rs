@@ -305,14 +305,13 @@ impl ImageLibrary {
         let ImagePhase::Filling(job) = &image.phase else {
             return;
         };
-        let have = job.have();
+        let (have, was_unknown) = (job.have(), !job.has_saved_size());
         image.metadata = job.metadata().clone();
         let (spec, size) = (image.metadata.spec.clone(), image.metadata.size);
         if result.is_ok() {
             image.metadata.whole = true;
-            if size.is_none() {
-                // The source did not announce it.
-                image.metadata.size = Some(have);
+            if was_unknown {
+                // The source did not announce the size.
                 let metadata = Box::new(image.metadata.clone());
                 self.orders.push(ImageWorkOrder::KeepMetadata(metadata));
             }
@@ -321,7 +320,7 @@ impl ImageLibrary {
             Ok(()) => {
                 let bytes = size.unwrap_or(have);
                 // A job waits for the disk in it, so it is shown as unpacking.
-                let state = if self.is_unpacking(key) {
+                let state = if self.is_unpacking(key) || self.awaits_disk(&spec) {
                     ImageState::Unpacking
                 } else {
                     ImageState::Complete

@@ -3,8 +3,8 @@
 //! If the client disconnects, the received bytes are verified and kept until the upload continues.
 
 use trivet_chunks::CHUNK_BYTES;
-use trivet_model::Now;
 use trivet_model::image::ImageState;
+use trivet_model::{Digest, Now};
 
 use super::fills::{FillOutcome, chunks_before};
 use super::requests::EarlyRequest;
@@ -254,19 +254,8 @@ impl ImageLibrary {
                 let error = ImageFillError::UploadIncomplete { image, have };
                 self.upload_failed(now, key, UploadFailure::Incomplete(error));
             }
-            (UploadPhase::Hashing, ImageFillResult::Hashed(found)) if found == spec.digest => {
-                job.phase = UploadPhase::Magic;
-                self.order_file(entry, ImageFileOrder::ReadMagic);
-            }
             (UploadPhase::Hashing, ImageFillResult::Hashed(found)) => {
-                let error = ImageFillError::UploadMismatch {
-                    image: spec.name.clone(),
-                    algorithm: found.algorithm(),
-                    expected: spec.digest.to_string(),
-                    found: found.to_string(),
-                    bytes: have,
-                };
-                self.upload_failed(now, key, UploadFailure::Wrong(error));
+                self.upload_hashed(now, key, found);
             }
             (UploadPhase::Magic, ImageFillResult::Magic { is_qcow2 }) => {
                 if let Err(error) = check_declared_format(&spec, is_qcow2) {
@@ -286,6 +275,29 @@ impl ImageLibrary {
             }
             _ => {}
         }
+    }
+
+    /// All bytes came, and this is their digest.
+    fn upload_hashed(&mut self, now: Now, key: ImageKey, found: Digest) {
+        let Some(image) = self.images.get(&key) else {
+            return;
+        };
+        let (entry, spec) = (image.entry, image.metadata.spec.clone());
+        let Some(job) = self.upload_mut(key) else {
+            return;
+        };
+        if found == spec.digest {
+            job.phase = UploadPhase::Magic;
+            return self.order_file(entry, ImageFileOrder::ReadMagic);
+        }
+        let error = ImageFillError::UploadMismatch {
+            image: spec.name.clone(),
+            algorithm: found.algorithm(),
+            expected: spec.digest.to_string(),
+            found: found.to_string(),
+            bytes: job.have,
+        };
+        self.upload_failed(now, key, UploadFailure::Wrong(error));
     }
 
     /// Bytes were appended.

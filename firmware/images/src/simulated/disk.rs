@@ -16,6 +16,8 @@ pub(super) struct SimImageFile {
     list: Vec<Digest>,
     synced_bytes: usize,
     synced_chunks: usize,
+    /// A byte changed on the disk.
+    pub(super) has_rotted: bool,
 }
 
 impl SimImageFile {
@@ -165,8 +167,11 @@ impl SimImageDisk {
     pub fn rot(&mut self, key: ImageKey, at: usize) -> bool {
         let file = self.stored.get(&key).and_then(|stored| stored.file);
         let file = file.and_then(|file| self.files.get_mut(&file));
-        let byte = file.and_then(|file| file.bytes.get_mut(at));
-        byte.map(|byte| *byte ^= 1).is_some()
+        let Some(file) = file else { return false };
+        let byte = file.bytes.get_mut(at);
+        let done = byte.map(|byte| *byte ^= 1).is_some();
+        file.has_rotted |= done;
+        done
     }
 
     /// Power is cut: of the bytes that were not synced, `kept` in a thousand are there, and the

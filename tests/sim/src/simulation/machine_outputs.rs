@@ -211,6 +211,11 @@ impl RackSimulation {
             Incident::HeartbeatsLost { machine, for_ms } => {
                 self.machines[machine].heartbeats_lost_until = Some(now.after_ms(for_ms));
             }
+            Incident::Image(fault) => {
+                if self.box_under_test.inject_image_fault(fault) {
+                    *self.observed.entry(fault.name().to_owned()).or_default() += 1;
+                }
+            }
             Incident::Impostor { machine } => self.send_forged_requests(machine),
             Incident::PowerLoss { machine, back } => {
                 self.machines[machine].lose_power(now, back, &mut out);

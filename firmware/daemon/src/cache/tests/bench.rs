@@ -187,10 +187,9 @@ impl CacheBench {
 
     /// The images that were found at the start are verified without being asked.
     pub(super) async fn resume_all(&self) {
-        let is_busy = |library: &mut ImageLibrary, _| library.is_resuming();
         loop {
             let told = self.shared.told.notified();
-            if !self.run(is_busy) {
+            if !self.shared.library.lock().unwrap().is_resuming() {
                 return;
             }
             told.await;
@@ -203,6 +202,7 @@ impl CacheBench {
 
     pub(super) fn drop_image(&self, key: ImageKey) {
         self.run(|library, now| library.drop_image(now, key.0));
+        self.cache.wait_for_work();
     }
 
     pub(super) async fn chunk_list(&self, wanted: &ImageSpec) -> Option<Vec<u8>> {
@@ -222,7 +222,9 @@ impl CacheBench {
             .unwrap()
             .insert(url.to_owned(), reply);
         self.run(|library, now| library.fetch_url(now, url, format));
-        answer.await.unwrap()
+        let result = answer.await.unwrap();
+        self.cache.wait_for_work();
+        result
     }
 
     pub(super) async fn find_checksum(&self, url: &str, name: &str) -> Result<Digest, String> {

@@ -105,21 +105,25 @@ fn run_seed(seed: u64) {
         }
         check_reads(&mut bench, &all, rotten, seed);
     }
-    // The faults end: every image can be had, whatever happened before.
+    check_end(bench, &all, seed);
+}
+
+/// The faults have ended, and every image can be had.
+fn check_end(mut bench: Bench, all: &[(ImageSpec, Vec<u8>, Vec<u8>)], seed: u64) {
     bench.shell.disk.capacity = 1 << 30;
     bench.library.options.quota_bytes = None;
-    for (spec, bytes, _) in &all {
+    for (spec, bytes, _) in all {
         bench.serve(spec, bytes);
     }
     // An image that is being repaired now is not verified again before that has ended.
     for _ in 0..2 {
-        for (spec, _, _) in &all {
+        for (spec, _, _) in all {
             bench.library.verify_again(bench.now, spec);
             bench.pump();
         }
         bench.run();
     }
-    for (spec, _, raw) in &all {
+    for (spec, _, raw) in all {
         bench.want(spec, true);
         bench.run();
         let state = bench.state(spec);
