@@ -108,9 +108,19 @@ fn all_were_observed(met: &BTreeMap<String, u64>) {
         ("box cut", &["CheckPower"]),
         ("hint requested", &["AwaitStep write_image"]),
     ];
+    let images = [
+        "image source cut",
+        "image source slow",
+        "image source gone",
+        "image source changed",
+        "image byte wrong",
+        "image disk full",
+        "image bit rot",
+    ];
     let missing: Vec<_> = required
         .iter()
         .flat_map(|(what, places)| places.iter().map(move |place| format!("{what} @ {place}")))
+        .chain(images.map(str::to_owned))
         .filter(|key| !met.contains_key(key))
         .collect();
     assert!(missing.is_empty(), "never met: {missing:#?}\nmet: {met:#?}");
