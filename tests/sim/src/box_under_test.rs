@@ -363,9 +363,8 @@ impl BoxUnderTest {
             }
             // No node of these racks is a virtual machine or uses Redfish, no address conflicts
             // occur, and no logs of agents are collected.
-            RackOutput::CollectLogs { .. }
-            | RackOutput::DropLogs(_)
-            | RackOutput::Probe { .. } => {}
+            RackOutput::CollectLogs { .. } | RackOutput::DropLogs(_) | RackOutput::Probe { .. } => {
+            }
             RackOutput::Image(order) => {
                 on.images.carry_out(now.tick, *order);
                 on.answer_image_requests(now.tick, out);

@@ -94,14 +94,16 @@ pub fn ignored_outputs(
 }
 
 /// Variants in match arms whose body is empty. rustfmt writes the alternatives of a pattern on
-/// lines of their own that begin with a bar.
+/// lines of their own that begin with a bar, or on one line, which may leave no space for the
+/// closing brace.
 fn ignored_variants(simulator: &str, name: &str) -> Vec<String> {
     let masked = mask(simulator);
     let prefix = format!("{name}::");
     let lines: Vec<&str> = masked.lines().collect();
     let mut ignored = Vec::new();
     for (index, line) in lines.iter().enumerate() {
-        if !line.ends_with("=> {}") {
+        let closed = lines.get(index + 1).is_some_and(|next| next.trim() == "}");
+        if !line.ends_with("=> {}") && !(line.ends_with("=> {") && closed) {
             continue;
         }
         let mut first = index;
@@ -233,6 +235,8 @@ mod tests {
         let stale = format!("{reasons}Reply: is carried out here\n");
         assert_eq!(check(&stale).len(), 1);
         assert_eq!(check("Note: why\nProbe: no machine answers\n").len(), 1);
+        let one_line = "            RackOutput::Note(_) | RackOutput::Probe => {\n            }\n";
+        assert_eq!(ignored_variants(one_line, "RackOutput"), ["Note", "Probe"]);
         let absent = [(OUTPUTS, "RackOutput"), (OUTPUTS, "OtherOutput")];
         let found = ignored_outputs(&absent, SIMULATOR, "list", reasons);
         assert!(found[0].message.contains("OtherOutput"), "{found:?}");
