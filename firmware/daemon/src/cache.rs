@@ -94,6 +94,8 @@ enum FileWork {
         is_wrong: bool,
     },
     Discard(Arc<CacheEntry>),
+    /// The entry was closed: its connection and its hashing thread end.
+    Close(Arc<CacheEntry>),
     /// All work before it is done.
     #[cfg(test)]
     Barrier(std::sync::mpsc::Sender<()>),
@@ -176,6 +178,7 @@ impl ImageCache {
             ImageWorkOrder::Close(entry) => {
                 if let Some(entry) = self.entries().remove(&entry) {
                     entry.close();
+                    self.work(FileWork::Close(entry));
                 }
             }
             ImageWorkOrder::Discard(entry) => {
@@ -401,9 +404,14 @@ impl ImageCache {
                 {
                     let _ = opened.file.set_len(0);
                 }
+                entry.drop_connection();
                 entry.fail(&why, is_wrong);
             }
-            FileWork::Discard(entry) => self.discard(&entry),
+            FileWork::Discard(entry) => {
+                entry.drop_connection();
+                self.discard(&entry);
+            }
+            FileWork::Close(entry) => entry.drop_connection(),
             #[cfg(test)]
             FileWork::Barrier(done) => drop(done.send(())),
         }

@@ -177,6 +177,14 @@ impl CacheEntry {
         self.space().take();
     }
 
+    /// Ends the connection to the source and the hashing thread, unless an order uses them: that
+    /// one ends by itself.
+    pub(super) fn drop_connection(&self) {
+        if let Ok(mut connection) = self.connection.try_lock() {
+            *connection = FillConnection::default();
+        }
+    }
+
     /// Whether work on it may go on: it was not closed, and has not failed.
     pub(super) fn is_pending(&self) -> bool {
         !self.is_closed.load(Ordering::Acquire)

@@ -186,9 +186,9 @@ impl ImageLibrary {
             return;
         };
         let from = std::mem::replace(&mut image.entry, into);
-        self.end_reads(from, why, false);
         self.orders
             .push(ImageWorkOrder::MoveResponse { from, into });
+        self.end_reads(from, why, false);
         self.close_entry(from);
         self.order_file(into, ImageFileOrder::StartHashing { chunks: 0 });
     }
@@ -326,6 +326,12 @@ impl ImageLibrary {
                     ImageState::Complete
                 };
                 (Some(bytes), bytes, state)
+            }
+            // Nodes read only the disk, which is here.
+            Err(_) if self.unpacked_disk(&spec).is_some() => {
+                let disk = self.disks.get(&key);
+                let bytes = disk.map_or(0, |disk| disk.size);
+                (Some(bytes), bytes, ImageState::Complete)
             }
             Err(failure) => (size, failure.have().unwrap_or(have), failure.image_state()),
         };

@@ -45,7 +45,7 @@ fn options() -> ImageLibraryOptions {
 }
 
 /// A library with its shell.
-struct LibraryUnderTest {
+struct LibraryBench {
     library: ImageLibrary,
     shell: SimImageShell,
     now: Now,
@@ -53,7 +53,7 @@ struct LibraryUnderTest {
     answers: Vec<ImageUrlAnswer>,
 }
 
-impl LibraryUnderTest {
+impl LibraryBench {
     fn new(options: ImageLibraryOptions) -> Self {
         Self::with_disk(options, SimImageDisk::new(1 << 30))
     }
@@ -189,7 +189,7 @@ impl LibraryUnderTest {
 
 #[test]
 fn an_image_is_fetched_once_and_read_by_all() {
-    let (mut bench, bytes) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let spec = spec("a.raw", &bytes);
     bench.serve(&spec, &bytes);
     let first = bench.read(&spec).unwrap();
@@ -204,7 +204,7 @@ fn an_image_is_fetched_once_and_read_by_all() {
 
 #[test]
 fn every_request_is_answered_under_its_own_name() {
-    let (mut bench, bytes) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let one = spec("a.raw", &bytes);
     bench.serve(&one, &bytes);
     bench.want(&one, true);
@@ -214,7 +214,7 @@ fn every_request_is_answered_under_its_own_name() {
     };
     bench.want(&other, true);
     bench.run();
-    let complete = |name: &str, bench: &LibraryUnderTest| {
+    let complete = |name: &str, bench: &LibraryBench| {
         let is_it = |news: &&ImageNews| {
             news.status.name == name && news.status.state == ImageState::Complete
         };
@@ -229,7 +229,7 @@ fn every_request_is_answered_under_its_own_name() {
 
 #[test]
 fn a_wrong_image_is_refused_until_it_is_right() {
-    let (mut bench, bytes) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let spec = spec("a.raw", &bytes);
     bench.serve(&spec, &content(2));
     let why = bench.read_all(&spec).unwrap_err();
@@ -249,7 +249,7 @@ fn a_wrong_image_is_refused_until_it_is_right() {
 
 #[test]
 fn a_failed_image_is_retried_by_readers_after_a_delay() {
-    let (mut bench, bytes) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let spec = spec("a.raw", &bytes);
     bench.serve(&spec, &bytes);
     bench.source(&spec).is_gone = true;
@@ -267,7 +267,7 @@ fn images_that_nobody_waits_for_are_fetched_in_their_hours() {
         from_minute: 60,
         to_minute: 120,
     };
-    let mut bench = LibraryUnderTest::new(ImageLibraryOptions {
+    let mut bench = LibraryBench::new(ImageLibraryOptions {
         window: Some(window),
         ..options()
     });
@@ -280,7 +280,7 @@ fn images_that_nobody_waits_for_are_fetched_in_their_hours() {
     bench.step_until(|bench| bench.state(&spec) == Some(ImageState::Complete));
     assert!(bench.now.wall.0 >= 60 * 60_000);
     // A reader does not wait for the hours.
-    let mut bench = LibraryUnderTest::new(ImageLibraryOptions {
+    let mut bench = LibraryBench::new(ImageLibraryOptions {
         window: Some(window),
         ..options()
     });
@@ -295,7 +295,7 @@ fn images_that_nobody_waits_for_are_fetched_in_their_hours() {
 
 #[test]
 fn requests_before_the_files_are_known_wait() {
-    let (mut bench, bytes) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let spec = spec("a.raw", &bytes);
     bench.serve(&spec, &bytes);
     bench.want(&spec, true);
@@ -310,7 +310,7 @@ fn requests_before_the_files_are_known_wait() {
             .unwrap_err()
             .contains("retry")
     );
-    let mut again = LibraryUnderTest {
+    let mut again = LibraryBench {
         library,
         shell: SimImageShell::new(bench.shell.disk),
         now: bench.now,
@@ -325,7 +325,7 @@ fn requests_before_the_files_are_known_wait() {
 
 #[test]
 fn bit_rot_is_repaired_when_an_agent_doubts_and_by_the_scrub() {
-    let mut bench = LibraryUnderTest::new(ImageLibraryOptions {
+    let mut bench = LibraryBench::new(ImageLibraryOptions {
         scrub_ms: Some(3_600_000),
         ..options()
     });
@@ -358,7 +358,7 @@ fn bit_rot_is_repaired_when_an_agent_doubts_and_by_the_scrub() {
 fn the_least_recently_used_image_makes_space_unless_it_is_pinned_or_read() {
     let bytes: Vec<Vec<u8>> = (1..=4).map(content).collect();
     let size = bytes[0].len() as u64 * SIM_SCALE;
-    let mut bench = LibraryUnderTest::new(ImageLibraryOptions {
+    let mut bench = LibraryBench::new(ImageLibraryOptions {
         quota_bytes: Some(2 * size + size / 2),
         ..options()
     });
@@ -390,7 +390,7 @@ fn the_least_recently_used_image_makes_space_unless_it_is_pinned_or_read() {
 
 #[test]
 fn an_image_that_is_dropped_leaves_nothing_even_while_it_is_fetched() {
-    let (mut bench, bytes) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let spec = spec("a.raw", &bytes);
     bench.serve(&spec, &bytes);
     let grant = bench.read(&spec).unwrap();
@@ -415,7 +415,7 @@ fn an_image_that_is_dropped_leaves_nothing_even_while_it_is_fetched() {
 
 #[test]
 fn a_full_library_refuses_another_image() {
-    let mut bench = LibraryUnderTest::new(options());
+    let mut bench = LibraryBench::new(options());
     for number in 0..LIBRARY_IMAGES_MAX {
         let key = ImageKey::of_url(&number.to_string());
         let metadata = ImageMetadata::new(&ImageSpec {

@@ -20,7 +20,7 @@ fn raw_spec(raw: &[u8]) -> ImageSpec {
 
 #[test]
 fn readers_of_a_packed_image_get_the_disk_in_it() {
-    let (mut bench, raw) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, raw) = (LibraryBench::new(options()), content(1));
     let (spec, bytes) = packed("a.gz", &raw);
     bench.serve(&spec, &bytes);
     bench.want(&spec, true);
@@ -46,7 +46,7 @@ fn readers_of_a_packed_image_get_the_disk_in_it() {
 
 #[test]
 fn a_packed_image_that_is_wrong_is_never_unpacked() {
-    let (mut bench, raw) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, raw) = (LibraryBench::new(options()), content(1));
     let (spec, _) = packed("a.gz", &raw);
     bench.serve(&spec, &content(3));
     let why = bench.read_all(&spec).unwrap_err();
@@ -57,7 +57,7 @@ fn a_packed_image_that_is_wrong_is_never_unpacked() {
 
 #[test]
 fn an_image_that_is_not_packed_as_declared_is_wrong() {
-    let (mut bench, raw) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, raw) = (LibraryBench::new(options()), content(1));
     let mut declared = spec("a.gz", &raw);
     declared.format = ImageFormat::Gzip;
     bench.serve(&declared, &raw);
@@ -79,7 +79,7 @@ fn the_packed_image_is_evicted_before_its_disk() {
     let raw = content(1);
     let (spec, bytes) = packed("a.gz", &raw);
     let size = bytes.len() as u64 * SIM_SCALE;
-    let mut bench = LibraryUnderTest::new(ImageLibraryOptions {
+    let mut bench = LibraryBench::new(ImageLibraryOptions {
         quota_bytes: Some(2 * size + size / 2),
         ..options()
     });
@@ -98,7 +98,7 @@ fn the_packed_image_is_evicted_before_its_disk() {
 
 #[test]
 fn a_disk_that_has_changed_is_repaired_from_its_image() {
-    let (mut bench, raw) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, raw) = (LibraryBench::new(options()), content(1));
     let (spec, bytes) = packed("a.gz", &raw);
     bench.serve(&spec, &bytes);
     assert_eq!(bench.read_all(&spec), Ok(raw.clone()));
@@ -119,7 +119,7 @@ fn a_disk_that_has_changed_is_repaired_from_its_image() {
 
 #[test]
 fn a_disk_that_cannot_be_repaired_fails_with_the_reason() {
-    let (mut bench, raw) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, raw) = (LibraryBench::new(options()), content(1));
     let (spec, bytes) = packed("a.gz", &raw);
     bench.serve(&spec, &bytes);
     assert_eq!(bench.read_all(&spec), Ok(raw.clone()));
@@ -134,7 +134,7 @@ fn a_disk_that_cannot_be_repaired_fails_with_the_reason() {
 
 #[test]
 fn the_same_disk_in_two_images_is_stored_once_and_goes_with_the_last() {
-    let (mut bench, raw) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, raw) = (LibraryBench::new(options()), content(1));
     let (one, bytes) = packed("a.gz", &raw);
     bench.serve(&one, &bytes);
     let mut longer = bytes.clone();
@@ -159,7 +159,7 @@ fn unpacking_without_space_fails_and_an_order_retries_it() {
     let raw = content(1);
     let (spec, bytes) = packed("a.gz", &raw);
     let size = bytes.len() as u64 * SIM_SCALE;
-    let mut bench = LibraryUnderTest::new(ImageLibraryOptions {
+    let mut bench = LibraryBench::new(ImageLibraryOptions {
         quota_bytes: Some(size + size / 2),
         ..options()
     });

@@ -4,7 +4,7 @@ use super::*;
 
 const URL: &str = "http://far/ramdisk.gz";
 
-fn fetch(bench: &mut LibraryUnderTest) -> Result<FetchedFile, String> {
+fn fetch(bench: &mut LibraryBench) -> Result<FetchedFile, String> {
     bench.answers.clear();
     let format = ImageFormat::Ramdisk;
     bench.library.fetch_url(bench.now, URL, format);
@@ -14,7 +14,7 @@ fn fetch(bench: &mut LibraryUnderTest) -> Result<FetchedFile, String> {
     bench.answers[0].result.clone()
 }
 
-fn serve(bench: &mut LibraryUnderTest, bytes: &[u8]) {
+fn serve(bench: &mut LibraryBench, bytes: &[u8]) {
     let source = SimImageSource::new(bytes.to_vec());
     bench.shell.sources.insert(URL.to_owned(), source);
 }
@@ -29,7 +29,7 @@ fn fresh(bytes: &[u8]) -> FetchedFile {
 
 #[test]
 fn a_file_becomes_the_image_of_its_digest_and_is_then_only_compared() {
-    let (mut bench, bytes) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     serve(&mut bench, &bytes);
     assert_eq!(fetch(&mut bench), Ok(fresh(&bytes)));
     let key = ImageKey(sha256(&bytes));
@@ -45,7 +45,7 @@ fn a_file_becomes_the_image_of_its_digest_and_is_then_only_compared() {
 
 #[test]
 fn a_changed_file_is_fetched_again_and_an_unreachable_source_leaves_the_copy() {
-    let (mut bench, bytes) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     serve(&mut bench, &bytes);
     fetch(&mut bench).unwrap();
     let other = content(2);
@@ -61,7 +61,7 @@ fn a_changed_file_is_fetched_again_and_an_unreachable_source_leaves_the_copy() {
 
 #[test]
 fn a_source_that_fails_is_retried_and_then_named() {
-    let mut bench = LibraryUnderTest::new(options());
+    let mut bench = LibraryBench::new(options());
     let why = fetch(&mut bench).unwrap_err();
     assert!(why.starts_with(URL) && why.contains("route"), "{why}");
     let bytes = content(1);
@@ -79,7 +79,7 @@ fn a_source_that_fails_is_retried_and_then_named() {
 fn a_source_without_a_size_must_not_fill_the_disk() {
     let bytes: Vec<u8> = content(1).repeat(8);
     let size = bytes.len() as u64 * SIM_SCALE;
-    let mut bench = LibraryUnderTest::new(ImageLibraryOptions {
+    let mut bench = LibraryBench::new(ImageLibraryOptions {
         quota_bytes: Some(size / 2),
         ..options()
     });
@@ -93,7 +93,7 @@ fn a_source_without_a_size_must_not_fill_the_disk() {
 
 #[test]
 fn a_file_whose_bytes_are_an_image_already_is_that_image() {
-    let (mut bench, bytes) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let spec = spec("a.raw", &bytes);
     bench.serve(&spec, &bytes);
     bench.want(&spec, true);

@@ -27,7 +27,7 @@ fn images() -> Vec<(ImageSpec, Vec<u8>, Vec<u8>)> {
 /// A reader may never get the whole of other bytes, except where a stored file rotted since it was
 /// verified: then verifying again must find that.
 fn check_reads(
-    bench: &mut LibraryUnderTest,
+    bench: &mut LibraryBench,
     all: &[(ImageSpec, Vec<u8>, Vec<u8>)],
     rotten: bool,
     seed: u64,
@@ -56,7 +56,7 @@ fn run_seed(seed: u64) {
         retry_delay_ms: chance.below(3) * 2000,
         ..options()
     };
-    let mut bench = LibraryUnderTest::new(limited.clone());
+    let mut bench = LibraryBench::new(limited.clone());
     for (spec, bytes, _) in &all {
         bench.serve(spec, bytes);
     }
@@ -99,7 +99,7 @@ fn run_seed(seed: u64) {
                 let kept = chance.below(1001);
                 bench.shell.disk.cut_power(kept, chance.chance(500));
                 let sources = std::mem::take(&mut bench.shell.sources);
-                bench = LibraryUnderTest::with_disk(limited.clone(), bench.shell.disk);
+                bench = LibraryBench::with_disk(limited.clone(), bench.shell.disk);
                 bench.shell.sources = sources;
                 rotten = false;
             }
@@ -114,7 +114,7 @@ fn run_seed(seed: u64) {
 }
 
 /// The faults have ended, and every image can be had.
-fn check_end(mut bench: LibraryUnderTest, all: &[(ImageSpec, Vec<u8>, Vec<u8>)], seed: u64) {
+fn check_end(mut bench: LibraryBench, all: &[(ImageSpec, Vec<u8>, Vec<u8>)], seed: u64) {
     bench.shell.disk.capacity = 1 << 30;
     bench.library.options.quota_bytes = None;
     for (spec, bytes, _) in all {

@@ -17,7 +17,7 @@ fn range(from: usize, bytes: usize, size: usize) -> ImageUploadRange {
     }
 }
 
-fn answer(bench: &mut LibraryUnderTest) -> ImageUploadAnswer {
+fn answer(bench: &mut LibraryBench) -> ImageUploadAnswer {
     for _ in 0..100 {
         if let Some((ticket, answer)) = bench.shell.take_upload_answer() {
             assert_eq!(ticket, 7);
@@ -28,11 +28,7 @@ fn answer(bench: &mut LibraryUnderTest) -> ImageUploadAnswer {
     panic!("no answer: {:?}", bench.library);
 }
 
-fn offer(
-    bench: &mut LibraryUnderTest,
-    spec: &ImageSpec,
-    range: ImageUploadRange,
-) -> ImageUploadAnswer {
+fn offer(bench: &mut LibraryBench, spec: &ImageSpec, range: ImageUploadRange) -> ImageUploadAnswer {
     let report = ImageWorkReport::UploadOffered {
         ticket: 7,
         spec: Box::new(spec.clone()),
@@ -45,7 +41,7 @@ fn offer(
 
 /// Sends these bytes of the offered ones.
 fn upload(
-    bench: &mut LibraryUnderTest,
+    bench: &mut LibraryBench,
     spec: &ImageSpec,
     range: ImageUploadRange,
     bytes: &[u8],
@@ -61,7 +57,7 @@ fn upload(
 
 #[test]
 fn an_upload_is_an_image_once_its_digest_is_right() {
-    let (mut bench, bytes) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let (spec, size) = (own(&bytes), bytes.len());
     let went = upload(&mut bench, &spec, range(0, size, size), &bytes);
     assert_eq!(went, ImageUploadAnswer::Stored(size as u64 * SIM_SCALE));
@@ -75,7 +71,7 @@ fn an_upload_is_an_image_once_its_digest_is_right() {
 
 #[test]
 fn bytes_before_a_disconnect_are_kept_and_continued_after_a_restart() {
-    let (mut bench, bytes) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let (spec, size) = (own(&bytes), bytes.len());
     let cut = 2 * CHUNK + 100;
     let went = upload(&mut bench, &spec, range(0, size, size), &bytes[..cut]);
@@ -102,7 +98,7 @@ fn bytes_before_a_disconnect_are_kept_and_continued_after_a_restart() {
 
 #[test]
 fn an_upload_in_parts_is_one() {
-    let (mut bench, bytes) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let (spec, size) = (own(&bytes), bytes.len());
     let first = range(0, 2 * CHUNK, size);
     let went = upload(&mut bench, &spec, first, &bytes[..2 * CHUNK]);
@@ -115,7 +111,7 @@ fn an_upload_in_parts_is_one() {
 
 #[test]
 fn another_file_than_the_digest_says_is_dropped() {
-    let (mut bench, bytes) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let (spec, size) = (own(&bytes), bytes.len());
     let went = upload(&mut bench, &spec, range(0, size, size), &content(9));
     assert!(
@@ -131,7 +127,7 @@ fn another_file_than_the_digest_says_is_dropped() {
 
 #[test]
 fn an_upload_without_space_keeps_the_bytes_of_an_earlier_one() {
-    let (mut bench, bytes) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let (spec, size) = (own(&bytes), bytes.len());
     upload(
         &mut bench,
@@ -156,7 +152,7 @@ fn an_upload_without_space_keeps_the_bytes_of_an_earlier_one() {
 
 #[test]
 fn a_second_client_waits_and_a_removed_image_ends_the_upload() {
-    let (mut bench, bytes) = (LibraryUnderTest::new(options()), content(1));
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let (spec, size) = (own(&bytes), bytes.len());
     let ImageUploadAnswer::Receive(_) = offer(&mut bench, &spec, range(0, size, size)) else {
         panic!("the bytes are taken");
@@ -177,7 +173,7 @@ fn a_second_client_waits_and_a_removed_image_ends_the_upload() {
 fn the_only_copy_of_an_image_is_not_evicted() {
     let bytes = content(1);
     let size = bytes.len() as u64 * SIM_SCALE;
-    let mut bench = LibraryUnderTest::new(ImageLibraryOptions {
+    let mut bench = LibraryBench::new(ImageLibraryOptions {
         quota_bytes: Some(size + size / 2),
         ..options()
     });
