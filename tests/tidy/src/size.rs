@@ -25,6 +25,9 @@ pub fn is_test_file(path: &str) -> bool {
     let (name, folders) = parts.split_last().unwrap_or((&"", &[]));
     // The first folder `tests` is where the test crates live.
     *name == "tests.rs"
+        // Counterparts that only tests use, also those of other crates.
+        || *name == "simulated.rs"
+        || folders.contains(&"simulated")
         || folders
             .iter()
             .skip(1)
