@@ -12,6 +12,7 @@ mod hardware;
 mod health;
 mod image_deployment;
 mod image_failures;
+mod image_library;
 mod images;
 mod lan;
 mod orders;
@@ -57,6 +58,8 @@ struct RackBench {
     now: Now,
     /// The outputs of the last batch, except replies to orders.
     outputs: Vec<RackOutput>,
+    /// The image work that was ordered since it was last taken.
+    image_work: Vec<ImageWorkOrder>,
 }
 
 /// The caller of the tests' orders.
@@ -140,6 +143,7 @@ impl RackBench {
                 wall: UnixMs(1_794_796_610_746),
             },
             outputs: Vec::new(),
+            image_work: Vec::new(),
         };
         bench.start();
         bench
@@ -183,6 +187,8 @@ impl RackBench {
         self.rack.take_changes(&mut outbox);
         make_durable(&mut self.store, &outbox.changes).unwrap();
         self.outputs = outbox.outputs;
+        let ordered: Vec<_> = self.image_orders().into_iter().cloned().collect();
+        self.image_work.extend(ordered);
     }
 
     /// The work on an image ends in this state.

@@ -630,7 +630,18 @@ async fn a_wrong_image_is_cut_short_and_then_refused_with_the_reason() {
     if text.starts_with("HTTP/1.1 200") {
         assert!(end.is_err(), "it does not look like an end either");
     }
-    let (head, body) = http_request(one.address, &format!("GET {path}"), "", "").await;
+    // The job has ended, and its URL with it; the catalogue has the image, too.
+    let id = trivet_model::ResourceId::random(&mut crate::clock::DaemonEntropy::new());
+    let kind = trivet_model::ResourceKind::Image;
+    let mut record = trivet_model::Resource::new(id, kind, trivet_model::UnixMs(1));
+    record.name = Some("web".to_owned());
+    let source = format!("http://{}/files/origin.raw", one.address);
+    let fields = &mut record.fields;
+    fields.insert("sources".to_owned(), vec![source].into());
+    fields.insert("checksum".to_owned(), sha256(b"another").into());
+    let order = RackOrder::CreateResource(Box::new(record));
+    one.engine.order(testbed::caller(), order).await.unwrap();
+    let (head, body) = http_request(one.address, "GET /images/web", "", "").await;
     assert!(head.starts_with("http/1.1 404"), "{head}");
     for part in ["origin.raw", &sha256(b"another"), &sha256(&image)] {
         assert!(body.contains(part), "{part}: {body}");

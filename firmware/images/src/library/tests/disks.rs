@@ -132,6 +132,25 @@ fn a_disk_that_cannot_be_repaired_fails_with_the_reason() {
     assert!(matches!(bench.state(&spec), Some(ImageState::Failed(_))));
 }
 
+/// A seed of tests/sim: the packed image rotted while its source had another file. It was shown as
+/// wrong for ever, although nodes read only the disk, which was right.
+#[test]
+fn a_packed_image_that_is_lost_does_not_matter_while_its_disk_is_here() {
+    let (mut bench, raw) = (LibraryBench::new(options()), content(1));
+    let (spec, bytes) = packed("a.gz", &raw);
+    bench.serve(&spec, &bytes);
+    assert_eq!(bench.read_all(&spec), Ok(raw.clone()));
+    bench.shell.disk.rot(spec.key(), 3);
+    bench.serve(&spec, &content(4));
+    let mut bench = bench.restarted(options());
+    bench.run();
+    bench.want(&spec, true);
+    bench.run();
+    assert_eq!(bench.state(&spec), Some(ImageState::Complete));
+    assert_eq!(bench.library.wrong(&spec), None);
+    assert_eq!(bench.read_all(&spec), Ok(raw));
+}
+
 #[test]
 fn the_same_disk_in_two_images_is_stored_once_and_goes_with_the_last() {
     let (mut bench, raw) = (LibraryBench::new(options()), content(1));
