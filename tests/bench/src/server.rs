@@ -52,7 +52,8 @@ pub fn build_appliance() -> io::Result<PathBuf> {
             "--target-dir",
             directory,
         ],
-        "-C target-feature=+crt-static",
+        // A panic ends the program: nothing is unwound.
+        "-C target-feature=+crt-static -C force-unwind-tables=no",
     )
 }
 

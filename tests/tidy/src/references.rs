@@ -103,7 +103,8 @@ fn ignored_variants(simulator: &str, name: &str) -> Vec<String> {
     let mut ignored = Vec::new();
     for (index, line) in lines.iter().enumerate() {
         let closed = lines.get(index + 1).is_some_and(|next| next.trim() == "}");
-        if !line.ends_with("=> {}") && !(line.ends_with("=> {") && closed) {
+        let is_empty = line.ends_with("=> {}") || (line.ends_with("=> {") && closed);
+        if !is_empty {
             continue;
         }
         let mut first = index;
