@@ -95,7 +95,7 @@ impl ImageCache {
                 self.store_disk(entry, disk.as_deref(), &record)?;
             }
             ImageFileOrder::StoreRepairedDisk { size, whole } => {
-                self.write_unpacked_list(entry, &path("chunks"))?;
+                Self::write_unpacked_list(entry, &path("chunks"))?;
                 if !whole {
                     std::fs::rename(path("part"), path("whole"))?;
                 }
@@ -229,7 +229,7 @@ impl ImageCache {
         let (root, raw) = (&self.0.root, record.raw);
         let growing = root.join(format!("{}.{UNPACK_SUFFIX}", record.key()));
         if let Some(metadata) = disk {
-            self.write_unpacked_list(entry, &root.join(format!("{raw}.chunks")))?;
+            Self::write_unpacked_list(entry, &root.join(format!("{raw}.chunks")))?;
             std::fs::rename(growing, root.join(format!("{raw}.whole")))?;
             records::write_metadata(metadata, root)?;
         } else {
@@ -240,7 +240,7 @@ impl ImageCache {
     }
 
     /// The chunk list of what was unpacked into this entry.
-    fn write_unpacked_list(&self, entry: &CacheEntry, path: &Path) -> io::Result<()> {
+    fn write_unpacked_list(entry: &CacheEntry, path: &Path) -> io::Result<()> {
         let mut unpacked = entry
             .unpacked
             .lock()

@@ -116,7 +116,7 @@ impl LibraryBench {
             if !self.step() {
                 break;
             }
-            if self.library.entries.get(&grant.entry).is_none() {
+            if !self.library.entries.contains_key(&grant.entry) {
                 grant = self.read(spec)?;
             }
         }
