@@ -267,6 +267,12 @@ impl SimImageShell {
         }
     }
 
+    /// Bytes of an upload are stored, and the client sends more.
+    pub fn store(&mut self, entry: ImageEntryId, bytes: &[u8]) {
+        // A full disk is noticed with the last bytes.
+        let _ = self.append(entry, bytes);
+    }
+
     /// A client of an upload sends bytes into this entry.
     pub fn push(&mut self, now: Tick, entry: ImageEntryId, bytes: &[u8]) {
         let result = self.append(entry, bytes);

@@ -55,6 +55,8 @@ pub(super) struct PendingUploadReply {
     ticket: u64,
     /// All offered bytes came: otherwise the answer is this.
     otherwise: Option<ImageUploadError>,
+    /// The disk failed: this is shown, and not only that the upload is incomplete.
+    disk_failure: Option<String>,
 }
 
 /// What an error means for the caller.
@@ -353,6 +355,7 @@ impl ImageLibrary {
         let Some(spec) = self.images.get(&key).map(|it| it.metadata.spec.clone()) else {
             return;
         };
+        let is_disk = matches!(failure, UploadFailure::Disk(_));
         let (error, otherwise) = match failure {
             UploadFailure::Wrong(error) => {
                 let why = error.to_string();
@@ -377,9 +380,13 @@ impl ImageLibrary {
                 (error, Some(said))
             }
         };
-        self.upload_replies
-            .insert(key, PendingUploadReply { ticket, otherwise });
         let why = error.to_string();
+        let reply = PendingUploadReply {
+            ticket,
+            otherwise,
+            disk_failure: is_disk.then(|| why.clone()),
+        };
+        self.upload_replies.insert(key, reply);
         let Some(image) = self.images.get_mut(&key) else {
             return;
         };
@@ -410,6 +417,11 @@ impl ImageLibrary {
             Some(ImagePhase::Partial { have, .. }) => *have,
             _ => 0,
         };
+        let image = self.images.get(&key);
+        let facts = image.map(|image| (image.metadata.spec.clone(), image.metadata.size));
+        if let (Some((spec, size)), Some(why)) = (facts, reply.disk_failure) {
+            self.report(&spec, size, have, ImageState::Failed(why));
+        }
         let answer = match reply.otherwise {
             Some(error) => ImageUploadAnswer::Refused(error),
             None => ImageUploadAnswer::Stored(have),

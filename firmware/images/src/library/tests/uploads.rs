@@ -151,6 +151,36 @@ fn an_upload_without_space_keeps_the_bytes_of_an_earlier_one() {
 }
 
 #[test]
+fn a_full_disk_is_named_and_the_bytes_before_it_are_kept() {
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
+    let (spec, size) = (own(&bytes), bytes.len());
+    let ImageUploadAnswer::Receive(entry) = offer(&mut bench, &spec, range(0, size, size)) else {
+        panic!("the bytes are taken");
+    };
+    let part = ImageWorkReport::Received {
+        entry,
+        bytes: 2 * CHUNK as u64 * SIM_SCALE,
+    };
+    bench.shell.store(entry, &bytes[..2 * CHUNK]);
+    bench.library.handle(bench.now, part);
+    bench.shell.disk.capacity = 0;
+    bench.shell.push(bench.now.tick, entry, &bytes[2 * CHUNK..]);
+    let went = answer(&mut bench);
+    let ImageUploadAnswer::Refused(ImageUploadError::Disk(why)) = went else {
+        panic!("{went:?}");
+    };
+    assert!(why.contains("disk with the cache is full"), "{why}");
+    let Some(ImageState::Failed(why)) = bench.state(&spec) else {
+        panic!("{:?}", bench.state(&spec));
+    };
+    assert!(why.contains("disk with the cache is full"), "{why}");
+    bench.shell.disk.capacity = 1 << 30;
+    let rest = range(2 * CHUNK, size - 2 * CHUNK, size);
+    let went = upload(&mut bench, &spec, rest, &bytes[2 * CHUNK..]);
+    assert_eq!(went, ImageUploadAnswer::Stored(size as u64 * SIM_SCALE));
+}
+
+#[test]
 fn a_second_client_waits_and_a_removed_image_ends_the_upload() {
     let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let (spec, size) = (own(&bytes), bytes.len());
