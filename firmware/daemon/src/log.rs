@@ -1,7 +1,7 @@
 //! Log lines on standard error.
 //!
 //! What happens is an event of `tracing`, with a level and fields; `subscriber.rs` makes
-//! the lines. What a command tells its user is written with [`line`] and has no level.
+//! the lines. What a command tells its user is written with [`line()`] and has no level.
 //!
 //! A separate thread writes them: the reader may be slow, stop reading or disconnect,
 //! and none of that may block or end the box. Lines are counted and dropped while the
