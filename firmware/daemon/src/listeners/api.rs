@@ -146,7 +146,7 @@ impl ApiService {
         let response = response(self.execute(&caller, role, &request).await);
         let status = response.status().as_u16();
         let what = method_and_path(&request);
-        debug!(%peer, request_id, status, "{what} by {caller}: {status}");
+        debug!(%peer, request_id, status, "{what} from {peer}: {status}");
         response
     }
 
