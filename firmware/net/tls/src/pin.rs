@@ -6,89 +6,32 @@
 //! their key is the agent that sent them. Names and dates in it are ignored, since the node's
 //! clock may be wrong.
 
-use std::sync::Arc;
+use ring::digest::{SHA256, digest};
+use rustls::ClientConfig;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-
-use crate::TlsConfigError;
-use crate::config::{one_certificate, provider};
+use crate::config::one_certificate;
+use crate::{TlsConfigError, TrustPolicy, verifying_client_config};
 
 /// TLS for a client that connects to the owner of exactly this certificate.
 pub fn pinned_client_config(pem: &str) -> Result<ClientConfig, TlsConfigError> {
-    let provider = provider();
-    let verifier = PinnedVerifier {
-        certificate: one_certificate(pem)?,
-        algorithms: provider.signature_verification_algorithms,
-    };
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // A resumed session would skip the comparison.
-    config.resumption = rustls::client::Resumption::disabled();
+    let certificate = one_certificate(pem)?;
+    let mut fingerprint = [0; 32];
+    fingerprint.copy_from_slice(digest(&SHA256, &certificate).as_ref());
+    let (config, _) = verifying_client_config(&TrustPolicy::Fingerprint(fingerprint))?;
     Ok(config)
-}
-
-#[derive(Debug)]
-struct PinnedVerifier {
-    certificate: CertificateDer<'static>,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl ServerCertVerifier for PinnedVerifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        if end_entity.as_ref() == self.certificate.as_ref() {
-            return Ok(ServerCertVerified::assertion());
-        }
-        Err(Error::InvalidCertificate(
-            CertificateError::ApplicationVerificationFailure,
-        ))
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use rustls::sign::{CertifiedKey, SingleCertAndKey};
-    use rustls::{ProtocolVersion, ServerConfig};
+    use rustls::{CertificateError, Error, ProtocolVersion, ServerConfig};
     use trivet_certs_authority::Authority;
 
     use super::*;
-    use crate::config::private_key;
     use crate::config::tests::{NOW_UNIX_S, handshake};
+    use crate::config::{private_key, provider};
     use crate::{server_config, trusting_client_config};
 
     /// As the stock agent makes it with OpenSSL: curve P-384, signed ecdsa-with-SHA512.
