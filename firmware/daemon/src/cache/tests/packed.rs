@@ -233,8 +233,7 @@ async fn the_same_disk_in_two_images_is_there_once() {
     assert!(whole.exists(), "the other one needs it");
     assert!(read(cache.reader(&all[1]).unwrap()).await.unwrap() == raw);
     cache.drop_image(all[1].key());
-    let left = std::fs::read_dir(scratch.0.join("cache")).unwrap();
-    assert_eq!(left.count(), 0);
+    expect_no_files(&scratch.0.join("cache")).await;
 }
 
 fn flip_byte(file: &Path, at: u64) {

@@ -209,8 +209,7 @@ async fn another_file_than_the_digest_says_is_dropped() {
     for digest in [sha256(&image), sha256(&wrong)] {
         assert!(why.contains(&digest.to_string()), "{why}");
     }
-    let files = std::fs::read_dir(scratch.0.join("cache")).unwrap();
-    assert_eq!(files.count(), 0);
+    expect_no_files(&scratch.0.join("cache")).await;
     // The right file is accepted at once.
     let went = cache
         .upload(&wanted(&image), whole(&image), &mut body(&image))
@@ -258,8 +257,7 @@ async fn an_upload_without_space_is_refused_before_its_body() {
         matches!(&went, Err(ImageUploadError::NoSpace(why)) if why.contains("images.quota_gib")),
         "{went:?}"
     );
-    let files = std::fs::read_dir(scratch.0.join("cache")).unwrap();
-    assert_eq!(files.count(), 0);
+    expect_no_files(&scratch.0.join("cache")).await;
 }
 
 #[tokio::test]
@@ -279,8 +277,7 @@ async fn an_image_that_is_removed_while_it_is_uploaded_leaves_nothing() {
     cache.drop_image(wanted.key());
     let _ = send.send(Bytes::copy_from_slice(rest)).await;
     assert!(upload.await.unwrap().is_err());
-    let files = std::fs::read_dir(scratch.0.join("cache")).unwrap();
-    assert_eq!(files.count(), 0);
+    expect_no_files(&scratch.0.join("cache")).await;
 }
 
 /// A source was added later, or the same bytes are requested from another source.
