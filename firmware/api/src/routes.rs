@@ -9,7 +9,7 @@ use crate::ironic::{
 use crate::table::access::Access;
 use crate::table::call::ApiCall;
 use crate::table::error::ApiFault;
-use crate::table::percent;
+use crate::table::path_forms;
 use crate::table::route::{self, ApiRoute};
 use crate::trivet::{agent_artifacts, bmc_requests, images, lan, progress};
 use crate::{ApiOutcome, BODY_BYTES_MAX, Response, inspector, trivet};
@@ -61,13 +61,16 @@ pub(crate) fn find(method: &str, segments: &[String]) -> Option<&'static ApiRout
 /// The role that a request needs, from its row of the route table. A path that does not exist needs
 /// the same role as other paths, so that unauthenticated clients cannot find out which paths exist.
 pub fn access(method: &str, path: &str) -> Access {
-    let segments = percent::segments(path).ok();
-    let row = segments.and_then(|segments| find(method, &segments));
-    match (row, method) {
+    let needed = |segments: &[String]| match (find(method, segments), method) {
         (Some(row), _) => row.access,
         (None, "GET" | "HEAD" | "OPTIONS") => Access::Reader,
         (None, _) => Access::Operator,
-    }
+    };
+    let segments = path_forms::segments(path).unwrap_or_else(|_| vec![String::new()]);
+    // Old versions ignore the suffix `.json`: the role is that of both readings.
+    let plain = path_forms::without_suffix(&segments);
+    let plain = plain.map_or(Access::Public, |plain| needed(&plain));
+    needed(&segments).max(plain)
 }
 
 /// Handles a call: returns a response or an order.
@@ -83,10 +86,43 @@ pub(crate) fn route(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
         return Ok(ApiOutcome::Reply(Response::empty(200)));
     }
     let Some(row) = route::select(rows(), call)? else {
-        return Err(inspector::wrong_endpoint(call).unwrap_or_else(ApiFault::no_path));
+        return Err(inspector::wrong_endpoint(call).unwrap_or_else(|| not_in_version(call)));
     };
     route::check_query(call, row)?;
     (row.answer)(call)
+}
+
+/// The error for a path that the version does not have: Ironic's status and form, which depend on
+/// the resource.
+fn not_in_version(call: &ApiCall<'_>) -> ApiFault {
+    if find(call.method, &call.segments).is_none() {
+        return ApiFault::no_path();
+    }
+    let reads = call.method == "GET";
+    let resource = call.word(1).replace('_', " ");
+    let not_allowed = format!("The API version does not allow {resource}");
+    match (call.word(1), call.segments.last().map(String::as_str)) {
+        ("drivers", Some("logical_disk_properties")) | ("nodes", Some("raid")) => {
+            ApiFault::not_acceptable("Request not acceptable.")
+        }
+        ("nodes", _) if call.word(3) == "traits" => match call.method {
+            "GET" => ApiFault::not_acceptable("Request not acceptable."),
+            "PUT" => ApiFault::of_method("The API version does not allow traits"),
+            _ => ApiFault::not_found("Resource could not be found."),
+        },
+        ("lookup", _) => ApiFault::not_found("Resource could not be found."),
+        ("allocations" | "deploy_templates" | "inspection_rules" | "runbooks", _) if !reads => {
+            ApiFault::of_method(not_allowed)
+        }
+        ("allocations" | "inspection_rules" | "shards", _) => ApiFault::not_found(not_allowed),
+        ("conductors" | "portgroups", _) => {
+            ApiFault::not_found("The API is not supported for this version")
+        }
+        ("volume" | "nodes", Some("volume")) => {
+            ApiFault::not_found("The API is not supported for this version")
+        }
+        _ => ApiFault::no_path(),
+    }
 }
 
 #[cfg(test)]

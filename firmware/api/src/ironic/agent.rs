@@ -12,10 +12,10 @@ use trivet_model::{MacAddr, NodeId, OrderRefusal, RackOrder, RackView};
 use crate::table::access::Access;
 use crate::table::call::{ApiCall, empty, order};
 use crate::table::error::ApiFault;
-use crate::table::field::ValueShape;
+use crate::table::field::{self, ValueShape};
 use crate::table::query::Query;
 use crate::table::route::{ApiArg, ApiRoute, BodySchema, ResponseSchema, arg, required};
-use crate::table::{body, percent};
+use crate::table::{body, path_forms};
 use crate::{ApiOutcome, Request, Response, ResponsePlan};
 
 /// Most hardware addresses in a lookup. Ours.
@@ -79,7 +79,7 @@ pub fn agent_call(
     request: &Request<'_>,
     view: &RackView,
 ) -> Option<(&'static str, Option<NodeId>)> {
-    let segments = percent::segments(request.path).ok()?;
+    let segments = path_forms::segments(request.path).ok()?;
     let words: Vec<&str> = segments.iter().map(String::as_str).collect();
     let named = |ident: &str| view.node(ident).map(|view| view.node.id);
     match (request.method, &words[..]) {
@@ -115,12 +115,10 @@ fn lookup_node(query: &str, view: &RackView) -> Option<NodeId> {
 pub(crate) fn lookup(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let node = match call.query.last("node_uuid") {
         None | Some("") => None,
-        Some(text) => Some(text.parse::<NodeId>().map_err(|_| {
-            ApiFault::bad(format!(
-                "Expected a UUID but received {}.",
-                text.escape_debug()
-            ))
-        })?),
+        Some(text) => Some(
+            text.parse::<NodeId>()
+                .map_err(|_| field::expected_uuid("node_uuid", text))?,
+        ),
     };
     // Agents send every address of their machine; other kinds of addresses (InfiniBand) are
     // skipped.

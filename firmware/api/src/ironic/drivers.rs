@@ -10,7 +10,7 @@ use crate::ironic::nodes::raid;
 use crate::ironic::passthru;
 use crate::table::call::{ApiCall, reply};
 use crate::table::error::ApiFault;
-use crate::table::field::{ValueShape, timestamp};
+use crate::table::field::{ValueShape, quoted, timestamp};
 use crate::table::list::{FIELDS_QUERY_ARGS, LIST_QUERY_ARGS, requested_names};
 use crate::table::route::{ApiRoute, arg};
 
@@ -140,7 +140,7 @@ fn list(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     };
     if detail && call.query.last("fields").is_some() {
         return Err(ApiFault::bad(
-            "fields and detail exclude each other; give one.",
+            "Can not specify ?detail=True and fields in the same request.",
         ));
     }
     let mut drivers = Vec::new();
@@ -159,8 +159,12 @@ fn chosen(call: &ApiCall<'_>, mut shown: JsonObject) -> Result<JsonObject, ApiFa
         return Ok(shown);
     };
     if let Some(strange) = names.iter().find(|name| !shown.contains_key(**name)) {
-        let strange = strange.escape_debug();
-        return Err(ApiFault::bad(format!("Field \"{strange}\" is not known.")));
+        let known: Vec<String> = shown.keys().map(|name| format!("'{name}'")).collect();
+        return Err(ApiFault::bad(format!(
+            "Schema error: {} is not one of [{}]: there is no such field.",
+            quoted(&Value::from(*strange)),
+            known.join(", ")
+        )));
     }
     shown.retain(|name, _| names.contains(&name.as_str()));
     Ok(shown)
@@ -177,7 +181,7 @@ fn one_conductor(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     if call.last() != call.facts.hostname {
         let name = call.last().escape_debug();
         return Err(ApiFault::not_found(format!(
-            "Conductor {name} cannot be found."
+            "Conductor {name} could not be found."
         )));
     }
     reply(&Value::Object(chosen(call, conductor(call, true))?))

@@ -171,7 +171,7 @@ fn named<'c>(call: &'c ApiCall<'_>) -> Result<&'c str, ApiFault> {
         None => call.query.last("method").unwrap_or(""),
     };
     if name.is_empty() {
-        return Err(ApiFault::bad("Method not specified"));
+        return Err(ApiFault::bad("Missing mandatory parameter: method"));
     }
     Ok(name)
 }

@@ -59,7 +59,13 @@ fn v1(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let mut document = Map::new();
     document.insert("id".into(), "v1".into());
     document.insert("version".into(), version(call));
-    document.insert("links".into(), version(call)["links"].clone());
+    let description = json!({
+        "href": format!("{}/v1/openapi.json", call.base),
+        "rel": "describedby",
+        "type": "application/json",
+    });
+    let own = json!({"href": format!("{}/v1/", call.base), "rel": "self"});
+    document.insert("links".into(), json!([own, description]));
     document.insert(
         "media_types".into(),
         json!({

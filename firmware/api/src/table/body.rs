@@ -26,8 +26,15 @@ pub(crate) fn value(call: &ApiCall<'_>) -> Result<Option<Value>, ApiFault> {
 pub(crate) fn object(call: &ApiCall<'_>) -> Result<JsonObject, ApiFault> {
     match value(call)? {
         Some(Value::Object(object)) => Ok(object),
-        _ => Err(ApiFault::bad("The body must be a JSON object.")),
+        other => Err(not_an_object(&other.unwrap_or_default())),
     }
+}
+
+fn not_an_object(value: &Value) -> ApiFault {
+    ApiFault::bad(format!(
+        "Schema error: {} is not of type 'object': The body must be a JSON object.",
+        field::quoted(value)
+    ))
 }
 
 /// The body as an object; empty if there is no body.
@@ -35,7 +42,7 @@ pub(crate) fn object_or_empty(call: &ApiCall<'_>) -> Result<JsonObject, ApiFault
     match value(call)? {
         None | Some(Value::Null) => Ok(JsonObject::new()),
         Some(Value::Object(object)) => Ok(object),
-        Some(_) => Err(ApiFault::bad("The body must be a JSON object.")),
+        Some(other) => Err(not_an_object(&other)),
     }
 }
 

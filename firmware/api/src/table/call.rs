@@ -6,11 +6,11 @@ use std::sync::Arc;
 use serde::ser::{Serialize, SerializeMap as _, SerializeSeq as _, Serializer};
 use serde_json::{Value, json};
 use trivet_model::view::NodeView;
-use trivet_model::{RackOrder, RackView, UnixMs};
+use trivet_model::{NodeId, RackOrder, RackView, UnixMs};
 use uuid::Uuid;
 
 use crate::table::error::ApiFault;
-use crate::table::percent;
+use crate::table::path_forms;
 use crate::table::query::Query;
 use crate::{ApiFacts, ApiOutcome, Request, Response, ResponsePlan, Version};
 
@@ -38,10 +38,14 @@ impl<'a> ApiCall<'a> {
         now: UnixMs,
         fresh: Uuid,
     ) -> Result<Self, ApiFault> {
+        let mut segments = path_forms::segments(request.path)?;
+        let mut query = Query::parse(request.query)?;
+        path_forms::drop_suffix(&mut segments, version.0, view);
+        path_forms::take_node(&mut segments, &mut query);
         Ok(Self {
             method: request.method,
-            segments: percent::segments(request.path)?,
-            query: Query::parse(request.query)?,
+            segments,
+            query,
             body: request.body,
             version,
             view,
@@ -77,10 +81,11 @@ impl<'a> ApiCall<'a> {
         self.node(self.word(2))
     }
 
+    /// The node with this UUID or, from the version that has node names on, with this name.
     pub(crate) fn node(&self, ident: &str) -> Result<&'a Arc<NodeView>, ApiFault> {
-        self.view
-            .node(ident)
-            .ok_or_else(|| ApiFault::no_node(ident))
+        let named = self.has(5) || ident.parse::<NodeId>().is_ok();
+        let found = named.then(|| self.view.node(ident)).flatten();
+        found.ok_or_else(|| ApiFault::no_node(ident))
     }
 
     /// The pair of links that every record has.

@@ -42,6 +42,11 @@ impl ApiFault {
         Self::new(406, sentence)
     }
 
+    /// A method that the version of the request does not have for this resource.
+    pub(crate) fn of_method(sentence: impl Into<String>) -> Self {
+        Self::new(405, sentence)
+    }
+
     pub(crate) fn conflict(sentence: impl Into<String>) -> Self {
         Self::new(409, sentence)
     }

@@ -16,6 +16,9 @@ pub(crate) const TEXT_BYTES_MAX: usize = 255;
 /// Longest description, as in Ironic.
 pub(crate) const DESCRIPTION_BYTES_MAX: usize = 4096;
 
+/// How much of a refused value an error repeats. Ours.
+const QUOTED_CHARS_MAX: usize = 80;
+
 /// The type of a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ValueShape {
@@ -123,12 +126,26 @@ pub(crate) fn named<R>(
     let field = table
         .iter()
         .find(|field| field.name == name)
-        .ok_or_else(|| ApiFault::bad(format!("Field \"{}\" is not known.", name.escape_debug())))?;
+        .ok_or_else(|| unknown_field(table, name, call))?;
     if call.has(field.since) {
         Ok(field)
     } else {
         Err(ApiFault::too_new(name, field.since))
     }
+}
+
+/// The error for a name that is not a field: Ironic's words, with the fields that there are.
+fn unknown_field<R>(table: &'static [Field<R>], name: &str, call: &ApiCall<'_>) -> ApiFault {
+    let known = available_fields(table, call);
+    let known: Vec<String> = known
+        .iter()
+        .map(|field| format!("'{}'", field.name))
+        .collect();
+    ApiFault::bad(format!(
+        "Schema error: {} is not one of [{}]: there is no such field.",
+        quoted(&Value::from(name)),
+        known.join(", ")
+    ))
 }
 
 /// A record with these fields, for a response. Each value is built during serialization, so that a
@@ -177,30 +194,53 @@ pub(crate) fn available_fields<R>(
     table.iter().filter(|field| call.has(field.since)).collect()
 }
 
+/// A value as Ironic's errors show it, of bounded length.
+pub(crate) fn quoted(value: &Value) -> String {
+    let text = match value {
+        Value::Null => "None".to_owned(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        Value::String(text) => format!("'{}'", text.escape_debug()),
+        value => value.to_string(),
+    };
+    match text.char_indices().nth(QUOTED_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+/// The error for a value of the wrong type: Ironic's words, then what is wanted.
+fn wrong_type(name: &str, value: &Value, ironic: &str, want: &str) -> ApiFault {
+    ApiFault::bad(format!(
+        "Schema error: {} is not of type {ironic}: {name} must be {want}.",
+        quoted(value)
+    ))
+}
+
+/// The error for a text that is not a UUID.
+pub(crate) fn expected_uuid(name: &str, text: &str) -> ApiFault {
+    ApiFault::bad(format!("Expected UUID for {name}: {}", text.escape_debug()))
+}
+
 /// Converts a written value to its stored form; null passes.
 pub(crate) fn read(name: &str, shape: ValueShape, value: Value) -> Result<Value, ApiFault> {
-    let bad = |want: &str| Err(ApiFault::bad(format!("{name} must be {want}.")));
+    let wrong = |value: &Value, ironic, want: &str| Err(wrong_type(name, value, ironic, want));
     match (shape, value) {
         (_, Value::Null) => Ok(Value::Null),
-        (ValueShape::Text | ValueShape::LongText, Value::String(text)) => {
-            let limit = match shape {
-                ValueShape::LongText => DESCRIPTION_BYTES_MAX,
-                _ => TEXT_BYTES_MAX,
-            };
-            if text.len() > limit {
-                return bad(&format!("at most {limit} bytes long"));
-            }
-            Ok(Value::String(text))
-        }
+        (ValueShape::Text, Value::String(text)) => bounded(name, text, TEXT_BYTES_MAX),
+        (ValueShape::LongText, Value::String(text)) => bounded(name, text, DESCRIPTION_BYTES_MAX),
         (ValueShape::Uuid, Value::String(text)) => match text.parse::<trivet_model::NodeId>() {
             Ok(id) => Ok(Value::String(id.to_string())),
-            Err(_) => bad("a UUID"),
+            Err(_) => Err(expected_uuid(name, &text)),
         },
         (ValueShape::Flag, Value::Bool(flag)) => Ok(Value::Bool(flag)),
         // The command-line client sends the operator's word for some flags.
         (ValueShape::Flag, Value::String(text)) => match truth(&text) {
             Some(flag) => Ok(Value::Bool(flag)),
-            None => bad("true or false"),
+            None => Err(ApiFault::bad(format!(
+                "Invalid {name}: Unrecognized value '{}'; use true or false.",
+                text.escape_debug()
+            ))),
         },
         (ValueShape::Object, Value::Object(object)) => Ok(Value::Object(object)),
         (ValueShape::List, Value::Array(items)) => Ok(Value::Array(items)),
@@ -208,21 +248,41 @@ pub(crate) fn read(name: &str, shape: ValueShape, value: Value) -> Result<Value,
         // The command-line client sends numbers as the operator typed them.
         (ValueShape::Number, Value::String(text)) => match text.trim().parse::<i64>() {
             Ok(number) => Ok(Value::from(number)),
-            Err(_) => bad("a number"),
+            Err(_) => wrong(&Value::String(text), "'integer'", "a number"),
         },
         (ValueShape::Word(words), Value::String(text)) if words.contains(&text.as_str()) => {
             Ok(Value::String(text))
         }
         (ValueShape::Any, value) => Ok(value),
-        (ValueShape::Text | ValueShape::LongText, _) => bad("a string"),
-        (ValueShape::Uuid, _) => bad("a UUID"),
-        (ValueShape::Flag, _) => bad("true or false"),
-        (ValueShape::Object, _) => bad("an object"),
-        (ValueShape::List, _) => bad("a list"),
-        (ValueShape::Number, _) => bad("a number"),
-        (ValueShape::Word(words), _) => bad(&format!("one of {}", words.join(", "))),
-        (ValueShape::Links, _) => bad("left to the server"),
+        (ValueShape::Word(words), value) => Err(ApiFault::bad(format!(
+            "Schema error: {} is not one of {words:?}: {name} must be one of these.",
+            quoted(&value)
+        ))),
+        (ValueShape::Text | ValueShape::LongText, value) => {
+            wrong(&value, "'string', 'null'", "a string")
+        }
+        (ValueShape::Uuid, value) => wrong(&value, "'string', 'null'", "a UUID"),
+        (ValueShape::Flag, value) => wrong(&value, "'boolean'", "true or false"),
+        (ValueShape::Object, value) => wrong(&value, "'object', 'null'", "an object"),
+        (ValueShape::List, value) => wrong(&value, "'array', 'null'", "a list"),
+        (ValueShape::Number, value) => wrong(&value, "'integer'", "a number"),
+        (ValueShape::Links, value) => wrong(&value, "'null'", "left to the server"),
     }
+}
+
+fn bounded(name: &str, text: String, limit: usize) -> Result<Value, ApiFault> {
+    if text.len() > limit {
+        return Err(too_long(name, &text, limit));
+    }
+    Ok(Value::String(text))
+}
+
+/// The error for a text that is too long.
+pub(crate) fn too_long(name: &str, text: &str, limit: usize) -> ApiFault {
+    ApiFault::bad(format!(
+        "Schema error: {} is too long: {name} must be at most {limit} bytes long.",
+        quoted(&Value::from(text))
+    ))
 }
 
 /// A timestamp, or null.

@@ -24,7 +24,7 @@ pub(crate) const PAGE_RECORDS_MAX: usize = 1000;
 /// Arguments of every list.
 pub(crate) const LIST_QUERY_ARGS: &[ApiArg] = &[
     arg("fields", 8, ValueShape::Text),
-    arg("detail", 43, ValueShape::Flag),
+    arg("detail", 1, ValueShape::Flag),
     arg("limit", 1, ValueShape::Number),
     arg("marker", 1, ValueShape::Text),
     arg("sort_key", 1, ValueShape::Text),
@@ -49,6 +49,8 @@ pub(crate) struct ListKind<R: 'static> {
     pub(crate) table: &'static [Field<R>],
     /// Fields of short entries.
     pub(crate) short: &'static [&'static str],
+    /// Detailed lists have the fields of all versions, as Ironic's lists of portgroups have.
+    pub(crate) detail_of_all_versions: bool,
 }
 
 /// The names in `fields=`, and always `links`; `None` if it is absent.
@@ -161,10 +163,11 @@ fn fields<R>(
     Ok(match requested_fields(kind.table, call)? {
         Some(_) if detail => {
             return Err(ApiFault::bad(
-                "fields and detail exclude each other; give one.",
+                "Can not specify ?detail=True and fields in the same request.",
             ));
         }
         Some(fields) => fields,
+        None if detail && kind.detail_of_all_versions => kind.table.iter().collect(),
         None if detail => field::available_fields(kind.table, call),
         None => kind
             .table
@@ -226,8 +229,23 @@ impl<T: Serialize> Serialize for ListPage<T> {
     }
 }
 
+/// The version from which on lists have the argument `detail`; those of volumes always had it.
+const DETAIL_SINCE: u16 = 43;
+
 fn wants_detail(call: &ApiCall<'_>, detailed_path: bool) -> Result<bool, ApiFault> {
-    Ok(call.query.flag("detail")? == Some(true) || detailed_path)
+    for name in ["detail", "fields"] {
+        if detailed_path && call.query.last(name).is_some() {
+            return Err(ApiFault::bad(format!("Unexpected arguments: {name}")));
+        }
+    }
+    let detail = call.query.flag("detail")?;
+    let known = call.has(DETAIL_SINCE) || call.segments.iter().any(|word| word == "volume");
+    if detail.is_some() && !known {
+        return Err(ApiFault::bad(
+            "Invalid query parameter ?detail=True received: it needs API version 1.43 or newer.",
+        ));
+    }
+    Ok(detail == Some(true) || detailed_path)
 }
 
 fn limit(call: &ApiCall<'_>) -> Result<usize, ApiFault> {
@@ -239,7 +257,9 @@ fn limit(call: &ApiCall<'_>) -> Result<usize, ApiFault> {
         Ok(limit) if limit >= 1 => Ok(limit.min(PAGE_RECORDS_MAX)),
         // A number that is too large means a full page.
         Err(_) if digits => Ok(PAGE_RECORDS_MAX),
-        _ => Err(ApiFault::bad("limit must be a number above zero.")),
+        _ => Err(ApiFault::bad(
+            "Limit must be positive: limit must be a number above zero.",
+        )),
     }
 }
 
@@ -283,7 +303,7 @@ impl<R: ListRecord> ListOrder<R> {
             Some("desc") => true,
             Some(other) => {
                 return Err(ApiFault::bad(format!(
-                    "sort_dir must be asc or desc, not '{}'.",
+                    "Invalid sort direction: {}. Acceptable values are 'asc' or 'desc'",
                     other.escape_debug()
                 )));
             }

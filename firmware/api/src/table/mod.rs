@@ -9,6 +9,7 @@ pub(crate) mod field;
 pub(crate) mod list;
 pub(crate) mod openapi;
 pub(crate) mod patch;
+pub(crate) mod path_forms;
 pub(crate) mod percent;
 pub(crate) mod query;
 pub(crate) mod route;

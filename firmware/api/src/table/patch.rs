@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::table::error::ApiFault;
+use crate::table::field;
 
 /// Most operations in one patch. Ours.
 pub(crate) const PATCH_OPS_MAX: usize = 256;
@@ -49,8 +50,15 @@ impl PatchChange {
 pub(crate) fn parse(body: &[u8], escapes: bool) -> Result<Vec<PatchChange>, ApiFault> {
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| ApiFault::bad(format!("Malformed JSON in the body: {error}")))?;
-    let Value::Array(items) = value else {
-        return Err(ApiFault::bad("A patch must be a list of operations."));
+    let items = match value {
+        Value::Array(items) => items,
+        other => {
+            return Err(ApiFault::bad(format!(
+                "Schema error for patch: {} is not of type 'array': a patch is a list of \
+                 operations.",
+                field::quoted(&other)
+            )));
+        }
     };
     if items.len() > PATCH_OPS_MAX {
         return Err(ApiFault::bad(format!(
@@ -64,26 +72,47 @@ pub(crate) fn parse(body: &[u8], escapes: bool) -> Result<Vec<PatchChange>, ApiF
 }
 
 fn change(item: Value, escapes: bool) -> Result<PatchChange, ApiFault> {
-    let Value::Object(mut item) = item else {
-        return Err(ApiFault::bad("An operation of a patch must be an object."));
+    let mut item = match item {
+        Value::Object(item) => item,
+        other => {
+            return Err(ApiFault::bad(format!(
+                "Schema error for patch: {} is not of type 'object': an operation is one.",
+                field::quoted(&other)
+            )));
+        }
     };
-    let op = match item.remove("op").as_ref().and_then(Value::as_str) {
-        Some("add") => PatchOp::Add,
-        Some("replace") => PatchOp::Replace,
-        Some("remove") => PatchOp::Remove,
-        _ => return Err(ApiFault::bad("op must be add, replace or remove.")),
+    let op = match item.remove("op") {
+        None => return Err(lacks("op")),
+        Some(op) => match op.as_str() {
+            Some("add") => PatchOp::Add,
+            Some("replace") => PatchOp::Replace,
+            Some("remove") => PatchOp::Remove,
+            _ => {
+                return Err(ApiFault::bad(format!(
+                    "Schema error for patch: {} is not one of ['add', 'replace', 'remove']",
+                    field::quoted(&op)
+                )));
+            }
+        },
     };
     let path = match item.remove("path") {
         Some(Value::String(path)) => segments(&path, escapes)?,
-        _ => return Err(ApiFault::bad("An operation needs a path.")),
+        _ => return Err(lacks("path")),
     };
     let value = item.remove("value");
     if value.is_none() && op != PatchOp::Remove {
-        return Err(ApiFault::bad("add and replace need a value."));
+        return Err(ApiFault::bad(format!(
+            "Couldn't apply patch to '/{}'. Reason: The operation does not contain a 'value' \
+             member; add and replace need one.",
+            path.join("/").escape_debug()
+        )));
     }
     if let Some(strange) = item.keys().next() {
         let strange = strange.escape_debug();
-        return Err(ApiFault::bad(format!("An operation has no \"{strange}\".")));
+        return Err(ApiFault::bad(format!(
+            "Schema error for patch: Additional properties are not allowed ('{strange}' was \
+             unexpected)"
+        )));
     }
     Ok(PatchChange {
         op,
@@ -92,8 +121,19 @@ fn change(item: Value, escapes: bool) -> Result<PatchChange, ApiFault> {
     })
 }
 
+fn lacks(name: &str) -> ApiFault {
+    ApiFault::bad(format!(
+        "Schema error for patch: '{name}' is a required property of each operation."
+    ))
+}
+
 fn segments(path: &str, escapes: bool) -> Result<Vec<String>, ApiFault> {
-    let bad = || ApiFault::bad(format!("Invalid path \"{}\".", path.escape_debug()));
+    let bad = || {
+        ApiFault::bad(format!(
+            "Schema error for patch: '{}' does not match '^(/[\\w-]+)+$': invalid path.",
+            path.escape_debug()
+        ))
+    };
     let segments: Vec<&str> = path.strip_prefix('/').ok_or_else(bad)?.split('/').collect();
     if segments.len() > PATCH_SEGMENTS_MAX || segments.contains(&"") {
         return Err(bad());
@@ -127,9 +167,16 @@ pub(crate) fn apply(document: &mut Value, changes: &[PatchChange]) -> Result<(),
 
 fn apply_one(document: &mut Value, change: &PatchChange) -> Result<(), ApiFault> {
     let missing = || {
+        let why = match change.op {
+            PatchOp::Remove => "can't remove a non-existent object",
+            PatchOp::Replace => "can't replace a non-existent object",
+            PatchOp::Add => "member not found in the document:",
+        };
+        let last = change.path.last().map_or("", String::as_str);
         ApiFault::bad(format!(
-            "Couldn't apply patch: {} does not exist.",
-            change.shown_path()
+            "Couldn't apply patch to '{}'. Reason: {why} '{}'",
+            change.shown_path(),
+            last.escape_debug()
         ))
     };
     let (last, parents) = change.path.split_last().ok_or_else(missing)?;

@@ -45,6 +45,13 @@ impl Query {
             .map(|(_, value)| value.as_str())
     }
 
+    /// Removes a key; its last value.
+    pub(crate) fn take(&mut self, key: &str) -> Option<String> {
+        let value = self.last(key).map(str::to_owned);
+        self.0.retain(|(name, _)| name != key);
+        value
+    }
+
     /// A truth value, in any form that OpenStack accepts.
     pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, ApiFault> {
         let Some(text) = self.last(key) else {

@@ -38,15 +38,11 @@ pub(crate) fn negotiate(request: &Request<'_>) -> Result<Version, ApiFault> {
     }
     let version = parse(wanted).filter(|version| (VERSION_MIN..=VERSION_MAX).contains(version));
     version.ok_or_else(|| {
-        ApiFault::layer(
-            406,
-            "Not Acceptable",
-            format!(
-                "Version {} was requested but the server supports versions {VERSION_MIN} to \
-                 {VERSION_MAX}.",
-                wanted.escape_debug()
-            ),
-        )
+        ApiFault::not_acceptable(format!(
+            "Version {} was requested but the minor version is not supported by this service. \
+             The supported version range is: [{VERSION_MIN}, {VERSION_MAX}].",
+            wanted.escape_debug()
+        ))
     })
 }
 
@@ -129,8 +125,9 @@ mod tests {
                 response.header("X-OpenStack-Ironic-API-Maximum-Version"),
                 Some("1.115")
             );
-            assert_eq!(response.fault()["code"], 406);
-            assert_eq!(response.fault()["title"], "Not Acceptable");
+            let fault = response.fault();
+            let text = fault["faultstring"].as_str().unwrap();
+            assert!(text.ends_with("version range is: [1.1, 1.115]."), "{text}");
         }
     }
 }

@@ -6,7 +6,7 @@ use trivet_model::{NodeId, ProvisionState, Resource, ResourceId, ResourceKind};
 
 use crate::table::call::ApiCall;
 use crate::table::error::ApiFault;
-use crate::table::field::ValueShape;
+use crate::table::field::{self, ValueShape};
 use crate::table::list::{PageStart, RecordWalk};
 use crate::table::query::truth;
 use crate::table::route::{ApiArg, arg};
@@ -24,15 +24,23 @@ pub(crate) const FILTERS: &[ApiArg] = &[
     arg("conductor_group", 46, ValueShape::Text),
     arg("conductor", 49, ValueShape::Text),
     arg("owner", 50, ValueShape::Text),
-    arg("description_contains", 51, ValueShape::Text),
-    arg("retired", 61, ValueShape::Flag),
+    arg("description_contains", 1, ValueShape::Text),
+    arg("retired", 1, ValueShape::Flag),
     arg("lessee", 65, ValueShape::Text),
-    arg("project", 65, ValueShape::Text),
+    arg("project", 1, ValueShape::Text),
     arg("shard", 82, ValueShape::Text),
-    arg("sharded", 82, ValueShape::Flag),
-    arg("parent_node", 83, ValueShape::Text),
-    arg("include_children", 83, ValueShape::Flag),
+    arg("sharded", 1, ValueShape::Flag),
+    arg("parent_node", 1, ValueShape::Text),
+    arg("include_children", 1, ValueShape::Flag),
     arg("instance_name", 104, ValueShape::Text),
+];
+
+/// The faults that Ironic knows.
+const FAULTS: [&str; 4] = [
+    "power failure",
+    "clean failure",
+    "rescue abort failure",
+    "service failure",
 ];
 
 /// Whether a node passes.
@@ -86,10 +94,9 @@ pub(crate) fn read(call: &ApiCall<'_>) -> Result<Vec<NodeFilter>, ApiFault> {
         }
     }
     let about_children = ["parent_node", "include_children"];
-    if call.has(83)
-        && about_children
-            .iter()
-            .all(|name| call.query.last(name).is_none())
+    if about_children
+        .iter()
+        .all(|name| call.query.last(name).is_none())
     {
         filters.push(NodeFilter {
             predicate: Box::new(|view| view.node.attributes.parent_node.is_none()),
@@ -179,10 +186,9 @@ fn is_of_chassis(view: &NodeView, chassis: ResourceId) -> bool {
 
 /// The chassis with this UUID, which must exist.
 pub(crate) fn chassis<'a>(call: &ApiCall<'a>, ident: &str) -> Result<&'a Resource, ApiFault> {
-    let id: ResourceId = ident.parse().map_err(|_| {
-        let ident = ident.escape_debug();
-        ApiFault::bad(format!("Expected a UUID but received {ident}."))
-    })?;
+    let id: ResourceId = ident
+        .parse()
+        .map_err(|_| field::expected_uuid("chassis_uuid", ident))?;
     let found = call.view.resources.get(&(ResourceKind::Chassis, id));
     found.map(|view| &**view).ok_or_else(|| {
         let ident = ident.escape_debug();
@@ -220,7 +226,7 @@ fn predicate(
         "instance_uuid" => {
             let id: NodeId = value
                 .parse()
-                .map_err(|_| ApiFault::bad("instance_uuid must be a UUID."))?;
+                .map_err(|_| field::expected_uuid("instance_uuid", &value))?;
             let id = id.to_string();
             Box::new(move |view| view.node.instance_uuid.as_deref() == Some(&id))
         }
@@ -230,6 +236,12 @@ fn predicate(
                 ApiFault::bad(format!("Provision state \"{value}\" is not valid"))
             })?;
             Box::new(move |view| view.node.provision_state == want)
+        }
+        "fault" if !FAULTS.contains(&value.as_str()) => {
+            return Err(ApiFault::bad(format!(
+                "Unrecognized fault \"{}\" is specified, allowed faults are {FAULTS:?}",
+                value.escape_debug()
+            )));
         }
         "conductor" => {
             let ours = call.facts.hostname == value;
@@ -267,8 +279,9 @@ fn predicate(
             })
         }
         "parent_node" => {
-            let parent = call.node(&value)?.node.id;
-            Box::new(move |view| view.node.attributes.parent_node == Some(parent))
+            // Ironic has an empty list for a parent that does not exist.
+            let parent = call.node(&value).ok().map(|parent| parent.node.id);
+            Box::new(move |view| parent.is_some() && view.node.attributes.parent_node == parent)
         }
         // `driver`, `fault`, `instance_name`, `lessee`, `owner`, `resource_class`: values of an
         // index.

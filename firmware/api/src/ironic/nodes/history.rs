@@ -84,6 +84,7 @@ const EVENTS: ListKind<NodeHistoryEvent> = ListKind {
     name: "history",
     table: FIELDS,
     short: &["uuid", "created_at", "severity", "event", "links"],
+    detail_of_all_versions: false,
 };
 
 fn unknown(_: &NodeHistoryEvent, _: &ApiCall<'_>, _: &'static str) -> Value {

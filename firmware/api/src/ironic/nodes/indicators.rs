@@ -50,12 +50,12 @@ const BMC_INDICATORS: &[NodeIndicator] = &[NodeIndicator {
     states: &["off", "on"],
 }];
 
-const STATE: &[ApiArg] = &[required("state", 63, ValueShape::Text)];
+const STATE: &[ApiArg] = &[required("state", 1, ValueShape::Text)];
 
 pub(crate) const ROUTES: &[ApiRoute] = &[
     ApiRoute::get(
         &["v1", "nodes", "{node}", "management", "indicators"],
-        63,
+        1,
         "List its indicators",
         |call| list(call, call.this()?),
     ),
@@ -68,7 +68,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
             "indicators",
             "{light}",
         ],
-        63,
+        1,
         "Show the state of an indicator",
         |call| show(call, call.this()?),
     ),
@@ -82,7 +82,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
             "indicators",
             "{light}",
         ],
-        63,
+        1,
         "Set an indicator",
         |call| set(call, call.this()?),
     )
@@ -98,6 +98,11 @@ fn indicators(view: &NodeView) -> &'static [NodeIndicator] {
 }
 
 fn list(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
+    capability::require(
+        view,
+        HardwareCapability::Indicators,
+        "get_supported_indicators",
+    )?;
     let shown: Vec<Value> = indicators(view)
         .iter()
         .map(|light| {

@@ -58,8 +58,10 @@ const BOOT_DEVICE: &[ApiArg] = &[
     arg("persistent", 1, ValueShape::Flag),
 ];
 
+const FAKE: &str = "fake-hardware";
+
 fn supported(driver: &str) -> &'static [BootDevice] {
-    if driver == "fake-hardware" {
+    if driver == FAKE {
         &[BootDevice::Pxe]
     } else {
         BootDevice::ALL
@@ -71,6 +73,10 @@ fn supported(driver: &str) -> &'static [BootDevice] {
 fn boot_device(view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let info = &view.node.driver_internal_info;
     let device = info.get("boot_device").and_then(Value::as_str);
+    if device.is_none() && view.node.driver == FAKE {
+        // What Ironic's fake hardware always answers.
+        return reply(&json!({"boot_device": BootDevice::Pxe, "persistent": false}));
+    }
     let persistent = device.map(|_| info.get("boot_device_persistent") == Some(&json!(true)));
     reply(&json!({"boot_device": device, "persistent": persistent}))
 }

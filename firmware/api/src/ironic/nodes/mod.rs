@@ -8,6 +8,7 @@ mod history;
 mod indicators;
 mod management;
 mod media;
+mod network_data;
 mod provision;
 pub(crate) mod raid;
 mod runbook;
@@ -18,7 +19,7 @@ mod states;
 pub(crate) mod traits;
 mod update;
 mod validate;
-mod write;
+pub(crate) mod write;
 
 use serde_json::{Value, json};
 use trivet_model::index::{IndexRange, NodeKey};
@@ -66,6 +67,7 @@ const NODES: ListKind<NodeView> = ListKind {
         "provision_state",
         "links",
     ],
+    detail_of_all_versions: false,
 };
 
 fn columns() -> Vec<Column> {

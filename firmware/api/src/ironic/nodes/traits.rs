@@ -9,6 +9,7 @@ use crate::ApiOutcome;
 use crate::table::body;
 use crate::table::call::{ApiCall, empty, reply};
 use crate::table::error::ApiFault;
+use crate::table::field;
 
 /// Most traits of one node, as in Ironic.
 pub(crate) const TRAITS_MAX: usize = 50;
@@ -16,9 +17,11 @@ pub(crate) const TRAITS_MAX: usize = 50;
 /// Longest trait in bytes, as in Ironic.
 pub(crate) const TRAIT_BYTES_MAX: usize = 255;
 
-/// Name spaces of the os-traits library and of custom traits. The library's list of names is not
-/// included: a standard trait is recognised by its name space.
-const NAME_SPACES: [&str; 6] = ["CUSTOM_", "COMPUTE_", "HW_", "MISC_", "OWNER_", "STORAGE_"];
+/// The names of the os-traits library (3.6), one per line.
+const STANDARD_TRAITS: &str = include_str!("standard_traits.txt");
+
+/// Custom traits begin with this.
+const CUSTOM: &str = "CUSTOM_";
 
 pub(crate) fn list(view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     reply(&json!({ "traits": present(&view.node) }))
@@ -71,14 +74,14 @@ fn keep(
     mut traits: Vec<String>,
     location: Option<String>,
 ) -> Result<ApiOutcome, ApiFault> {
+    traits.sort_unstable();
+    traits.dedup();
     if traits.len() > TRAITS_MAX {
         return Err(ApiFault::bad(format!(
             "A node has at most {TRAITS_MAX} traits."
         )));
     }
     unlocked(call, &view.node)?;
-    traits.sort_unstable();
-    traits.dedup();
     let mut node = Node::clone(&view.node);
     node.attributes.traits = traits;
     replace(view, node, empty(204, location))
@@ -93,11 +96,20 @@ fn whole(call: &ApiCall<'_>) -> Result<Vec<String>, ApiFault> {
     let object = body::object(call)?;
     body::only(&object, &["traits"])?;
     let list = object.get("traits").and_then(Value::as_array);
-    let list = list.ok_or_else(|| ApiFault::bad("traits must be a list."))?;
+    let list = list.ok_or_else(|| match object.get("traits") {
+        None => ApiFault::bad("'traits' is a required property"),
+        Some(other) => ApiFault::bad(format!(
+            "Schema error: {} is not of type 'array': traits must be a list.",
+            field::quoted(other)
+        )),
+    })?;
     let mut traits = Vec::new();
     for item in list {
         let name = item.as_str();
-        let name = name.ok_or_else(|| ApiFault::bad("A trait must be a string."))?;
+        let name = name.ok_or_else(|| {
+            let shown = field::quoted(item);
+            ApiFault::bad(format!("Schema error: {shown} is not of type 'string'"))
+        })?;
         checked(name)?;
         traits.push(name.to_owned());
     }
@@ -107,16 +119,18 @@ fn whole(call: &ApiCall<'_>) -> Result<Vec<String>, ApiFault> {
 /// Refuses a text that is not a trait.
 pub(crate) fn checked(name: &str) -> Result<(), ApiFault> {
     let plain = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
-    let spaced = |space: &str| name.len() > space.len() && name.starts_with(space);
-    if name.len() <= TRAIT_BYTES_MAX
-        && name.bytes().all(plain)
-        && NAME_SPACES.iter().any(|space| spaced(space))
-    {
+    let custom = name.strip_prefix(CUSTOM);
+    let custom = custom.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(plain));
+    let standard = || STANDARD_TRAITS.lines().any(|line| line == name);
+    if name.len() > TRAIT_BYTES_MAX {
+        return Err(field::too_long("trait", name, TRAIT_BYTES_MAX));
+    }
+    if custom || standard() {
         return Ok(());
     }
     Err(ApiFault::bad(format!(
-        "Invalid trait \"{}\": a trait is a standard one or CUSTOM_ followed by capitals, digits \
-         and underscores.",
-        name.escape_debug()
+        "Schema error: {} is not valid under any of the given schemas. Possible root cause: it \
+         does not match '^CUSTOM_[A-Z0-9_]+$' and is not one of the standard traits.",
+        field::quoted(&Value::from(name))
     )))
 }

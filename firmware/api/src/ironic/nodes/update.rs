@@ -49,6 +49,12 @@ pub(crate) fn update(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, 
             .collect();
         write::read(call, touched, &mut node)?;
     }
+    if changes
+        .iter()
+        .any(|change| change.root() == "instance_info")
+    {
+        write::take_instance_name(&mut node);
+    }
     // A reason is removed together with the flag that it belongs to.
     let (old, new) = (&view.node.attributes, &mut node.attributes);
     if old.protected && !new.protected {
@@ -76,7 +82,8 @@ fn check_roots(call: &ApiCall<'_>, changes: &[PatchChange]) -> Result<(), ApiFau
         }
         if root == "driver" && change.op == PatchOp::Remove {
             return Err(ApiFault::bad(
-                "'/driver' is mandatory and can not be removed",
+                "Schema error for patch: 'driver' is a required property: '/driver' is mandatory \
+                 and can not be removed",
             ));
         }
     }

@@ -11,27 +11,26 @@ use crate::table::call::{ApiCall, order, reply};
 use crate::table::error::ApiFault;
 use crate::{ApiOutcome, Response, ResponsePlan};
 
-/// The kinds that are validated, with the version of each.
-const VALIDATED: [(InterfaceKind, u16); 12] = [
-    (InterfaceKind::Bios, 40),
-    (InterfaceKind::Boot, 1),
-    (InterfaceKind::Console, 1),
-    (InterfaceKind::Deploy, 1),
-    (InterfaceKind::Firmware, 86),
-    (InterfaceKind::Inspect, 1),
-    (InterfaceKind::Management, 1),
-    (InterfaceKind::Network, 1),
-    (InterfaceKind::Power, 1),
-    (InterfaceKind::Raid, 12),
-    (InterfaceKind::Rescue, 38),
-    (InterfaceKind::Storage, 1),
+/// The kinds that are validated, at every version.
+const VALIDATED: [InterfaceKind; 12] = [
+    InterfaceKind::Bios,
+    InterfaceKind::Boot,
+    InterfaceKind::Console,
+    InterfaceKind::Deploy,
+    InterfaceKind::Firmware,
+    InterfaceKind::Inspect,
+    InterfaceKind::Management,
+    InterfaceKind::Network,
+    InterfaceKind::Power,
+    InterfaceKind::Raid,
+    InterfaceKind::Rescue,
+    InterfaceKind::Storage,
 ];
 
 pub(crate) fn validate(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let results: JsonObject = VALIDATED
         .iter()
-        .filter(|(_, since)| call.has(*since))
-        .map(|(kind, _)| {
+        .map(|kind| {
             let result = interface_result(reason(call, view, *kind));
             (kind.as_str().to_owned(), result)
         })

@@ -9,7 +9,7 @@ use trivet_model::view::NodeView;
 use trivet_model::{Node, NodeId, ResourceKind};
 
 use super::fields::FIELDS;
-use super::secrets;
+use super::{network_data, secrets};
 use crate::ironic::drivers;
 use crate::table::body::{DEPTH_MAX, depth};
 use crate::table::call::ApiCall;
@@ -19,6 +19,9 @@ use crate::table::field;
 /// Largest sum of a node's free-form objects, in bytes of JSON. Ours: with the inventory and a
 /// job's steps it must fit into one record of the store.
 pub(crate) const NODE_BYTES_MAX: usize = 40 * 1024;
+
+/// Longest resource class in bytes, as in Ironic.
+pub(crate) const CLASS_BYTES_MAX: usize = 80;
 
 /// Path segments after `/v1/nodes/` that are not nodes.
 const RESERVED: [&str; 8] = [
@@ -59,18 +62,29 @@ pub(crate) fn read(
     node: &mut Node,
 ) -> Result<(), ApiFault> {
     let mut unknown = None;
+    let grouped = document.contains_key("conductor_group");
     for (name, value) in document {
         let Some(row) = FIELDS.iter().find(|field| field.name == name) else {
             continue;
         };
         let value = field::read(row.name, row.shape, value)?;
-        let value = match row.name {
-            "parent_node" => parent(call, value)?,
-            _ => value,
+        let value = match (row.name, value) {
+            ("parent_node", value) => parent(call, value)?,
+            ("network_data", Value::Object(document)) => {
+                network_data::check(&document)?;
+                Value::Object(document)
+            }
+            ("resource_class", Value::String(class)) if class.len() > CLASS_BYTES_MAX => {
+                return Err(field::too_long("resource_class", &class, CLASS_BYTES_MAX));
+            }
+            (_, value) => value,
         };
         if set(node, row.name, value.clone()).is_err() {
             unknown = unknown.or(Some((row.name, value)));
         }
+    }
+    if grouped {
+        check_group(node)?;
     }
     // After all fields: an older driver name selects interfaces that the operator did not.
     trivet_drivers::adopt_alias(node);
@@ -90,6 +104,19 @@ fn unknown_value(call: &ApiCall<'_>, node: &Node, name: &str, value: &Value) -> 
     match InterfaceKind::named(name) {
         Some(kind) => no_interface(hardware, kind, value.as_str().unwrap_or_default()),
         None => ApiFault::bad(format!("{name} has an invalid value.")),
+    }
+}
+
+/// Nova stores the instance's name in `instance_info`; Ironic shows it as a field too.
+pub(crate) fn take_instance_name(node: &mut Node) {
+    let name = node
+        .instance_info
+        .get("display_name")
+        .and_then(Value::as_str);
+    if let Some(name) = name.filter(|name| !name.is_empty())
+        && node.attributes.instance_name.is_none()
+    {
+        node.attributes.instance_name = Some(name.to_owned());
     }
 }
 
@@ -122,16 +149,6 @@ fn set(node: &mut Node, name: &'static str, value: Value) -> Result<(), InvalidA
         "extra" => node.extra = object(&node.extra),
         "instance_info" => {
             node.instance_info = object(&node.instance_info);
-            // Nova stores the instance's name here; Ironic shows it as a field too.
-            let name = node
-                .instance_info
-                .get("display_name")
-                .and_then(Value::as_str);
-            if let Some(name) = name.filter(|name| !name.is_empty())
-                && node.attributes.instance_name.is_none()
-            {
-                node.attributes.instance_name = Some(name.to_owned());
-            }
         }
         "conductor_group" => {
             // Ironic compares groups case-insensitively, and stores them in lower case.
@@ -223,6 +240,24 @@ pub(crate) fn check(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
     check_size(node)
 }
 
+/// The box is the only conductor and is in no group, so a node in a group would have none.
+fn check_group(node: &Node) -> Result<(), ApiFault> {
+    let Some(group) = &node.attributes.conductor_group else {
+        return Ok(());
+    };
+    let next = "this box is the only conductor and in no group; leave conductor_group empty.";
+    Err(no_conductor(&node.driver, group, next))
+}
+
+fn no_conductor(driver: &str, group: &str, next: &str) -> ApiFault {
+    ApiFault::bad(format!(
+        "No valid host was found. Reason: No conductor service registered which supports driver \
+         {} for conductor group \"{}\": {next}",
+        driver.escape_debug(),
+        group.escape_debug()
+    ))
+}
+
 fn check_name(node: &Node) -> Result<(), ApiFault> {
     let Some(name) = &node.name else {
         return Ok(());
@@ -233,7 +268,7 @@ fn check_name(node: &Node) -> Result<(), ApiFault> {
         return Ok(());
     }
     Err(ApiFault::bad(format!(
-        "Cannot use \"{}\" as a node name: a name has letters, digits and -._~ only, and is \
+        "Cannot create or change a node with invalid name '{}': a name has letters, digits and -._~ only, and is \
          neither a UUID nor a word of the API.",
         name.escape_debug()
     )))
@@ -241,11 +276,9 @@ fn check_name(node: &Node) -> Result<(), ApiFault> {
 
 fn hardware(call: &ApiCall<'_>, node: &Node) -> Result<&'static HardwareTypeSpec, ApiFault> {
     drivers::enabled(call, &node.driver).ok_or_else(|| {
-        ApiFault::bad(format!(
-            "No valid host was found. Reason: hardware type \"{}\" is not enabled. Enabled: {}.",
-            node.driver.escape_debug(),
-            call.facts.drivers.join(", ")
-        ))
+        let enabled = call.facts.drivers.join(", ");
+        let next = format!("hardware type is not enabled. Enabled: {enabled}.");
+        no_conductor(&node.driver, "", &next)
     })
 }
 

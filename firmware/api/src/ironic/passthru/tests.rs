@@ -83,7 +83,7 @@ fn unknown_methods_and_methods_without_post_are_refused_like_ironic() {
     let said = bench.refuses(&send("PUT", RESET, "{}"), 400);
     assert_eq!(said, "The method bmc_reset does not support HTTP PUT");
     let said = bench.refuses(&post("/v1/nodes/node-1/vendor_passthru", ""), 400);
-    assert_eq!(said, "Method not specified");
+    assert_eq!(said, "Missing mandatory parameter: method");
     bench.refuses(&post("/v1/nodes/other/vendor_passthru/send_raw", ""), 404);
     let said = bench.refuses(&get("/v1/drivers/ipmi/vendor_passthru/lookup"), 400);
     assert_eq!(said, "The method lookup does not support HTTP GET");

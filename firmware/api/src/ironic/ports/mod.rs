@@ -1,6 +1,7 @@
 //! Ports: their collection and a single port.
 
 mod fields;
+mod link;
 mod write;
 
 use serde_json::Value;
@@ -35,6 +36,7 @@ const PORTS: ListKind<Port> = ListKind {
     name: "ports",
     table: FIELDS,
     short: &["uuid", "address", "links"],
+    detail_of_all_versions: false,
 };
 
 fn columns() -> Vec<Column> {
@@ -43,9 +45,9 @@ fn columns() -> Vec<Column> {
 
 const FILTERS: &[ApiArg] = &[
     arg("address", 1, ValueShape::Text),
-    arg("conductor_groups", 99, ValueShape::Text),
+    arg("conductor_groups", 1, ValueShape::Text),
     arg("description_contains", 1, ValueShape::Text),
-    arg("node", 6, ValueShape::Text),
+    arg("node", 1, ValueShape::Text),
     arg("node_uuid", 1, ValueShape::Uuid),
     arg("portgroup", 24, ValueShape::Text),
     arg("shard", 82, ValueShape::Text),
@@ -100,10 +102,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
 fn port<'a>(call: &ApiCall<'a>, ident: &str) -> Result<&'a Port, ApiFault> {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     if ident.parse::<PortId>().is_err() && !(call.has(88) && ident.bytes().all(word)) {
-        let ident = ident.escape_debug();
-        return Err(ApiFault::bad(format!(
-            "Expected a UUID but received {ident}."
-        )));
+        return Err(field::expected_uuid("port_uuid", ident));
     }
     let port = call.view.port(ident);
     port.map(AsRef::as_ref)
@@ -151,6 +150,9 @@ fn list(call: &ApiCall<'_>, detailed: bool) -> Result<ApiOutcome, ApiFault> {
         let Some(ident) = call.query.last(name) else {
             continue;
         };
+        if name == "node_uuid" && ident.parse::<NodeId>().is_err() {
+            return Err(field::expected_uuid(name, ident));
+        }
         owners.push(call.node(ident)?.node.id);
     }
     let group = match call.query.last("portgroup") {

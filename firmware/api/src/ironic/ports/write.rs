@@ -6,7 +6,7 @@ use trivet_model::node::{JsonObject, RESERVED};
 use trivet_model::{MacAddr, NodeId, Port, PortId, RackOrder, ResourceKind};
 
 use super::fields::FIELDS;
-use super::node_is_free;
+use super::{link, node_is_free};
 use crate::table::body::{self, DEPTH_MAX, depth};
 use crate::table::call::{ApiCall, order};
 use crate::table::error::ApiFault;
@@ -58,7 +58,7 @@ pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
             port.id
         )));
     }
-    check(call, &port)?;
+    check(call, None, &port)?;
     let id = port.id;
     order(
         RackOrder::CreatePort(Box::new(port)),
@@ -78,8 +78,8 @@ fn owner(call: &ApiCall<'_>, document: &mut JsonObject) -> Result<NodeId, ApiFau
             return Err(ApiFault::bad("Give node_uuid or node_ident, not both."));
         }
         (Some(Value::String(uuid)), None) => {
-            if uuid.parse::<NodeId>().is_err() && !call.has(94) {
-                return Err(ApiFault::bad("node_uuid must be a UUID."));
+            if uuid.parse::<NodeId>().is_err() {
+                return Err(field::expected_uuid("node_uuid", &uuid));
             }
             uuid
         }
@@ -111,7 +111,8 @@ pub(crate) fn update(call: &ApiCall<'_>, old: &Port) -> Result<ApiOutcome, ApiFa
         }
         if change.op == PatchOp::Remove && ["address", "node_uuid"].contains(&root) {
             return Err(ApiFault::bad(format!(
-                "'/{root}' is mandatory and can not be removed"
+                "Schema error for patch: '{root}' is a required property: '/{root}' is mandatory and can \
+                 not be removed"
             )));
         }
     }
@@ -138,7 +139,7 @@ pub(crate) fn update(call: &ApiCall<'_>, old: &Port) -> Result<ApiOutcome, ApiFa
         }
         read(document, &mut port)?;
     }
-    check(call, &port)?;
+    check(call, Some(old), &port)?;
     let id = port.id;
     order(
         RackOrder::ReplacePort {
@@ -192,7 +193,7 @@ pub(crate) fn bad_mac(text: &str) -> ApiFault {
     ApiFault::bad(format!("Expected a MAC address but received {text}."))
 }
 
-fn check(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
+fn check(call: &ApiCall<'_>, old: Option<&Port>, port: &Port) -> Result<(), ApiFault> {
     node_is_free(call, port.node)?;
     if let Some(twin) = call.view.port_by_mac(port.address)
         && twin.id != port.id
@@ -215,7 +216,13 @@ fn check(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
             )));
         }
     }
-    check_link(call, port)?;
+    let before = old.map(|old| &old.attributes.local_link_connection);
+    if before != Some(&port.attributes.local_link_connection)
+        || old.map(link::is_smartnic) != Some(link::is_smartnic(port))
+    {
+        link::check(call, port)?;
+    }
+    link::check_network(call, old, port)?;
     check_size(port)
 }
 
@@ -264,42 +271,6 @@ fn check_name(name: &str) -> Result<(), ApiFault> {
     Err(ApiFault::bad(format!(
         "Expected a logical name but received {name}."
     )))
-}
-
-/// The keys of `local_link_connection`, with the first and the last version of each.
-const LINK_KEYS: [(&str, u16, u16); 7] = [
-    ("port_id", 19, u16::MAX),
-    ("switch_id", 19, u16::MAX),
-    ("switch_info", 19, u16::MAX),
-    ("hostname", 53, u16::MAX),
-    ("network_type", 64, u16::MAX),
-    ("vtep-logical-switch", 90, 104),
-    ("vtep-physical-switch", 90, 104),
-];
-
-fn check_link(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
-    for (key, value) in &port.attributes.local_link_connection {
-        let row = LINK_KEYS.iter().find(|(name, _, _)| name == key);
-        let Some((name, since, until)) = row else {
-            let key = key.escape_debug();
-            return Err(ApiFault::bad(format!(
-                "local_link_connection: Additional properties are not allowed ('{key}' was \
-                 unexpected)"
-            )));
-        };
-        if !call.has(*since) || call.version.0 > *until {
-            return Err(ApiFault::not_acceptable(format!(
-                "Request not acceptable. local_link_connection/{name} is not of API version {}.",
-                call.version
-            )));
-        }
-        if !value.is_string() {
-            return Err(ApiFault::bad(format!(
-                "local_link_connection/{name} must be a string."
-            )));
-        }
-    }
-    Ok(())
 }
 
 fn check_size(port: &Port) -> Result<(), ApiFault> {

@@ -13,15 +13,13 @@ use super::{
 };
 use crate::ApiOutcome;
 use crate::ironic::nodes::traits;
+use crate::ironic::nodes::write::CLASS_BYTES_MAX;
 use crate::table::body;
 use crate::table::call::ApiCall;
 use crate::table::error::ApiFault;
-use crate::table::field::{FieldWrite, columns, field};
+use crate::table::field::{self, FieldWrite, columns, field};
 use crate::table::route::{ApiArg, BodySchema, arg};
 use FieldWrite::{Always, AtCreation, Never};
-
-/// Longest resource class in bytes, as in Ironic.
-const CLASS_BYTES_MAX: usize = 80;
 
 const FIELDS: &[Field<Resource>] = &[
     field("candidate_nodes", 52, ValueShape::List, AtCreation, items),
@@ -82,6 +80,7 @@ pub(crate) const SPEC: ResourceSpec = ResourceSpec {
             "created_at",
             "updated_at",
         ],
+        detail_of_all_versions: false,
     },
     required: &[],
     check,
@@ -122,7 +121,8 @@ fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
         None | Some(Value::Null) => {}
         Some(_) if !call.has(58) => {
             return Err(ApiFault::bad(
-                "Cannot set node when creating an allocation in this API version",
+                "Schema error: Additional properties are not allowed ('node' was unexpected): \
+                 node needs API version 1.58 or newer.",
             ));
         }
         Some(Value::String(ident)) => {
@@ -144,6 +144,19 @@ fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     write::make(call, &SPEC, document, allocation)
 }
 
+/// The answer to a creation is as in Ironic, which chooses the node afterwards: clients wait until
+/// the state is another one. Here the choice is part of the creation, so that the first read has
+/// its result. A backfill has chosen already.
+pub(super) fn show_as_begun(call: &ApiCall<'_>, shown: &mut Value) {
+    let body = body::object(call).unwrap_or_default();
+    if body.get("node").is_none_or(Value::is_null) {
+        shown["state"] = json!("allocating");
+        for name in ["node_uuid", "last_error", "updated_at"] {
+            shown[name] = Value::Null;
+        }
+    }
+}
+
 fn check(
     call: &ApiCall<'_>,
     old: Option<&Resource>,
@@ -160,9 +173,8 @@ fn check(
             ));
         }
         Some(bytes) if bytes > CLASS_BYTES_MAX => {
-            return Err(ApiFault::bad(format!(
-                "resource_class has at most {CLASS_BYTES_MAX} bytes."
-            )));
+            let class = allocation.text("resource_class").unwrap_or_default();
+            return Err(field::too_long("resource_class", class, CLASS_BYTES_MAX));
         }
         Some(_) => {}
     }

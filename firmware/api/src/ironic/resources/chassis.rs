@@ -36,6 +36,7 @@ pub(crate) const SPEC: ResourceSpec = ResourceSpec {
         name: "chassis",
         table: FIELDS,
         short: &["uuid", "description", "links"],
+        detail_of_all_versions: false,
     },
     required: &[],
     check: |_, _, _| Ok(()),

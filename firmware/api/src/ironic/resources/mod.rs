@@ -100,6 +100,16 @@ impl ResourceSpec {
         SPECS.iter().find(|spec| spec.kind == kind).copied()
     }
 
+    /// Ironic's name for the UUID in its paths.
+    fn uuid_name(&self) -> &'static str {
+        match self.kind {
+            ResourceKind::Chassis => "chassis_uuid",
+            ResourceKind::VolumeConnector => "connector_uuid",
+            ResourceKind::VolumeTarget => "target_uuid",
+            _ => "uuid",
+        }
+    }
+
     pub(crate) fn missing(&self, ident: &str) -> ApiFault {
         ApiFault::not_found(self.kind.missing(ident))
     }
@@ -110,10 +120,7 @@ impl ResourceSpec {
         ident: &str,
     ) -> Result<&'a Resource, ApiFault> {
         if !self.by_name && ident.parse::<ResourceId>().is_err() {
-            let ident = ident.escape_debug();
-            return Err(ApiFault::bad(format!(
-                "Expected a UUID but received {ident}."
-            )));
+            return Err(field::expected_uuid(self.uuid_name(), ident));
         }
         let found = call.view.resource(self.kind, ident);
         found.map(AsRef::as_ref).ok_or_else(|| self.missing(ident))
@@ -122,7 +129,10 @@ impl ResourceSpec {
     /// The whole record, as the response to a creation or a patch.
     pub(crate) fn whole(&self, call: &ApiCall<'_>, resource: &Resource, created: bool) -> Response {
         let fields = field::available_fields(self.list.table, call);
-        let shown = Value::Object(field::render(&fields, resource, call));
+        let mut shown = Value::Object(field::render(&fields, resource, call));
+        if created && self.kind == ResourceKind::Allocation {
+            allocation::show_as_begun(call, &mut shown);
+        }
         if !created {
             return Response::json(200, &shown);
         }

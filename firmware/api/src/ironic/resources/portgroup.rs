@@ -72,6 +72,7 @@ pub(crate) const SPEC: ResourceSpec = ResourceSpec {
         name: "portgroups",
         table: FIELDS,
         short: &["uuid", "address", "name", "links"],
+        detail_of_all_versions: true,
     },
     required: &["node_uuid"],
     check,

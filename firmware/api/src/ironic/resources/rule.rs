@@ -64,6 +64,7 @@ pub(crate) const SPEC: ResourceSpec = ResourceSpec {
         name: "inspection_rules",
         table: FIELDS,
         short: &["uuid", "priority", "phase", "description", "links"],
+        detail_of_all_versions: false,
     },
     required: &["actions"],
     check,

@@ -48,6 +48,7 @@ pub(crate) const SPEC: ResourceSpec = ResourceSpec {
         name: "runbooks",
         table: FIELDS,
         short: &["uuid", "name", "links"],
+        detail_of_all_versions: false,
     },
     required: &["name", "steps"],
     check,

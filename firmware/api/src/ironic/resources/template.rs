@@ -33,6 +33,7 @@ pub(crate) const SPEC: ResourceSpec = ResourceSpec {
         name: "deploy_templates",
         table: FIELDS,
         short: &["uuid", "name", "links"],
+        detail_of_all_versions: false,
     },
     required: &["name", "steps"],
     check: |_, _, template| {

@@ -39,6 +39,7 @@ pub(crate) const CONNECTOR: ResourceSpec = ResourceSpec {
         name: "connectors",
         table: CONNECTOR_FIELDS,
         short: &["uuid", "node_uuid", "type", "connector_id", "links"],
+        detail_of_all_versions: false,
     },
     required: &["node_uuid", "type", "connector_id"],
     check: |call, old, connector| check_off(call, old, connector),
@@ -87,6 +88,7 @@ pub(crate) const TARGET: ResourceSpec = ResourceSpec {
             "volume_id",
             "links",
         ],
+        detail_of_all_versions: false,
     },
     required: &["node_uuid", "volume_type", "boot_index", "volume_id"],
     check: |call, old, target| {

@@ -132,7 +132,8 @@ fn check_change(
     }
     if change.op == PatchOp::Remove && change.is_whole() && spec.required.contains(&root) {
         return Err(ApiFault::bad(format!(
-            "'/{root}' is mandatory and can not be removed"
+            "Schema error for patch: '{root}' is a required property: '/{root}' is mandatory and \
+             can not be removed"
         )));
     }
     Ok(())
@@ -153,7 +154,7 @@ fn read(
         match (row.name, &value) {
             ("uuid", Value::String(text)) => {
                 let id = text.parse();
-                resource.id = id.map_err(|_| ApiFault::bad("uuid must be a UUID."))?;
+                resource.id = id.map_err(|_| field::expected_uuid("uuid", text))?;
             }
             ("name", value) => resource.name = value.as_str().map(str::to_owned),
             ("node_uuid", Value::String(ident)) => resource.node = Some(owner(call, ident)?),
