@@ -23,7 +23,7 @@ use crate::table::access::Access;
 use crate::table::call::{ApiCall, empty, order, reply};
 use crate::table::error::ApiFault;
 use crate::table::version::VERSION_MAX;
-use crate::table::{body, percent};
+use crate::table::{body, path_forms};
 use crate::{ApiFacts, ApiOutcome, BODY_BYTES_MAX, Request, Response, ResponsePlan};
 
 /// The newest version of the inspector's API, and the only one whose format is returned; clients of
@@ -32,7 +32,7 @@ const MINOR_MAX: u16 = 18;
 
 /// The role that a request to the inspector's API needs.
 pub fn access(method: &str, path: &str) -> Access {
-    let Ok(segments) = percent::segments(path) else {
+    let Ok(segments) = path_forms::segments(path) else {
         return Access::Reader;
     };
     let words: Vec<&str> = segments.iter().map(String::as_str).collect();

@@ -81,9 +81,10 @@ impl<'a> ApiCall<'a> {
         self.node(self.word(2))
     }
 
-    /// The node with this UUID or, from the version that has node names on, with this name.
+    /// The node with this UUID or name. Ironic's versions before 1.5 have no names.
     pub(crate) fn node(&self, ident: &str) -> Result<&'a Arc<NodeView>, ApiFault> {
-        let named = self.has(5) || ident.parse::<NodeId>().is_ok();
+        let ironic = self.word(0) == "v1";
+        let named = !ironic || self.has(5) || ident.parse::<NodeId>().is_ok();
         let found = named.then(|| self.view.node(ident)).flatten();
         found.ok_or_else(|| ApiFault::no_node(ident))
     }

@@ -22,6 +22,9 @@ const SUFFIX_UNTIL: u16 = 91;
 
 const SUFFIX: &str = ".json";
 
+/// The one path of the route table that ends with the suffix.
+const DOCUMENT: &str = "openapi.json";
+
 /// The decoded segments of a path, in the form of the route table.
 pub(crate) fn segments(path: &str) -> Result<Vec<String>, ApiFault> {
     let mut segments = percent::segments(path)?;
@@ -63,6 +66,9 @@ pub(crate) fn drop_suffix(segments: &mut [String], version: u16, view: &RackView
         return;
     }
     let collection = segments.get(1).cloned().unwrap_or_default();
+    if collection == DOCUMENT {
+        return;
+    }
     if let Some(last) = segments.last_mut()
         && let Some(plain) = last.strip_suffix(SUFFIX)
         && !plain.is_empty()

@@ -16,9 +16,9 @@ fn post<'a>(path: &'a str, body: &'a str) -> Request<'a> {
     send("POST", path, body)
 }
 
-const RAW: &str = "/v1/nodes/node-1/vendor_passthru?method=send_raw";
-const RESET: &str = "/v1/nodes/node-1/vendor_passthru/bmc_reset";
-const AGENT: &str = "/v1/nodes/node-1/vendor_passthru/agent_command";
+const RAW: &str = "/v1/nodes/00000000-0000-4000-8000-000000000001/vendor_passthru?method=send_raw";
+const RESET: &str = "/v1/nodes/00000000-0000-4000-8000-000000000001/vendor_passthru/bmc_reset";
+const AGENT: &str = "/v1/nodes/00000000-0000-4000-8000-000000000001/vendor_passthru/agent_command";
 
 #[track_caller]
 fn becomes(request: &Request<'_>, want: VendorMethod) {
@@ -39,7 +39,7 @@ fn raw_order(netfn: u8, command: u8, data: &[u8]) -> VendorMethod {
 #[test]
 fn methods_are_described_as_ironic_does() {
     let mut bench = bench();
-    let path = "/v1/nodes/node-1/vendor_passthru/methods";
+    let path = "/v1/nodes/00000000-0000-4000-8000-000000000001/vendor_passthru/methods";
     let listed = bench.reply(&get(path)).value();
     let names: Vec<&String> = listed.as_object().unwrap().keys().collect();
     assert_eq!(names, ["agent_command", "bmc_reset", "send_raw"]);
@@ -78,11 +78,20 @@ fn every_vendor_has_the_methods_of_the_bmc() {
 #[test]
 fn unknown_methods_and_methods_without_post_are_refused_like_ironic() {
     let bench = bench();
-    let said = bench.refuses(&get("/v1/nodes/node-1/vendor_passthru?method=dance"), 400);
+    let said = bench.refuses(
+        &get("/v1/nodes/00000000-0000-4000-8000-000000000001/vendor_passthru?method=dance"),
+        400,
+    );
     assert_eq!(said, "No handler for method dance");
     let said = bench.refuses(&send("PUT", RESET, "{}"), 400);
     assert_eq!(said, "The method bmc_reset does not support HTTP PUT");
-    let said = bench.refuses(&post("/v1/nodes/node-1/vendor_passthru", ""), 400);
+    let said = bench.refuses(
+        &post(
+            "/v1/nodes/00000000-0000-4000-8000-000000000001/vendor_passthru",
+            "",
+        ),
+        400,
+    );
     assert_eq!(said, "Missing mandatory parameter: method");
     bench.refuses(&post("/v1/nodes/other/vendor_passthru/send_raw", ""), 404);
     let said = bench.refuses(&get("/v1/drivers/ipmi/vendor_passthru/lookup"), 400);
@@ -92,13 +101,17 @@ fn unknown_methods_and_methods_without_post_are_refused_like_ironic() {
 
 #[test]
 fn methods_are_for_admins_and_reading_of_them_for_readers() {
-    for path in [AGENT, RESET, "/v1/nodes/node-1/vendor_passthru"] {
+    for path in [
+        AGENT,
+        RESET,
+        "/v1/nodes/00000000-0000-4000-8000-000000000001/vendor_passthru",
+    ] {
         assert_eq!(access("POST", path), Access::Admin, "{path}");
     }
-    let methods = "/v1/nodes/node-1/vendor_passthru/methods";
+    let methods = "/v1/nodes/00000000-0000-4000-8000-000000000001/vendor_passthru/methods";
     assert_eq!(access("GET", methods), Access::Reader);
     for path in [
-        "/v1/nodes/node-1/vendor_passthru/heartbeat",
+        "/v1/nodes/00000000-0000-4000-8000-000000000001/vendor_passthru/heartbeat",
         "/v1/drivers/agent_ipmitool/vendor_passthru/lookup",
     ] {
         assert_eq!(access("POST", path), Access::Agent, "{path}");

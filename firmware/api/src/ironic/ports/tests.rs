@@ -24,7 +24,7 @@ fn a_port_is_made_with_its_address_in_lower_case() {
     let mut bench = bench();
     let body = json!({
         "address": "52:54:00:AA:BB:CC", "node_uuid": node_id(1).to_string(), "pxe_enabled": "False",
-        "extra": {"a": 1}, "local_link_connection": {"port_id": "x"}, "name": "eth0",
+        "extra": {"a": 1}, "local_link_connection": {"port_id": "x", "hostname": "h"}, "name": "eth0",
     })
     .to_string();
     let response = bench.done(&send("POST", "/v1/ports", &body).at(LATEST));
@@ -36,7 +36,10 @@ fn a_port_is_made_with_its_address_in_lower_case() {
     assert_eq!(shown["address"], "52:54:00:aa:bb:cc");
     assert_eq!(shown["pxe_enabled"], false);
     assert_eq!(shown["is_smartnic"], false);
-    assert_eq!(shown["local_link_connection"], json!({"port_id": "x"}));
+    assert_eq!(
+        shown["local_link_connection"],
+        json!({"port_id": "x", "hostname": "h"})
+    );
     let keys: Vec<&String> = shown.as_object().unwrap().keys().collect();
     assert_eq!(
         keys,

@@ -65,7 +65,9 @@ fn detail_comes_by_path_and_by_argument() {
         .reply(&get("/v1/nodes?detail=True").at("1.43"))
         .value();
     assert!(by_argument["nodes"][0].get("driver_info").is_some());
-    bench.refuses(&get("/v1/nodes?detail=True").at("1.42"), 406);
+    bench.refuses(&get("/v1/nodes?detail=True").at("1.42"), 400);
+    bench.refuses(&get("/v1/nodes/detail?detail=True").at(LATEST), 400);
+    bench.refuses(&get("/v1/nodes/detail?fields=uuid").at(LATEST), 400);
     bench.refuses(&get("/v1/nodes?detail=True&fields=uuid").at(LATEST), 400);
     bench.refuses(&get("/v1/nodes?detail=perhaps").at(LATEST), 400);
 }

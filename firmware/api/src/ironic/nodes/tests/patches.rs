@@ -29,7 +29,7 @@ fn a_patch_answers_with_the_whole_node_and_values_come_back_as_written() {
             {"op": "add", "path": "/properties/capabilities", "value": "boot_mode:uefi"},
             {"op": "replace", "path": "/name", "value": "ns~new"},
             {"op": "add", "path": "/automated_clean", "value": false},
-            {"op": "add", "path": "/network_data", "value": {"links": []}},
+            {"op": "add", "path": "/network_data", "value": {"links": [], "networks": [], "services": []}},
             {"op": "add", "path": "/disable_power_off", "value": true},
             {"op": "add", "path": "/inspect_interface", "value": "no-inspect"},
         ]),
@@ -40,7 +40,10 @@ fn a_patch_answers_with_the_whole_node_and_values_come_back_as_written() {
     );
     assert_eq!(shown["name"], "ns~new");
     assert_eq!(shown["automated_clean"], false);
-    assert_eq!(shown["network_data"], json!({"links": []}));
+    assert_eq!(
+        shown["network_data"],
+        json!({"links": [], "networks": [], "services": []})
+    );
     assert_eq!(shown["disable_power_off"], true);
     assert_eq!(shown["inspect_interface"], "no-inspect");
     assert_eq!(shown["reservation"], Value::Null);

@@ -37,13 +37,14 @@ fn a_new_node_has_exactly_the_keys_of_ironic() {
 #[test]
 fn every_field_appears_with_its_version_and_not_before() {
     let bench = ApiBench::with(ProvisionState::Enroll);
+    let path = format!("/v1/nodes/{}", node_id(1));
     for field in FIELDS {
         let at = format!("1.{}", field.since);
-        let shown = bench.reply(&get("/v1/nodes/node-1").at(&at)).value();
+        let shown = bench.reply(&get(&path).at(&at)).value();
         assert!(shown.get(field.name).is_some(), "{}", field.name);
         if field.since > 1 {
             let below = format!("1.{}", field.since - 1);
-            let shown = bench.reply(&get("/v1/nodes/node-1").at(&below)).value();
+            let shown = bench.reply(&get(&path).at(&below)).value();
             assert!(shown.get(field.name).is_none(), "{}", field.name);
         }
     }
@@ -106,14 +107,21 @@ fn what_is_absent_is_null_or_empty_as_go_clients_need_it() {
 fn old_versions_have_old_state_names() {
     let mut bench = ApiBench::with(ProvisionState::Available);
     bench.add(node_in(2, ProvisionState::InspectWait));
-    let state = |ident: &str, version: &str| {
-        let path = format!("/v1/nodes/{ident}");
+    let state = |number: u8, version: &str| {
+        let path = format!("/v1/nodes/{}", node_id(number));
         bench.reply(&get(&path).at(version)).value()["provision_state"].clone()
     };
-    assert_eq!(state("node-1", "1.1"), Value::Null);
-    assert_eq!(state("node-1", "1.2"), "available");
-    assert_eq!(state("node-2", "1.38"), "inspecting");
-    assert_eq!(state("node-2", "1.39"), "inspect wait");
+    assert_eq!(state(1, "1.1"), Value::Null);
+    assert_eq!(state(1, "1.2"), "available");
+    assert_eq!(state(2, "1.38"), "inspecting");
+    assert_eq!(state(2, "1.39"), "inspect wait");
+}
+
+#[test]
+fn names_of_nodes_are_unknown_before_1_5() {
+    let bench = ApiBench::with(ProvisionState::Enroll);
+    bench.refuses(&get("/v1/nodes/node-1").at("1.4"), 404);
+    assert_eq!(bench.reply(&get("/v1/nodes/node-1").at("1.5")).status, 200);
 }
 
 #[test]

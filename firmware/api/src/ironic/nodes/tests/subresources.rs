@@ -388,9 +388,7 @@ fn what_came_later_does_not_exist_before() {
     for (path, since) in [
         ("vifs", 28),
         ("volume", 32),
-        ("traits", 37),
         ("bios", 40),
-        ("management/indicators", 63),
         ("history", 78),
         ("children", 83),
         ("firmware", 86),
@@ -401,4 +399,9 @@ fn what_came_later_does_not_exist_before() {
         let at = format!("1.{since}");
         assert_eq!(bench.reply(&get(&path).at(&at)).status, 200, "{path}");
     }
+    let traits = "/v1/nodes/node-1/traits";
+    bench.refuses(&get(traits).at("1.36"), 406);
+    bench.refuses(&send("PUT", traits, "{}").at("1.36"), 405);
+    bench.refuses(&send("DELETE", traits, "").at("1.36"), 404);
+    assert_eq!(bench.reply(&get(traits).at("1.37")).status, 200);
 }

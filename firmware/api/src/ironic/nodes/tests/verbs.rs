@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use trivet_model::order::PowerWanted;
 use trivet_model::{PowerState, ProvisionState, RackOrder, Verb};
 
-const PROVISION: &str = "/v1/nodes/node-1/states/provision";
+const PROVISION: &str = "/v1/nodes/00000000-0000-4000-8000-000000000001/states/provision";
 const POWER: &str = "/v1/nodes/node-1/states/power";
 
 #[track_caller]
