@@ -85,6 +85,12 @@ pub(crate) fn route(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     if call.method == "OPTIONS" {
         return Ok(ApiOutcome::Reply(Response::empty(200)));
     }
+    let updates_allocation = call.word(1) == "allocations" && call.method == "PATCH";
+    if updates_allocation && call.has(52) && !call.has(57) {
+        return Err(ApiFault::of_method(
+            "The API version does not allow updating allocations",
+        ));
+    }
     let Some(row) = route::select(rows(), call)? else {
         return Err(inspector::wrong_endpoint(call).unwrap_or_else(|| not_in_version(call)));
     };
@@ -111,10 +117,17 @@ fn not_in_version(call: &ApiCall<'_>) -> ApiFault {
             _ => ApiFault::not_found("Resource could not be found."),
         },
         ("lookup", _) => ApiFault::not_found("Resource could not be found."),
-        ("allocations" | "deploy_templates" | "inspection_rules" | "runbooks", _) if !reads => {
-            ApiFault::of_method(not_allowed)
+        ("runbooks", _) if call.word(3) == "traits" => ApiFault::no_path(),
+        ("deploy_templates" | "runbooks", _) if !reads => {
+            ApiFault::layer(405, "Method Not Allowed", not_allowed)
         }
+        ("allocations" | "inspection_rules", _) if !reads => ApiFault::of_method(not_allowed),
+        ("heartbeat", _) | ("nodes", Some("inject_nmi")) => {
+            ApiFault::not_found("Resource could not be found.")
+        }
+        ("events", _) => ApiFault::not_found("The API is not supported for this version"),
         ("allocations" | "inspection_rules" | "shards", _) => ApiFault::not_found(not_allowed),
+        ("portgroups", _) if call.segments.len() > 3 => ApiFault::no_path(),
         ("conductors" | "portgroups", _) => {
             ApiFault::not_found("The API is not supported for this version")
         }

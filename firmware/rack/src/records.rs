@@ -163,7 +163,7 @@ impl RecordIndex {
             self.remove_resource(ResourceKind::Allocation, id);
         }
         node.revision += 1;
-        node.updated_at = Some(now.wall);
+        node.updated_at = (node.revision > 1).then_some(now.wall);
         self.nodes_changed.insert(node.id);
         self.index_node(Arc::new(node));
     }
@@ -273,7 +273,9 @@ impl RecordIndex {
     /// Stores a resource's record, new or changed.
     pub(crate) fn put_resource(&mut self, now: Now, mut resource: Resource) {
         resource.revision += 1;
-        resource.updated_at = (resource.revision > 1).then_some(now.wall);
+        // An allocation is changed right after its creation: it gets its node.
+        let changed = resource.revision > 1 || resource.kind == ResourceKind::Allocation;
+        resource.updated_at = changed.then_some(now.wall);
         self.remove_resource(resource.kind, resource.id);
         self.index_resource(resource);
     }

@@ -187,7 +187,9 @@ pub(crate) fn heartbeat(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
         }
     }
     let text = |key: &str| bounded(&object, key);
-    let callback_url = text("callback_url")?.unwrap_or_default();
+    let callback_url = text("callback_url")?.ok_or_else(|| {
+        ApiFault::bad("Missing mandatory parameter: callback_url: the address of the agent.")
+    })?;
     check_callback(&callback_url, call.facts.agent_http_allowed)?;
     if let Some(status) = text("agent_status")?
         && !["start", "end", "error"].contains(&status.as_str())
@@ -281,7 +283,18 @@ pub(crate) fn continue_inspection(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiF
 
 fn check_inventory(document: &JsonObject) -> Result<(), ApiFault> {
     let inventory = document.get("inventory").and_then(Value::as_object);
-    let inventory = inventory.ok_or_else(|| ApiFault::bad("inventory must be an object."))?;
+    let inventory = inventory.ok_or_else(|| match document.get("inventory") {
+        None => ApiFault::bad("Schema error for data: 'inventory' is a required property"),
+        Some(other) => ApiFault::bad(format!(
+            "Schema error for data: {} is not of type 'object': inventory must be an object.",
+            field::quoted(other)
+        )),
+    })?;
+    if !inventory.contains_key("interfaces") {
+        return Err(ApiFault::bad(
+            "Schema error for data: 'interfaces' is a required property of inventory",
+        ));
+    }
     let interfaces = inventory.get("interfaces").and_then(Value::as_array);
     // Some interfaces have no address, but at least one must have one.
     let named = |interface: &Value| {

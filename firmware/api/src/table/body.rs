@@ -22,9 +22,10 @@ pub(crate) fn value(call: &ApiCall<'_>) -> Result<Option<Value>, ApiFault> {
         .map_err(|error| ApiFault::bad(format!("Malformed JSON in the body: {error}")))
 }
 
-/// The body as an object, which is required.
+/// The body as an object; no body at all is an empty one, so that the error names what is missing.
 pub(crate) fn object(call: &ApiCall<'_>) -> Result<JsonObject, ApiFault> {
     match value(call)? {
+        None => Ok(JsonObject::new()),
         Some(Value::Object(object)) => Ok(object),
         other => Err(not_an_object(&other.unwrap_or_default())),
     }
@@ -77,7 +78,9 @@ pub(crate) fn args(call: &ApiCall<'_>, args: &[ApiArg]) -> Result<JsonObject, Ap
             }
             None if arg.required => {
                 let name = arg.name;
-                return Err(ApiFault::bad(format!("'{name}' is a required property")));
+                return Err(ApiFault::bad(format!(
+                    "Missing mandatory parameter: {name}: '{name}' is a required property"
+                )));
             }
             None => {}
         }

@@ -279,8 +279,9 @@ fn bounded(name: &str, text: String, limit: usize) -> Result<Value, ApiFault> {
 
 /// The error for a text that is too long.
 pub(crate) fn too_long(name: &str, text: &str, limit: usize) -> ApiFault {
+    let what = if name == "name" { "invalid name" } else { name };
     ApiFault::bad(format!(
-        "Schema error: {} is too long: {name} must be at most {limit} bytes long.",
+        "Schema error: {} is too long: {what}: {name} must be at most {limit} bytes long.",
         quoted(&Value::from(text))
     ))
 }

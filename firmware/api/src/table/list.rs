@@ -233,11 +233,6 @@ impl<T: Serialize> Serialize for ListPage<T> {
 const DETAIL_SINCE: u16 = 43;
 
 fn wants_detail(call: &ApiCall<'_>, detailed_path: bool) -> Result<bool, ApiFault> {
-    for name in ["detail", "fields"] {
-        if detailed_path && call.query.last(name).is_some() {
-            return Err(ApiFault::bad(format!("Unexpected arguments: {name}")));
-        }
-    }
     let detail = call.query.flag("detail")?;
     let known = call.has(DETAIL_SINCE) || call.segments.iter().any(|word| word == "volume");
     if detail.is_some() && !known {

@@ -201,6 +201,17 @@ pub(crate) fn check_query(call: &ApiCall<'_>, row: &ApiRoute) -> Result<(), ApiF
     let mut strange = Vec::new();
     for name in call.query.names() {
         match row.query_arg(name) {
+            // As in Ironic, these are not arguments here, or not before a later version.
+            Some(_) if call.last() == "detail" && ["detail", "fields"].contains(&name) => {
+                strange.push(name);
+            }
+            Some(arg) if call.last() == "bios" && !call.has(arg.since) => {
+                return Err(ApiFault::bad(format!(
+                    "Schema error: Additional properties are not allowed ('{name}' was \
+                     unexpected): it needs API version 1.{} or newer.",
+                    arg.since
+                )));
+            }
             Some(arg) if call.has(arg.since) => {}
             Some(arg) => return Err(ApiFault::too_new(arg.name, arg.since)),
             None => strange.push(name),

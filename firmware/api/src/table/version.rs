@@ -38,11 +38,16 @@ pub(crate) fn negotiate(request: &Request<'_>) -> Result<Version, ApiFault> {
     }
     let version = parse(wanted).filter(|version| (VERSION_MIN..=VERSION_MAX).contains(version));
     version.ok_or_else(|| {
-        ApiFault::not_acceptable(format!(
+        let sentence = format!(
             "Version {} was requested but the minor version is not supported by this service. \
              The supported version range is: [{VERSION_MIN}, {VERSION_MAX}].",
             wanted.escape_debug()
-        ))
+        );
+        // The document of versions has another form of errors.
+        match request.path {
+            "" | "/" => ApiFault::not_acceptable(sentence),
+            _ => ApiFault::layer(406, "Not Acceptable", sentence),
+        }
     })
 }
 
@@ -126,7 +131,11 @@ mod tests {
                 Some("1.115")
             );
             let fault = response.fault();
-            let text = fault["faultstring"].as_str().unwrap();
+            assert_eq!(
+                (&fault["code"], &fault["title"]),
+                (&406.into(), &"Not Acceptable".into())
+            );
+            let text = fault["description"].as_str().unwrap();
             assert!(text.ends_with("version range is: [1.1, 1.115]."), "{text}");
         }
     }

@@ -9,10 +9,17 @@ use super::write;
 use crate::table::body;
 use crate::table::call::{ApiCall, order};
 use crate::table::error::ApiFault;
+use crate::table::field::quoted;
 use crate::{ApiOutcome, ResponsePlan};
 
 pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let mut document = body::object(call)?;
+    if let Some(other) = document.get("driver").filter(|value| !value.is_string()) {
+        return Err(ApiFault::bad(format!(
+            "Schema error for node: {} is not of type 'string': driver must be a string.",
+            quoted(other)
+        )));
+    }
     document.retain(|_, value| !value.is_null());
     for name in document.keys() {
         let field = FIELDS

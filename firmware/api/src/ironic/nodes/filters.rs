@@ -43,6 +43,13 @@ const FAULTS: [&str; 4] = [
     "service failure",
 ];
 
+/// Filters that Ironic parses at every version, and refuses afterwards; not in `/detail`.
+const CHECKED_LATER: [(&str, u16); 3] = [
+    ("include_children", 83),
+    ("parent_node", 83),
+    ("sharded", 82),
+];
+
 /// Whether a node passes.
 type NodePredicate = Box<dyn Fn(&NodeView) -> bool>;
 
@@ -91,6 +98,12 @@ pub(crate) fn read(call: &ApiCall<'_>) -> Result<Vec<NodeFilter>, ApiFault> {
                 predicate: predicate(call, arg.name, value.to_owned())?,
                 index: filter_index(call, arg.name, value),
             });
+            let since = CHECKED_LATER.iter().find(|(name, _)| *name == arg.name);
+            if let Some((name, since)) = since.filter(|(_, since)| !call.has(*since))
+                && call.last() != "detail"
+            {
+                return Err(ApiFault::too_new(name, *since));
+            }
         }
     }
     let about_children = ["parent_node", "include_children"];

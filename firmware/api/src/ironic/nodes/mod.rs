@@ -437,7 +437,8 @@ fn children(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault>
         )
         .map(|child| child.node.id.to_string())
         .collect();
-    let links = call.links(&format!("nodes/?parent_node={id}"));
+    let href = call.location(&format!("nodes?parent_node={id}"));
+    let links = json!({"href": href, "rel": "children"});
     reply(&json!({"children": children, "links": links}))
 }
 

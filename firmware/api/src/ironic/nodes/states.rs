@@ -113,7 +113,7 @@ const POWER: &[ApiArg] = &[
 ];
 
 fn console(view: &NodeView) -> Result<ApiOutcome, ApiFault> {
-    capability::require(view, HardwareCapability::Console, "console")?;
+    // A node whose driver has no console has none that is enabled.
     let enabled = view.node.attributes.console_enabled;
     let info = if enabled { json!({}) } else { Value::Null };
     reply(&json!({ "console_enabled": enabled, "console_info": info }))

@@ -7,7 +7,7 @@ use crate::table::call::ApiCall;
 use crate::table::field::{Field, FieldWrite, ValueShape, field, timestamp};
 
 use FieldWrite::{Always, AtCreation, Never};
-use ValueShape::{Flag, Links, LongText, Object, Text, Uuid};
+use ValueShape::{Flag, Links, Object, Text, Uuid};
 
 /// Every field of a port, by name.
 pub(crate) const FIELDS: &[Field<Port>] = &[
@@ -23,7 +23,7 @@ pub(crate) const FIELDS: &[Field<Port>] = &[
     field("created_at", 1, Text, Never, |port, _, _| {
         timestamp(Some(port.created_at))
     }),
-    field("description", 97, LongText, Always, extra_field),
+    field("description", 97, Text, Always, extra_field),
     field("extra", 1, Object, Always, |port, _, _| json!(port.extra)),
     field("internal_info", 18, Object, Never, |_, _, _| json!({})),
     field("is_smartnic", 53, Flag, Always, |port, _, name| {

@@ -84,7 +84,18 @@ fn owner(call: &ApiCall<'_>, document: &mut JsonObject) -> Result<NodeId, ApiFau
             uuid
         }
         (None, Some(Value::String(ident))) => ident,
-        _ => return Err(ApiFault::bad("'node_uuid' is a required property")),
+        (None, None) => {
+            return Err(ApiFault::bad(
+                "Schema error for port: the port is not valid under any of the given schemas: \
+                 'node_uuid' is a required property",
+            ));
+        }
+        (Some(other), None) | (None, Some(other)) => {
+            return Err(ApiFault::bad(format!(
+                "Schema error for port: {} is not of type 'string': node_uuid must be a UUID.",
+                field::quoted(&other)
+            )));
+        }
     };
     node_named(call, &named)
 }

@@ -8,6 +8,7 @@ use trivet_model::{Resource, ResourceKind};
 use crate::ironic::nodes::secrets;
 use crate::table::call::ApiCall;
 use crate::table::error::ApiFault;
+use crate::table::field::quoted;
 
 /// Most steps of one template or runbook. Ours.
 pub(crate) const STEPS_MAX: usize = 256;
@@ -117,15 +118,23 @@ fn check_step(
         return Err(ApiFault::bad("step must be a name."));
     }
     if !step["args"].is_object() {
-        return Err(ApiFault::bad("args must be an object."));
+        return Err(ApiFault::bad(format!(
+            "Schema error: {} is not of type 'object': args must be an object.",
+            quoted(&step["args"])
+        )));
     }
     let number = match &step[rank] {
         Value::Number(number) => number.as_u64(),
         Value::String(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
         _ => None,
     };
-    let number = number
-        .ok_or_else(|| ApiFault::bad(format!("{rank} must be a whole number, zero or above.")))?;
+    let number = number.ok_or_else(|| {
+        ApiFault::bad(format!(
+            "Schema error: {} does not match '^[0-9]+$': {rank} must be a whole number, zero or \
+                 above.",
+            quoted(&step[rank])
+        ))
+    })?;
     step.insert(rank.to_owned(), json!(number));
     Ok((interface, name))
 }
