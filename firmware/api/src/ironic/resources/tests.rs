@@ -187,19 +187,22 @@ fn every_kind_is_made_listed_shown_changed_and_deleted() {
             assert_eq!(made[name], *value, "{path}");
         }
         assert_eq!(made["updated_at"], Value::Null, "{path}");
-        let mut shown = shelf.shows(&one);
-        if path == "/v1/allocations" {
-            // The rack chooses the node; the answer to the creation says that it has begun.
-            assert_eq!(made["state"], "allocating");
-            shown["state"] = made["state"].clone();
-        }
-        assert_eq!(shown, made);
+        // The answer to the creation of an allocation says that the choice of a node has begun;
+        // the rack, which is not part of this test, chooses it.
+        let as_made = |mut shown: Value| {
+            if path == "/v1/allocations" {
+                assert_eq!(made["state"], "allocating");
+                shown["state"] = made["state"].clone();
+            }
+            shown
+        };
+        assert_eq!(as_made(shelf.shows(&one)), made);
         let key = path.rsplit('/').next().unwrap();
         let list = shelf.shows(path);
         assert_eq!(list[key].as_array().unwrap().len(), 1, "{path}");
         assert_eq!(list[key][0]["uuid"], made["uuid"]);
         let wide = shelf.shows(&format!("{path}?detail=True"));
-        assert_eq!(wide[key][0], made, "{path}");
+        assert_eq!(as_made(wide[key][0].clone()), made, "{path}");
         let narrow = shelf.shows(&format!("{one}?fields=uuid"));
         assert_eq!(narrow.as_object().unwrap().len(), 2, "{path}");
         if made.get("extra").is_some() {
@@ -220,7 +223,7 @@ fn every_kind_is_made_listed_shown_changed_and_deleted() {
         if since > 1 {
             let older = format!("1.{}", since - 1);
             let response = shelf.send_at(&older, "POST", path, &body);
-            assert_eq!(response.status, 404, "{path}");
+            assert!(matches!(response.status, 404 | 405), "{path}");
             assert_eq!(shelf.send_at(&older, "GET", path, &Value::Null).status, 404);
         }
         let at = format!("1.{since}");
