@@ -174,7 +174,17 @@ fn conductors(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let detail = call.query.flag("detail")?.unwrap_or(false);
     let all = detail || call.query.last("fields").is_some();
     let shown = chosen(call, conductor(call, all))?;
-    reply(&json!({ "conductors": [shown] }))
+    if call.query.last("marker").is_some() {
+        // The page after the only conductor.
+        return reply(&json!({ "conductors": [] }));
+    }
+    let mut list = json!({ "conductors": [shown] });
+    if call.query.last("limit") == Some("1") {
+        // Ironic has a link to the next page wherever a page is full.
+        let hostname = &call.facts.hostname;
+        list["next"] = json!(call.location(&format!("conductors?limit=1&marker={hostname}")));
+    }
+    reply(&list)
 }
 
 fn one_conductor(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
@@ -317,6 +327,20 @@ mod tests {
         let call = bench.reply(&get("/v1/drivers/ipmi/vendor_passthru?method=dance"));
         assert_eq!(call.status, 400);
         assert_eq!(call.fault()["faultstring"], "No handler for method dance");
+    }
+
+    #[test]
+    fn the_page_after_the_only_conductor_is_empty() {
+        let bench = ApiBench::new();
+        let first = bench
+            .reply(&get("/v1/conductors?limit=1").at("1.49"))
+            .value();
+        assert_eq!(first["conductors"].as_array().unwrap().len(), 1);
+        let next = "http://box:6385/v1/conductors?limit=1&marker=box";
+        assert_eq!(first["next"], next);
+        let path = next.strip_prefix("http://box:6385").unwrap();
+        let second = bench.reply(&get(path).at("1.49")).value();
+        assert_eq!(second, json!({"conductors": []}));
     }
 
     #[test]

@@ -83,7 +83,10 @@ pub(super) fn check(document: &JsonObject) -> Result<(), ApiFault> {
 }
 
 fn invalid(why: &str) -> ApiFault {
-    ApiFault::bad(format!("Invalid network_data: {why}"))
+    ApiFault::bad(format!(
+        "Invalid network_data: it is not valid under any of the given schemas. Possible root \
+         cause: {why}"
+    ))
 }
 
 /// The objects of a required list.

@@ -91,6 +91,10 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         1,
         "Delete a port",
         |call| {
+            // Ironic has names of ports in its other requests only.
+            if call.last().parse::<PortId>().is_err() {
+                return Err(field::expected_uuid("port_uuid", call.last()));
+            }
             let port = port(call, call.last())?;
             node_is_free(call, port.node)?;
             order(RackOrder::DeletePort(port.id), empty(204, None))

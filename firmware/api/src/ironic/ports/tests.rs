@@ -276,3 +276,98 @@ fn a_list_of_ports_looks_at_the_ports_it_shows_only() {
         assert_eq!(crate::table::list::EXAMINED.get(), count, "{path}");
     }
 }
+
+#[test]
+fn a_link_names_a_switch_or_the_host_of_a_smart_nic() {
+    let node = node_id(1).to_string();
+    let with = |link: Value, smart: bool| {
+        json!({
+            "address": "52:54:00:aa:bb:cc", "node_uuid": node, "local_link_connection": link,
+            "is_smartnic": smart,
+        })
+    };
+    for (link, smart) in [
+        (json!({}), false),
+        (
+            json!({"port_id": "e1", "switch_id": "52:54:00:00:00:01"}),
+            false,
+        ),
+        (
+            json!({"port_id": "e1", "switch_id": "01:02:03:04:05:06:07:08"}),
+            false,
+        ),
+        (json!({"network_type": "unmanaged"}), false),
+        (json!({"port_id": "e1", "hostname": "h"}), true),
+    ] {
+        bench().order(&send("POST", "/v1/ports", &with(link, smart).to_string()).at(LATEST));
+    }
+    for (link, smart, words) in [
+        (
+            json!({"port_id": "e1"}),
+            false,
+            "'switch_id' is a required property",
+        ),
+        (
+            json!({"switch_id": "52:54:00:00:00:01"}),
+            false,
+            "'port_id' is a required property",
+        ),
+        (
+            json!({"port_id": "e1", "switch_id": "odd"}),
+            false,
+            "received odd",
+        ),
+        (
+            json!({"port_id": "e1", "switch_id": "52:54:00:00:00:01"}),
+            true,
+            "'hostname' is a required property",
+        ),
+    ] {
+        let said = refuses(&with(link, smart), LATEST, 400);
+        assert!(said.contains(words), "{said}");
+    }
+}
+
+#[test]
+fn ports_of_one_portgroup_are_in_one_physical_network() {
+    let group: trivet_model::ResourceId = "00000000-0000-4000-a000-000000000001".parse().unwrap();
+    let mut bench = bench();
+    let kind = trivet_model::ResourceKind::PortGroup;
+    let mut record = trivet_model::Resource::new(group, kind, crate::testing::NOW);
+    record.node = Some(node_id(1));
+    bench.add_resource(record);
+    let mut member = port(7, 1);
+    member.attributes.portgroup_uuid = Some(group);
+    let net1 = json!("net1");
+    member
+        .attributes
+        .extra_fields
+        .insert("physical_network".into(), net1);
+    bench.add_port(member);
+    let create = |network: &str| {
+        json!({
+            "address": "52:54:00:aa:bb:cc", "node_uuid": node_id(1).to_string(),
+            "portgroup_uuid": group.to_string(), "physical_network": network,
+        })
+        .to_string()
+    };
+    bench.order(&send("POST", "/v1/ports", &create("net1")).at(LATEST));
+    let said = bench.refuses(&send("POST", "/v1/ports", &create("net2")).at(LATEST), 409);
+    assert!(
+        said.contains("has ports in physical network net1"),
+        "{said}"
+    );
+    bench.refuses(&send("POST", "/v1/ports", &create("")).at(LATEST), 400);
+    // A second member cannot leave the network of the first.
+    let mut second = port(8, 1);
+    second.attributes.portgroup_uuid = Some(group);
+    let net1 = json!("net1");
+    second
+        .attributes
+        .extra_fields
+        .insert("physical_network".into(), net1);
+    let path = format!("/v1/ports/{}", second.id);
+    bench.add_port(second);
+    let patch = r#"[{"op": "replace", "path": "/physical_network", "value": "net2"}]"#;
+    bench.refuses(&send("PATCH", &path, patch).at(LATEST), 409);
+}

@@ -20,9 +20,14 @@ pub(crate) const PORT_BYTES_MAX: usize = 16 * 1024;
 /// `POST /v1/ports`.
 pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let mut document = body::object(call)?;
+    let given: Vec<String> = document.keys().cloned().collect();
     document.retain(|_, value| !value.is_null());
     let node = owner(call, &mut document)?;
-    for name in document.keys() {
+    let of_owner = ["node_uuid", "node_ident"];
+    for name in given
+        .iter()
+        .filter(|name| !of_owner.contains(&name.as_str()))
+    {
         let Some(row) = FIELDS
             .iter()
             .find(|row| row.name == name && row.at_creation())

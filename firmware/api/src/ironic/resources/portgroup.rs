@@ -82,6 +82,7 @@ pub(crate) const SPEC: ResourceSpec = ResourceSpec {
 
 const FILTERS: &[ApiArg] = &[
     arg("address", 23, ValueShape::Text),
+    arg("conductor_groups", 23, ValueShape::Text),
     arg("shard", 106, ValueShape::Text),
 ];
 
@@ -158,6 +159,13 @@ fn passes(call: &ApiCall<'_>, group: &Resource) -> Result<bool, ApiFault> {
         let view = group.node.and_then(|id| call.view.nodes.get(&id));
         let shard = view.and_then(|view| view.node.attributes.shard.as_deref());
         if !shard.is_some_and(|shard| shards.split(',').any(|one| one == shard)) {
+            return Ok(false);
+        }
+    }
+    if let Some(wanted) = call.query.last("conductor_groups") {
+        let view = group.node.and_then(|id| call.view.nodes.get(&id));
+        let of_node = view.and_then(|view| view.node.attributes.conductor_group.as_deref());
+        if !wanted.split(',').any(|one| one == of_node.unwrap_or("")) {
             return Ok(false);
         }
     }

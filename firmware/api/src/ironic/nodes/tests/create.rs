@@ -221,3 +221,38 @@ fn a_misspelt_driver_info_key_is_refused_with_a_suggestion() {
     .to_string();
     bench.order(&send("POST", "/v1/nodes", &body).at(LATEST));
 }
+
+#[test]
+fn values_that_ironic_refuses_are_refused_in_its_words() {
+    let bench = ApiBench::new();
+    for (field, value, words) in [
+        ("resource_class", json!("r".repeat(81)), "is too long"),
+        ("name", json!(5), "5 is not of type 'string'"),
+        (
+            "chassis_uuid",
+            json!("x"),
+            "Expected UUID for chassis_uuid: x",
+        ),
+        (
+            "conductor_group",
+            json!("far"),
+            "No conductor service registered which supports driver",
+        ),
+        (
+            "network_data",
+            json!({"odd": 1}),
+            "'links' is a required property",
+        ),
+    ] {
+        let mut body = json!({"driver": "fake-hardware"});
+        body[field] = value;
+        let request = send("POST", "/v1/nodes", &body.to_string()).at(LATEST);
+        let said = bench.refuses(&request, 400);
+        assert!(said.contains(words), "{said}");
+    }
+    let odd = send("POST", "/v1/nodes", r#"{"driver": "odd"}"#).at(LATEST);
+    let said = bench.refuses(&odd, 400);
+    let words = "No valid host was found. Reason: No conductor service registered which supports \
+                 driver odd";
+    assert!(said.starts_with(words), "{said}");
+}
