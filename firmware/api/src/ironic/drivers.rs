@@ -39,7 +39,9 @@ fn shown(hardware: &HardwareTypeSpec, call: &ApiCall<'_>, detail: bool) -> JsonO
         shown.insert("type".into(), "dynamic".into());
     }
     for kind in InterfaceKind::ALL {
-        if detail && call.has(30) && call.has(kind.since()) {
+        // Nodes have these fields from 1.31 on, drivers one version earlier.
+        let since = if kind.since() == 31 { 30 } else { kind.since() };
+        if detail && call.has(30) && call.has(since) {
             let (word, interfaces) = (kind.as_str(), hardware.interfaces(kind));
             let default = json!(interfaces.first());
             shown.insert(format!("default_{word}_interface"), default);
@@ -296,6 +298,13 @@ mod tests {
             .value();
         assert!(older.get("default_bios_interface").is_none());
         assert!(older.get("default_boot_interface").is_some());
+        let oldest = |version| {
+            ApiBench::new()
+                .reply(&get("/v1/drivers/ipmi").at(version))
+                .value()
+        };
+        assert!(oldest("1.30").get("default_boot_interface").is_some());
+        assert!(oldest("1.29").get("default_network_interface").is_none());
     }
 
     #[test]
