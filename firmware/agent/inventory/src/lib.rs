@@ -5,6 +5,13 @@
 //! clients of the API read it. Nothing is decided about the node or its ports; the log bundle
 //! in the document may contain live tokens and is always dropped.
 
+mod lldp;
+mod plugin_data;
+
+pub use plugin_data::plugin_data;
+
+use std::net::IpAddr;
+
 use serde_json::{Value, json};
 use trivet_agent_wire::inventory::{InspectionDocument, IpaDisk, IpaInventory};
 use trivet_model::MacAddr;
@@ -30,6 +37,8 @@ pub struct InspectionResult {
     pub pxe_mac: Option<MacAddr>,
     /// The BMC's address as the machine reads it, unless it has none.
     pub bmc_address: Option<String>,
+    /// All addresses of the BMC, of both families. Addresses that no BMC has are left out.
+    pub bmc_addresses: Vec<IpAddr>,
     /// The machine's host name.
     pub hostname: Option<String>,
     /// The document to store: `{"inventory": .., "plugin_data": ..}`, as the API serves it.
@@ -76,6 +85,7 @@ pub fn read(document: &Value) -> Result<InspectionResult, InspectError> {
             // The address of an IPMI device without a configured LAN channel.
             address != "0.0.0.0" && !address.is_empty()
         }),
+        bmc_addresses: bmc_addresses(inventory),
         hostname: inventory.hostname.clone(),
         stored: kept,
         left_out,
@@ -164,6 +174,21 @@ fn properties(inventory: &IpaInventory, root_disk: Option<&IpaDisk>) -> JsonObje
         mode.map(|mode| Value::from(format!("boot_mode:{mode}"))),
     );
     found
+}
+
+/// The BMC's addresses as the machine reads them. An IPMI device without a configured channel has
+/// `0.0.0.0` and `::/0`; an address may have the length of its prefix.
+fn bmc_addresses(inventory: &IpaInventory) -> Vec<IpAddr> {
+    let texts = [&inventory.bmc_address, &inventory.bmc_v6address];
+    let texts = texts.into_iter().flatten();
+    let address = |text: &String| {
+        let bare = text.split('/').next()?;
+        let address: IpAddr = bare.trim().parse().ok()?;
+        let address = address.to_canonical();
+        let unusable = address.is_unspecified() || address.is_multicast();
+        (!unusable).then_some(address)
+    };
+    texts.filter_map(address).collect()
 }
 
 /// The boot loader's `BOOTIF`: hardware type and address with hyphens, or the address alone.
@@ -410,6 +435,18 @@ mod tests {
         let found =
             changed(|document| document["inventory"]["bmc_address"] = json!("198.51.100.5"));
         assert_eq!(found.unwrap().bmc_address.as_deref(), Some("198.51.100.5"));
+        let addresses = |four: &str, six: &str| {
+            let found = changed(|document| {
+                document["inventory"]["bmc_address"] = json!(four);
+                document["inventory"]["bmc_v6address"] = json!(six);
+            });
+            let found = found.unwrap().bmc_addresses;
+            found.iter().map(IpAddr::to_string).collect::<Vec<_>>()
+        };
+        let both = addresses("198.51.100.5", "2001:db8::5/64");
+        assert_eq!(both, ["198.51.100.5", "2001:db8::5"]);
+        assert!(addresses("0.0.0.0", "::/0").is_empty());
+        assert!(addresses("224.0.0.1", "bmc").is_empty());
     }
 
     #[test]

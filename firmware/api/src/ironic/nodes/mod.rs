@@ -23,6 +23,7 @@ pub(crate) mod write;
 
 use serde_json::{Value, json};
 use trivet_model::index::{IndexRange, NodeKey};
+use trivet_model::node::JsonObject;
 use trivet_model::view::NodeView;
 use trivet_model::{Node, ProvisionState, RackOrder};
 
@@ -389,8 +390,8 @@ fn maintenance(call: &ApiCall<'_>, view: &NodeView, on: bool) -> Result<ApiOutco
     )
 }
 
-/// The inventory that the agent sent. The record has either the whole document or its `inventory`
-/// alone.
+/// The inventory that the agent sent, and what inspection hooks make of it. The record has either
+/// the whole document or its `inventory` alone.
 fn inventory(node: &Node) -> Result<ApiOutcome, ApiFault> {
     let Some(kept) = &node.inventory else {
         return Err(ApiFault::not_found(format!(
@@ -398,14 +399,21 @@ fn inventory(node: &Node) -> Result<ApiOutcome, ApiFault> {
             node.id
         )));
     };
-    let Some(Value::Object(inventory)) = kept.get("inventory") else {
-        return reply(&json!({"inventory": kept, "plugin_data": {}}));
+    let (inventory, collected) = match kept.get("inventory") {
+        Some(inventory @ Value::Object(_)) => (inventory, kept.get("plugin_data")),
+        // Only the inventory is there, and nothing was collected.
+        _ => (kept, Some(&Value::Null)),
     };
-    let plugin_data = kept.get("plugin_data").cloned().unwrap_or_else(|| {
-        let mut rest = kept.as_object().cloned().unwrap_or_default();
-        rest.remove("inventory");
-        Value::Object(rest)
-    });
+    let collected = match collected {
+        Some(Value::Object(collected)) => collected.clone(),
+        Some(_) => JsonObject::new(),
+        None => {
+            let mut rest = kept.as_object().cloned().unwrap_or_default();
+            rest.remove("inventory");
+            rest
+        }
+    };
+    let plugin_data = trivet_agent_inventory::plugin_data(inventory, &collected);
     reply(&json!({"inventory": inventory, "plugin_data": plugin_data}))
 }
 

@@ -218,10 +218,18 @@ fn the_inventory_is_what_the_agent_found() {
         ),
     ] {
         bench.change(|node| node.inventory = Some(kept));
+        let found = value(&bench, "inventory");
+        assert_eq!(found["inventory"], inventory);
+        for (key, value) in plugin_data.as_object().unwrap() {
+            assert_eq!(found["plugin_data"][key], *value, "{key}");
+        }
+        let hooks = ["all_interfaces", "valid_interfaces", "macs", "parsed_lldp"];
+        let keys = found["plugin_data"].as_object().unwrap();
         assert_eq!(
-            value(&bench, "inventory"),
-            json!({"inventory": inventory, "plugin_data": plugin_data})
+            keys.len(),
+            plugin_data.as_object().unwrap().len() + hooks.len()
         );
+        assert_eq!(found["plugin_data"]["all_interfaces"], json!({}));
     }
     bench.refuses(&get("/v1/nodes/node-1/inventory").at("1.80"), 404);
 }
