@@ -146,6 +146,10 @@ impl Bmcs {
                     self.request_answered(context, number, reply);
                 }
                 BmcProtocolEvent::Note { node, kind } => self.note(node, kind),
+                BmcProtocolEvent::HardwareHealth { node, health } => {
+                    let outcome = BmcOutcome::HardwareHealth { node, health };
+                    self.outcomes.push_back(outcome);
+                }
             }
         }
     }
@@ -345,8 +349,7 @@ impl Bmcs {
         let Some(node) = context.nodes.node(id) else {
             return;
         };
-        let management = management_interface(node).map(BmcInterface::Management);
-        let route = self.serving(node, management);
+        let route = self.serving(node, crate::vendor::interface_of(node, request));
         let reach = route
             .as_ref()
             .map_or(BmcReach::Record, |at| self.protocols[*at].reach());

@@ -1,6 +1,7 @@
 //! Who asked a BMC, and what comes of it.
 
 use serde_json::Value;
+use trivet_model::power::HardwareHealth;
 use trivet_model::view::BmcHealth;
 use trivet_model::{
     BmcReply, BmcRequest, BoxFault, NodeId, NoteKind, OrderRefusal, PowerAnswer, PowerError,
@@ -52,6 +53,13 @@ pub enum BmcOutcome {
         node: NodeId,
         /// The new values.
         health: BmcHealth,
+    },
+    /// What a BMC reports about the hardware of its machine has changed.
+    HardwareHealth {
+        /// The node.
+        node: NodeId,
+        /// The new value; none if the BMC reports none.
+        health: Option<HardwareHealth>,
     },
     /// A request to switch on or to restart is sent now.
     SwitchOnSent {

@@ -6,6 +6,7 @@
 //! and received are values.
 
 use trivet_model::interface::{ManagementInterface, PowerInterface, VendorInterface};
+use trivet_model::power::HardwareHealth;
 use trivet_model::{
     BmcReply, BmcRequest, Entropy, MacAddr, Node, NodeId, NoteKind, PowerAnswer, PowerError,
     PowerOrder, Tick,
@@ -87,6 +88,13 @@ pub enum BmcProtocolEvent {
         number: u64,
         /// The reply.
         reply: Result<BmcReply, PowerError>,
+    },
+    /// What the BMC reports about the hardware has changed.
+    HardwareHealth {
+        /// The node.
+        node: NodeId,
+        /// The new value; none if the BMC reports none.
+        health: Option<HardwareHealth>,
     },
     /// A note for the timeline of a node.
     Note {

@@ -2,9 +2,10 @@
 //! answered.
 
 use serde_json::json;
+use trivet_drivers::{management_interface, vendor_interface};
 use trivet_model::{
-    BmcReply, BmcRequest, NodeId, NoteKind, OrderRefusal, PowerAnswer, PowerError, PowerOrder,
-    RefusalKind,
+    BmcFailureCause, BmcReply, BmcRequest, Node, NodeId, NoteKind, OrderRefusal, PowerAnswer,
+    PowerError, PowerOrder, RefusalKind,
 };
 
 use crate::Bmcs;
@@ -13,6 +14,16 @@ use crate::deferred_replies::{
     BMC_REPLY_MS_MAX, DEFERRED_REPLY_MS_MAX, DeferredReply, no_reply_in_time, node_deleted,
 };
 use crate::outcome::{BmcOutcome, BmcRequestOrigin};
+use crate::protocol::BmcInterface;
+
+/// The interface of a node that a BMC request belongs to.
+pub(crate) fn interface_of(node: &Node, request: &BmcRequest) -> Option<BmcInterface> {
+    if request.is_vendor_method() {
+        vendor_interface(node).map(BmcInterface::Vendor)
+    } else {
+        management_interface(node).map(BmcInterface::Management)
+    }
+}
 
 impl Bmcs {
     /// Whether a reply of this node's BMC is awaited by a caller.
@@ -193,6 +204,10 @@ fn refusal(id: NodeId, error: &PowerError) -> OrderRefusal {
         | PowerError::SharedBmc { .. }
         | PowerError::Unsupported { .. } => RefusalKind::Invalid,
         PowerError::QueueFull => RefusalKind::Conflict,
+        PowerError::Bmc {
+            cause: BmcFailureCause::Missing,
+            ..
+        } => RefusalKind::NotFound,
         _ => RefusalKind::Failed,
     };
     OrderRefusal::new(kind, format!("Node {id}: {error}."))

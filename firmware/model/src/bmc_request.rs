@@ -6,6 +6,7 @@
 //! with [`crate::PowerError::Unsupported`]. Keys are only ever added.
 
 mod reply;
+mod subscription;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,9 @@ pub use reply::{
     BmcEvent, BmcEventSeverity, BmcIdentity, BmcIndicatorState, BmcInventory, BmcNetworkInterface,
     BmcReply, BmcSensor, BmcSystemInfo, BmcUser, BoardPart, ChassisPart, Processor, ProductPart,
     SensorState, SensorThresholds, VirtualMediaDrive,
+};
+pub use subscription::{
+    BmcSubscription, EventSubscription, SUBSCRIPTION_LIST_MAX, SUBSCRIPTION_TEXT_BYTES_MAX,
 };
 
 /// How long a BMC request may take. Ours: an event log that is read record by record from a
@@ -128,6 +132,13 @@ pub enum BmcRequest {
     },
     /// Read the machine's hardware summary.
     System,
+    /// Send events to a URL from now on.
+    Subscribe(Box<EventSubscription>),
+    /// End a subscription.
+    Unsubscribe {
+        /// The name that the BMC gave it.
+        id: String,
+    },
 }
 
 impl BmcRequest {
@@ -155,6 +166,8 @@ impl BmcRequest {
             Self::InsertMedia { .. } => "insert media",
             Self::EjectMedia { .. } => "eject media",
             Self::System => "read system",
+            Self::Subscribe(_) => "create subscription",
+            Self::Unsubscribe { .. } => "delete subscription",
         }
     }
 
@@ -179,9 +192,17 @@ impl BmcRequest {
 
     /// Whether a repetition could have another effect, so that the request must not be sent
     /// again when it is unknown whether the BMC received it: a log that is cleared again loses
-    /// the events in between.
+    /// the events in between, and a second subscription doubles each event.
     pub const fn at_most_once(&self) -> bool {
-        matches!(self, Self::ClearEvents | Self::InsertMedia { .. })
+        matches!(
+            self,
+            Self::ClearEvents | Self::InsertMedia { .. } | Self::Subscribe(_)
+        )
+    }
+
+    /// Whether it belongs to the vendor interface of a node, as in Ironic, and not to management.
+    pub const fn is_vendor_method(&self) -> bool {
+        matches!(self, Self::Subscribe(_) | Self::Unsubscribe { .. })
     }
 }
 

@@ -18,6 +18,18 @@ words! {
 }
 
 words! {
+    /// The state of a machine's hardware as its BMC reports it, spelled as in Ironic and Redfish.
+    HardwareHealth {
+        /// No fault.
+        Ok = "OK",
+        /// A fault that needs attention.
+        Warning = "Warning",
+        /// A fault that needs attention at once.
+        Critical = "Critical",
+    }
+}
+
+words! {
     /// The boot device of a machine.
     BootDevice {
         /// The network.
@@ -182,6 +194,8 @@ pub enum BmcFailureCause {
     Busy,
     /// It refused, with a reason of its own.
     Refused,
+    /// It has nothing of that name.
+    Missing,
     /// It accepted the order but did not carry it out.
     NotApplied,
     /// It sent something that its protocol does not allow.
@@ -197,6 +211,7 @@ impl BmcFailureCause {
             Self::Privilege => "privilege",
             Self::Busy => "busy",
             Self::Refused => "refused",
+            Self::Missing => "missing",
             Self::NotApplied => "lied",
             Self::InvalidResponse => "nonsense",
         }

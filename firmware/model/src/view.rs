@@ -11,6 +11,7 @@ use crate::fault::{BoxFault, FaultTimes};
 use crate::image::ImageStatus;
 use crate::index::{IndexRange, NodeIndex, NodeKey, PortIndex};
 use crate::link::{LinkId, LinkView};
+use crate::power::HardwareHealth;
 pub use crate::timeline::Timeline;
 use crate::{MacAddr, Node, NodeId, Port, PortId, Resource, ResourceId, ResourceKind, UnixMs};
 
@@ -96,6 +97,8 @@ pub struct NodeLiveState {
     pub queue_number: Option<u64>,
     /// How well its BMC answers; none before the first request.
     pub bmc: Option<BmcHealth>,
+    /// The state of its hardware as the BMC reports it; none if that is not known.
+    pub health: Option<HardwareHealth>,
     /// The stored logs of its agents, oldest first.
     pub logs: Vec<LogBundle>,
 }

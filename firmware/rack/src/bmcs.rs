@@ -16,6 +16,7 @@ use trivet_bmc_redfish::RedfishProtocol;
 use trivet_bmc_ssh::SshProtocol;
 use trivet_bmc_wol::WakeOnLanProtocol;
 use trivet_model::node::POWER_FAILURE;
+use trivet_model::power::HardwareHealth;
 use trivet_model::{
     BmcReply, BmcRequest, Entropy, MacAddr, Node, NodeId, NoteKind, Now, OrderOutcome, PowerAnswer,
     PowerError, PowerOrder, Tick,
@@ -201,6 +202,9 @@ impl Rack {
                 self.records
                     .change_view(node, |view| view.live.bmc = Some(health));
             }
+            BmcOutcome::HardwareHealth { node, health } => {
+                self.hardware_health_read(now, node, health);
+            }
             BmcOutcome::SwitchOnSent { node, order } => {
                 self.switched_on(now, node);
                 self.agents.restart_requested(now.tick, node, order);
@@ -241,6 +245,19 @@ impl Rack {
                 let result = result.map(OrderOutcome::Reply);
                 self.outputs.push(RackOutput::Reply { ticket, result });
             }
+        }
+    }
+
+    /// The BMC reports another state of the hardware; a fault is noted.
+    fn hardware_health_read(&mut self, now: Now, id: NodeId, health: Option<HardwareHealth>) {
+        self.records
+            .change_view(id, |view| view.live.health = health);
+        if let Some(health @ (HardwareHealth::Warning | HardwareHealth::Critical)) = health {
+            let why = format!(
+                "the BMC reports the health of the hardware as {health}; read its sensors and its \
+                 event log for the cause"
+            );
+            self.note(now, Some(id), NoteKind::Warning { why });
         }
     }
 

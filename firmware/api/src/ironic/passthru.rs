@@ -5,6 +5,7 @@
 //! `certs/README.md` describes their risks.
 
 mod legacy;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
 
@@ -89,9 +90,11 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     driver("DELETE", DRIVER_METHOD),
 ];
 
-/// One method. All of them are called by POST.
+/// One method.
 struct PassthruMethod {
     name: &'static str,
+    /// The HTTP method that calls it.
+    http: &'static str,
     /// Description for clients.
     description: &'static str,
     /// Whether this node has the method.
@@ -99,9 +102,10 @@ struct PassthruMethod {
     answer: fn(&ApiCall<'_>, &NodeView) -> Result<ApiOutcome, ApiFault>,
 }
 
-const METHODS: [PassthruMethod; 4] = [
+const METHODS: [PassthruMethod; 6] = [
     PassthruMethod {
         name: "agent_command",
+        http: "POST",
         description: "Give the agent a command. Arguments: 'command' (such as 'standby.sync'); \
                optional 'params' (object) and 'wait' (Boolean): answer when it has ended.",
         offered: |_| true,
@@ -109,19 +113,38 @@ const METHODS: [PassthruMethod; 4] = [
     },
     PassthruMethod {
         name: "bmc_reset",
+        http: "POST",
         description: "Reset the BMC. Argument: 'warm' (Boolean) - for warm (True) or cold (False) \
                reset.",
         offered: speaks_ipmi,
         answer: bmc_reset,
     },
     PassthruMethod {
+        name: "create_subscription",
+        http: "POST",
+        description: "Create an event subscription in the BMC. Required argument: 'Destination' (a \
+               URL); optional 'EventTypes', 'HttpHeaders' (lists), 'Context' and 'Protocol'.",
+        offered: speaks_redfish,
+        answer: subscriptions::create,
+    },
+    PassthruMethod {
+        name: "delete_subscription",
+        http: "DELETE",
+        description: "Delete an event subscription in the BMC. Required argument: 'id', as \
+               create_subscription returned it.",
+        offered: speaks_redfish,
+        answer: subscriptions::delete,
+    },
+    PassthruMethod {
         name: "heartbeat",
+        http: "POST",
         description: "Heartbeat of an agent without token support. Required argument: 'agent_url'.",
         offered: Node::allows_legacy_agent,
         answer: |call, _| legacy::heartbeat(call),
     },
     PassthruMethod {
         name: "send_raw",
+        http: "POST",
         description: "Send raw bytes to the BMC. Required argument: 'raw_bytes' - a string of raw \
                bytes (e.g. '0x00 0x01').",
         offered: speaks_ipmi,
@@ -134,6 +157,11 @@ fn speaks_ipmi(node: &Node) -> bool {
     interface(node, InterfaceKind::Vendor) == "ipmitool"
 }
 
+/// Whether vendor methods go to a Redfish service.
+fn speaks_redfish(node: &Node) -> bool {
+    interface(node, InterfaceKind::Vendor) == "redfish"
+}
+
 fn methods_of(node: &Node) -> impl Iterator<Item = &'static PassthruMethod> {
     METHODS.iter().filter(move |method| (method.offered)(node))
 }
@@ -143,15 +171,16 @@ fn described(methods: impl Iterator<Item = &'static PassthruMethod>) -> Value {
         .map(|method| {
             // A heartbeat changes nothing, so it does not need the lock.
             let locks = method.name != "heartbeat";
-            (method.name.to_owned(), metadata(method.description, locks))
+            let metadata = metadata(method.http, method.description, locks);
+            (method.name.to_owned(), metadata)
         })
         .collect();
     Value::Object(described)
 }
 
-fn metadata(says: &str, locks: bool) -> Value {
+fn metadata(http: &str, says: &str, locks: bool) -> Value {
     json!({
-        "http_methods": ["POST"],
+        "http_methods": [http],
         "async": false,
         "description": says,
         "attach": false,
@@ -161,7 +190,7 @@ fn metadata(says: &str, locks: bool) -> Value {
 
 /// The methods of a hardware type that need no node.
 pub(crate) fn driver_methods() -> Value {
-    json!({ "lookup": metadata(legacy::LOOKUP_DESCRIPTION, false) })
+    json!({ "lookup": metadata("POST", legacy::LOOKUP_DESCRIPTION, false) })
 }
 
 /// The method's name, from the path or the query.
@@ -180,9 +209,9 @@ fn no_handler(name: &str) -> ApiFault {
     ApiFault::bad(format!("No handler for method {}", name.escape_debug()))
 }
 
-/// Every method requires POST.
-fn require_post(call: &ApiCall<'_>, name: &str) -> Result<(), ApiFault> {
-    if call.method == "POST" {
+/// Every method has one HTTP method.
+fn require_http(call: &ApiCall<'_>, name: &str, http: &str) -> Result<(), ApiFault> {
+    if call.method == http {
         return Ok(());
     }
     let method = call.method.escape_debug();
@@ -196,7 +225,7 @@ fn of_node(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let name = named(call)?;
     let method = methods_of(&view.node).find(|method| method.name == name);
     let method = method.ok_or_else(|| no_handler(name))?;
-    require_post(call, name)?;
+    require_http(call, name, method.http)?;
     if call.body.len() > METHOD_BYTES_MAX {
         return Err(ApiFault::bad(format!(
             "The body of a vendor method has at most {METHOD_BYTES_MAX} bytes."
@@ -209,7 +238,7 @@ fn of_driver(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     legacy::known_driver(call)?;
     match named(call)? {
         "lookup" => {
-            require_post(call, "lookup")?;
+            require_http(call, "lookup", "POST")?;
             legacy::lookup(call)
         }
         name => Err(no_handler(name)),

@@ -78,6 +78,11 @@ pub fn to_operation(operation: &Asked) -> Result<IpmiOperation, PowerError> {
         Asked::Media | Asked::InsertMedia { .. } | Asked::EjectMedia { .. } => {
             return unsupported("IPMI has no virtual media; boot the image from the network");
         }
+        Asked::Subscribe(_) | Asked::Unsubscribe { .. } => {
+            return unsupported(
+                "IPMI has no event subscriptions; read the BMC's event log instead",
+            );
+        }
         Asked::System => {
             return unsupported(
                 "IPMI has no system inventory; inspect the node, or read its \

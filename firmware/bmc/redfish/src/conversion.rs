@@ -37,6 +37,8 @@ pub fn to_operation(operation: &Asked) -> Result<RedfishOperation, PowerError> {
             devices: devices.clone(),
         },
         Asked::System => RedfishOperation::Inventory,
+        Asked::Subscribe(subscription) => RedfishOperation::Subscribe(subscription.clone()),
+        Asked::Unsubscribe { id } => RedfishOperation::Unsubscribe { id: id.clone() },
         Asked::Events | Asked::ClearEvents => {
             return unsupported("this box does not read event logs by Redfish yet");
         }
@@ -67,6 +69,7 @@ pub fn to_bmc_reply(report: RedfishReply) -> BmcReply {
         }
         RedfishReply::Inventory(found) => BmcReply::System(Box::new(system(*found))),
         RedfishReply::Identity(identity) => BmcReply::Identity(identity),
+        RedfishReply::Subscription(subscription) => BmcReply::Subscription(subscription),
         RedfishReply::Indicator(on) => BmcReply::Indicator(if on {
             BmcIndicatorState::On
         } else {
@@ -169,6 +172,7 @@ mod tests {
                 devices: Vec::new(),
             },
             Asked::System,
+            Asked::Unsubscribe { id: "1".to_owned() },
         ] {
             assert!(to_operation(&operation).is_ok(), "{operation:?}");
         }

@@ -41,6 +41,11 @@ pub(crate) fn busy(said: &str) -> PowerError {
     )
 }
 
+/// The error for a name that the BMC does not know.
+pub(crate) fn missing(said: String) -> PowerError {
+    bmc(BmcFailureCause::Missing, said)
+}
+
 /// The error for a function that this BMC does not have, independent of the user.
 pub(crate) fn unsupported(said: &'static str) -> PowerError {
     PowerError::Unsupported { said }

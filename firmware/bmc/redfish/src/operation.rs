@@ -4,10 +4,13 @@
 mod inventory;
 mod media;
 mod sensors;
+mod subscription;
 
 use serde_json::{Value, json};
 use trivet_model::PowerError;
-use trivet_model::bmc_request::{BmcIdentity, MediaDevice, VirtualMediaDrive};
+use trivet_model::bmc_request::{
+    BmcIdentity, BmcSubscription, EventSubscription, MediaDevice, VirtualMediaDrive,
+};
 use trivet_model::secret::SecretText;
 
 use crate::fault;
@@ -89,6 +92,13 @@ pub enum RedfishOperation {
     Indicator,
     /// Switch the identify LED.
     SetIndicator(bool),
+    /// Create an event subscription.
+    Subscribe(Box<EventSubscription>),
+    /// Delete an event subscription.
+    Unsubscribe {
+        /// Its `Id`.
+        id: String,
+    },
 }
 
 /// The result of an operation.
@@ -110,6 +120,8 @@ pub enum RedfishReply {
     Identity(Box<BmcIdentity>),
     /// Whether the identify LED is on.
     Indicator(bool),
+    /// The subscription that was created.
+    Subscription(Box<BmcSubscription>),
 }
 
 /// Refuses operations whose arguments are invalid for every BMC.
@@ -117,6 +129,7 @@ pub(crate) fn check(operation: &RedfishOperation) -> Result<(), PowerError> {
     let url = match operation {
         RedfishOperation::BootHttp { url, .. } => url,
         RedfishOperation::InsertMedia { url, .. } => url.reveal(),
+        RedfishOperation::Unsubscribe { id } => return subscription::check_id(id),
         _ => return Ok(()),
     };
     let known = url.starts_with("http://") || url.starts_with("https://");
@@ -166,6 +179,11 @@ pub(crate) fn run(
             indicator_is_on(seen).map(RedfishReply::Indicator)
         }
         RedfishOperation::SetIndicator(on) => set_indicator(book, *on),
+        RedfishOperation::Subscribe(wanted) => {
+            let created = subscription::create(book, wanted)?;
+            Ok(RedfishReply::Subscription(Box::new(created)))
+        }
+        RedfishOperation::Unsubscribe { id } => subscription::delete(book, id),
     }
 }
 

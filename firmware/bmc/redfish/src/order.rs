@@ -25,7 +25,13 @@ pub(crate) fn run(
     book: &mut RedfishScriptContext<'_>,
 ) -> RedfishScriptResult<PowerAnswer> {
     match order {
-        PowerOrder::Status => Ok(PowerAnswer::Power(power(book.system()?)?)),
+        PowerOrder::Status => {
+            let system = book.system()?;
+            // As in Ironic, the health of the system is read with its power state.
+            let health = system.text(&["Status", "Health"]);
+            book.health = Some(health.and_then(|word| word.parse().ok()));
+            Ok(PowerAnswer::Power(power(system)?))
+        }
         PowerOrder::On => switch(book, &["On", "ForceOn"], Some(PowerState::On)),
         PowerOrder::Off => switch(book, &["ForceOff"], Some(PowerState::Off)),
         PowerOrder::SoftOff => switch(book, &["GracefulShutdown"], Some(PowerState::Off)),

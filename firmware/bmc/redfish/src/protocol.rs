@@ -12,6 +12,7 @@ use trivet_bmc::{
 };
 use trivet_model::interface::{ManagementInterface, PowerInterface, VendorInterface};
 use trivet_model::node::JsonObject;
+use trivet_model::power::HardwareHealth;
 use trivet_model::{BmcRequest, Node, NodeId, PowerError, PowerOrder, Tick};
 
 use crate::{RedfishSession, RedfishTarget};
@@ -46,6 +47,8 @@ struct RedfishNodeSession {
     /// The numbers of the orders and requests that are not answered yet.
     orders: BTreeSet<u64>,
     requests: BTreeSet<u64>,
+    /// The state of the hardware that was reported.
+    health: Option<HardwareHealth>,
     call: Option<u64>,
     wake: Option<Tick>,
 }
@@ -77,6 +80,7 @@ impl RedfishProtocol {
                 target,
                 orders: BTreeSet::new(),
                 requests: BTreeSet::new(),
+                health: None,
                 call: None,
                 wake: None,
             };
@@ -92,6 +96,12 @@ impl RedfishProtocol {
         };
         if let Some(wake) = line.wake {
             self.wakes.remove(&(wake, id));
+        }
+        if line.health.is_some() {
+            // It was that of another BMC, or of a node that is gone.
+            let (node, health) = (id, None);
+            self.events
+                .push_back(BmcProtocolEvent::HardwareHealth { node, health });
         }
         let orders = line.orders.into_iter();
         self.events
@@ -149,6 +159,11 @@ impl RedfishProtocol {
         let Some(line) = self.sessions.get_mut(&id) else {
             return;
         };
+        if let Some(health) = line.session.changed_health() {
+            line.health = health;
+            let event = BmcProtocolEvent::HardwareHealth { node: id, health };
+            self.events.push_back(event);
+        }
         while let Some((number, answer)) = line.session.answer() {
             if line.orders.remove(&number) {
                 let event = BmcProtocolEvent::OrderAnswered { number, answer };

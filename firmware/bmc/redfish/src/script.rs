@@ -6,6 +6,7 @@
 
 use serde_json::Value;
 use trivet_model::PowerError;
+use trivet_model::power::HardwareHealth;
 
 use crate::fault;
 use crate::link;
@@ -144,6 +145,8 @@ pub(crate) struct RedfishScriptContext<'a> {
     answers: core::slice::Iter<'a, RedfishResponseResult>,
     /// The system's path, if this script found it.
     pub(crate) found_system: Option<String>,
+    /// The state of the hardware, if this script read it; none in it if the BMC reports none.
+    pub(crate) health: Option<Option<HardwareHealth>>,
 }
 
 impl<'a> RedfishScriptContext<'a> {
@@ -157,6 +160,7 @@ impl<'a> RedfishScriptContext<'a> {
             known_system: known,
             answers: answers.iter(),
             found_system: None,
+            health: None,
         }
     }
 
@@ -316,6 +320,45 @@ impl<'a> RedfishScriptContext<'a> {
         };
         let outcome = self.write(&call, once)?;
         self.finish_write(outcome)
+    }
+
+    /// Creates a member of a collection: the response that describes it. It is sent once, because
+    /// a second member would be created.
+    pub(crate) fn create(
+        &mut self,
+        path: &str,
+        body: Value,
+    ) -> RedfishScriptResult<&'a RedfishParsedResponse> {
+        let call = RedfishCall {
+            method: BmcHttpMethod::Post,
+            path: path.to_owned(),
+            if_match: None,
+            body: Some(body),
+        };
+        match self.write(&call, true)? {
+            Ok(reply) if reply.is_good() => Ok(reply),
+            Ok(reply) => Err(fault::refused(reply).into()),
+            Err(RedfishWriteOutcome::Refused(error) | RedfishWriteOutcome::Unknown(error)) => {
+                Err(error.into())
+            }
+            Err(RedfishWriteOutcome::Done) => Err(fault::invalid_response("no end").into()),
+        }
+    }
+
+    /// Deletes a resource; false if there is none.
+    pub(crate) fn delete(&mut self, path: &str) -> RedfishScriptResult<bool> {
+        let call = RedfishCall {
+            method: BmcHttpMethod::Delete,
+            path: path.to_owned(),
+            if_match: None,
+            body: None,
+        };
+        let outcome = self.write(&call, false)?;
+        if matches!(outcome, Ok(reply) if matches!(reply.status, 404 | 410)) {
+            return Ok(false);
+        }
+        self.finish_write(outcome)?.done()?;
+        Ok(true)
     }
 
     /// Changes a resource that was read before. If another client changed it since, it is read

@@ -19,6 +19,8 @@ use trivet_bmc::http::{BmcHttpCredentials, BmcHttpMethod, BmcHttpRequest, BmcHtt
 pub const SESSIONS_MAX: usize = 8;
 /// Most tasks that are kept; the oldest are removed. Ours.
 const TASKS_MAX: usize = 16;
+/// Most event subscriptions. Ours; real BMCs have as few.
+const SUBSCRIPTIONS_MAX: usize = 8;
 /// Most actions that are recorded. Ours.
 const ACTIONS_MAX: usize = 4096;
 
@@ -92,6 +94,8 @@ pub struct RedfishSimulatorMachine {
     pub secure_boot: bool,
     /// Hardware addresses of its ports.
     pub macs: Vec<MacAddr>,
+    /// The health that it reports.
+    pub health: &'static str,
     revision: u64,
 }
 
@@ -109,6 +113,7 @@ impl RedfishSimulatorMachine {
                 MacAddr([2, 0, 0, 0, 1, last]),
                 MacAddr([2, 0, 0, 0, 2, last]),
             ],
+            health: "OK",
             revision: 1,
         }
     }
@@ -153,6 +158,7 @@ pub struct RedfishSimulator {
     machines: Vec<RedfishSimulatorMachine>,
     sessions: BTreeMap<String, String>,
     tasks: BTreeMap<u64, RedfishSimulatorTask>,
+    subscriptions: BTreeMap<u64, Value>,
     numbers: u64,
     down_until: Tick,
     actions: VecDeque<RedfishSimulatorAction>,
@@ -169,6 +175,7 @@ impl RedfishSimulator {
             faults: RedfishSimulatorFaults::default(),
             sessions: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            subscriptions: BTreeMap::new(),
             numbers: 0,
             down_until: Tick::default(),
             actions: VecDeque::new(),
@@ -188,6 +195,11 @@ impl RedfishSimulator {
     /// How many sessions are open.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
+    }
+
+    /// The bodies of the requests that made its event subscriptions, with their `Id`.
+    pub fn subscriptions(&self) -> Vec<Value> {
+        self.subscriptions.values().cloned().collect()
     }
 
     /// Removes all sessions, as BMCs do.
@@ -264,6 +276,16 @@ impl RedfishSimulator {
                     BmcHttpResponse {
                         status: 204,
                         ..BmcHttpResponse::default()
+                    }
+                }
+                ["EventService", "Subscriptions", id] => {
+                    let id = id.parse::<u64>().unwrap_or_default();
+                    match self.subscriptions.remove(&id) {
+                        Some(_) => BmcHttpResponse {
+                            status: 204,
+                            ..BmcHttpResponse::default()
+                        },
+                        None => missing(),
                     }
                 }
                 _ => missing(),

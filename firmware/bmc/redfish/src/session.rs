@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use serde_json::{Value, json};
+use trivet_model::power::HardwareHealth;
 use trivet_model::secret::SecretText;
 use trivet_model::{PowerAnswer, PowerError, PowerOrder, Tick};
 
@@ -112,6 +113,8 @@ pub struct RedfishSession {
     waiting: VecDeque<(u64, RedfishTask)>,
     answers: VecDeque<(u64, Result<PowerAnswer, PowerError>)>,
     replies: VecDeque<(u64, Result<RedfishReply, PowerError>)>,
+    /// The state of the hardware that was last reported, and whether that was passed on.
+    health: (Option<HardwareHealth>, bool),
     closing: bool,
 }
 
@@ -128,6 +131,7 @@ impl RedfishSession {
             waiting: VecDeque::new(),
             answers: VecDeque::new(),
             replies: VecDeque::new(),
+            health: (None, true),
             closing: false,
         }
     }
@@ -263,6 +267,13 @@ impl RedfishSession {
         self.replies.pop_front()
     }
 
+    /// The state of the machine's hardware, once after each change.
+    pub fn changed_health(&mut self) -> Option<Option<HardwareHealth>> {
+        let (health, passed_on) = self.health;
+        self.health.1 = true;
+        (!passed_on).then_some(health)
+    }
+
     fn start_next_job(&mut self, now: Tick) {
         if self.job.is_some() {
             return;
@@ -290,6 +301,12 @@ impl RedfishSession {
         let mut book =
             RedfishScriptContext::new(&self.target, work.known_system.as_deref(), &work.answers);
         let step = work.task.run(&mut book);
+        if let Some(health) = book.health
+            && step.is_ok()
+            && health != self.health.0
+        {
+            self.health = (health, false);
+        }
         let found = book.found_system.take();
         if found.is_some() {
             self.system = found;

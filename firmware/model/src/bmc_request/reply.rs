@@ -6,7 +6,7 @@ use core::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::{BootMode, MediaDevice};
+use super::{BmcSubscription, BootMode, MediaDevice};
 use crate::words;
 
 words! {
@@ -89,6 +89,8 @@ pub enum BmcReply {
     Media(Vec<VirtualMediaDrive>),
     /// The fields of [`BmcSystemInfo`].
     System(Box<BmcSystemInfo>),
+    /// The fields of [`BmcSubscription`].
+    Subscription(Box<BmcSubscription>),
 }
 
 impl BmcReply {
@@ -110,6 +112,7 @@ impl BmcReply {
             Self::SecureBoot(on) => json!({ "secure_boot": on }),
             Self::Media(media) => json!({ "media": media }),
             Self::System(system) => json!(system),
+            Self::Subscription(subscription) => json!(subscription),
         }
     }
 }

@@ -9,6 +9,7 @@ use trivet_bmc_redfish::service::{
 use trivet_bmc_redfish::{BmcHttpError, BmcHttpRequest, BmcHttpResponse};
 use trivet_model::bmc_request::MediaDevice;
 use trivet_model::order::{PowerWanted, VendorMethod};
+use trivet_model::power::HardwareHealth;
 use trivet_model::secret::SecretText;
 use trivet_model::{BmcRequest, NoteKind, PowerState};
 
@@ -571,4 +572,29 @@ fn an_interrupt_leaves_the_box_once_whatever_happens() {
         // Only a lost login allows it to be sent again.
         assert!(done.count() <= 3, "seed {seed}");
     }
+}
+
+#[test]
+fn the_health_of_the_hardware_is_shown_and_a_fault_is_noted() {
+    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
+    let id = lab.node(1, json!({}));
+    let shown = |lab: &RedfishTestBench| lab.bench.rack.view().nodes[&id].live.health;
+    assert_eq!(shown(&lab), None);
+    lab.power(id, PowerWanted::State(PowerState::On));
+    assert_eq!(shown(&lab), Some(HardwareHealth::Ok));
+    lab.service().machine(0).unwrap().health = "Critical";
+    lab.power(id, PowerWanted::State(PowerState::Off));
+    assert_eq!(shown(&lab), Some(HardwareHealth::Critical));
+    let noted = |kind: &NoteKind| {
+        kind.to_string()
+            .contains("health of the hardware as Critical")
+    };
+    assert_eq!(lab.notes.iter().filter(|kind| noted(kind)).count(), 1);
+    // Another BMC is not known yet.
+    lab.bench.force(id, |node| {
+        node.driver_info
+            .insert("redfish_username".into(), "admin".into());
+    });
+    lab.power(id, PowerWanted::State(PowerState::On));
+    assert_eq!(shown(&lab), None);
 }

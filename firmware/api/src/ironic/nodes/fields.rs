@@ -60,7 +60,7 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
         text(view.node.fault.as_deref())
     }),
     field("firmware_interface", 86, Text, Always, interface),
-    field("health", 109, Text, Never, null),
+    field("health", 109, Text, Never, |view, _, _| health(view)),
     field("inspect_interface", 31, Text, Always, interface),
     field("inspection_finished_at", 6, Text, Never, |view, _, _| {
         timestamp(view.node.inspection_finished_at)
@@ -151,8 +151,9 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
     field("volume", 32, Links, Never, subresource_path),
 ];
 
-fn null(_: &NodeView, _: &ApiCall<'_>, _: &'static str) -> Value {
-    Value::Null
+/// What the BMC reported; only Redfish does.
+fn health(view: &NodeView) -> Value {
+    json!(view.live.health)
 }
 
 fn extra_field(view: &NodeView, _: &ApiCall<'_>, name: &'static str) -> Value {

@@ -102,7 +102,9 @@ impl IpmiProtocolBench {
             answered.push(match event {
                 BmcProtocolEvent::OrderAnswered { number, answer } => (number, answer.is_ok()),
                 BmcProtocolEvent::RequestAnswered { number, reply } => (number, reply.is_ok()),
-                BmcProtocolEvent::Note { .. } => panic!("{event:?}"),
+                BmcProtocolEvent::Note { .. } | BmcProtocolEvent::HardwareHealth { .. } => {
+                    panic!("{event:?}")
+                }
             });
         }
         answered

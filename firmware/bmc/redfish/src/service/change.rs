@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use trivet_model::{PowerState, Tick};
 
 use super::{
-    RedfishSimulator, RedfishSimulatorAction, RedfishSimulatorTask, TASKS_MAX, found, missing,
-    refused,
+    RedfishSimulator, RedfishSimulatorAction, RedfishSimulatorTask, SUBSCRIPTIONS_MAX, TASKS_MAX,
+    found, missing, refused,
 };
 use trivet_bmc::http::BmcHttpResponse;
 
@@ -18,6 +18,7 @@ impl RedfishSimulator {
         let word = body.get("ResetType").and_then(Value::as_str);
         let word = word.unwrap_or_default().to_owned();
         match parts {
+            ["EventService", "Subscriptions"] => self.subscribe(body),
             ["Managers", "BMC", "Actions", "Manager.Reset"] => {
                 self.record_action(&RedfishSimulatorAction::ManagerReset);
                 self.restart(now.after_ms(RESTART_MS));
@@ -50,6 +51,24 @@ impl RedfishSimulator {
                 }
             }
             _ => missing(),
+        }
+    }
+
+    fn subscribe(&mut self, body: &Value) -> BmcHttpResponse {
+        let valid = body["Destination"].is_string() && body["Context"].is_string();
+        if !valid || self.subscriptions.len() >= SUBSCRIPTIONS_MAX {
+            return refused(400, "Base.1.8.PropertyMissing", "Not a subscription.");
+        }
+        self.numbers += 1;
+        let id = self.numbers;
+        let mut described = body.clone();
+        described["Id"] = id.to_string().into();
+        // Credentials are never shown (DSP0266).
+        described["HttpHeaders"] = Value::Null;
+        self.subscriptions.insert(id, described);
+        BmcHttpResponse {
+            location: Some(format!("/redfish/v1/EventService/Subscriptions/{id}")),
+            ..found(201, &Value::Null)
         }
     }
 

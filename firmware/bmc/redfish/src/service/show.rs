@@ -54,7 +54,20 @@ impl RedfishSimulator {
             [] => plain(json!({
                 "RedfishVersion": "1.15.0", "Systems": link("/Systems"),
                 "Managers": link("/Managers"), "Chassis": link("/Chassis"),
+                "EventService": link("/EventService"),
             })),
+            ["EventService"] => plain(json!({
+                "ServiceEnabled": true, "Subscriptions": link("/EventService/Subscriptions"),
+                "EventTypesForSubscription": ["Alert", "StatusChange"],
+            })),
+            ["EventService", "Subscriptions"] => {
+                let ids = self.subscriptions.keys();
+                let paths = ids.map(|id| format!("/EventService/Subscriptions/{id}"));
+                plain(collection(&paths.collect::<Vec<_>>()))
+            }
+            ["EventService", "Subscriptions", id] => {
+                plain(self.subscriptions.get(&id.parse::<u64>().ok()?)?.clone())
+            }
             ["Systems"] => plain(collection(&ids("Systems"))),
             ["Chassis"] => plain(collection(&ids("Chassis"))),
             ["Managers"] => plain(collection(&["/Managers/BMC".to_owned()])),
@@ -122,6 +135,7 @@ impl RedfishSimulator {
             "MemorySummary": {"TotalSystemMemoryGiB": 64},
             "ProcessorSummary": {"Count": 2, "Model": "Simulated CPU"},
             "LocationIndicatorActive": machine.indicator,
+            "Status": {"State": "Enabled", "Health": machine.health},
             "Boot": {
                 "BootSourceOverrideTarget": target, "BootSourceOverrideEnabled": enabled,
                 "BootSourceOverrideMode": mode, "HttpBootUri": uri,

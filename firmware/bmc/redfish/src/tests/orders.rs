@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use trivet_model::power::RawBytes;
+use trivet_model::power::{HardwareHealth, RawBytes};
 use trivet_model::{BmcFailureCause, BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
 
 use super::rig::{RedfishTestRig, body, cause, deliver, json_answer, lost};
@@ -503,4 +503,27 @@ fn orders_wait_in_line_and_the_line_has_an_end() {
     }
     assert!(seen.is_sorted());
     assert_eq!(rig.session.deadline(), None);
+}
+
+#[test]
+fn the_health_of_the_hardware_is_read_with_the_power_state() {
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
+    assert_eq!(rig.session.changed_health(), None);
+    let mut seen = Vec::new();
+    for health in ["OK", "OK", "Critical", "Purple", "Warning"] {
+        rig.service.machine(0).unwrap().health = health;
+        rig.order(PowerOrder::Status).unwrap();
+        seen.push(rig.session.changed_health());
+        assert_eq!(rig.session.changed_health(), None, "once");
+    }
+    let is = |health| Some(Some(health));
+    let wanted = [
+        is(HardwareHealth::Ok),
+        None,
+        is(HardwareHealth::Critical),
+        // No value of the standard.
+        Some(None),
+        is(HardwareHealth::Warning),
+    ];
+    assert_eq!(seen, wanted);
 }

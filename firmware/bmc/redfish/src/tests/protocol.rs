@@ -133,6 +133,7 @@ impl RedfishProtocolBench {
             answered.push(match event {
                 BmcProtocolEvent::OrderAnswered { number, answer } => (number, answer.is_ok()),
                 BmcProtocolEvent::RequestAnswered { number, reply } => (number, reply.is_ok()),
+                BmcProtocolEvent::HardwareHealth { .. } => continue,
                 BmcProtocolEvent::Note { .. } => panic!("{event:?}"),
             });
         }
