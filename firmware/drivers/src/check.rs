@@ -2,13 +2,17 @@
 
 use serde_json::Value;
 use trivet_model::Node;
+use trivet_model::interface::DeployInterface;
 use trivet_model::node::JsonObject;
 
 use crate::payload::{agent_args, agent_files, payload};
-use crate::{InterfaceKind, interface, is_off};
+use crate::{InterfaceKind, deploy_method, interface, is_off};
 
 /// The TCP port of SSH (RFC 4253, section 4).
 pub const SSH_PORT: u16 = 22;
+
+/// Longest host with a port, in bytes: a domain name has 253 (RFC 1035, section 2.3.4).
+const HOST_BYTES_MAX: usize = 260;
 
 /// The reason why the interface of this kind cannot work on this node; `None` if it can. `is_own`
 /// is true for the images of the box's own catalogue, which need no digest from the operator.
@@ -38,17 +42,58 @@ pub fn check(node: &Node, kind: InterfaceKind, is_own: &dyn Fn(&str) -> bool) ->
         "redfish" => redfish(&node.driver_info),
         "ssh" => ssh(&node.driver_info),
         "wake-on-lan" => wake_on_lan(&node.driver_info),
-        "direct" => {
-            let image = || image(&node.instance_info, is_own);
-            let mode = || unknown_boot_mode(node);
-            fast_track(&node.driver_info)
-                .err()
-                .or_else(mode)
-                .or_else(image)
-        }
-        "ramdisk" => payload(node).err(),
+        "direct" | "ramdisk" | "custom-agent" | "autodetect" => deploy(node, is_own),
         "ipxe" | "pxe" => netboot(node).err(),
         _ => None,
+    }
+}
+
+/// Whether the node can be deployed. The steps of `custom-agent` find out themselves whether they
+/// have the image that they need.
+fn deploy(node: &Node, is_own: &dyn Fn(&str) -> bool) -> Option<String> {
+    let agent = || {
+        let external = || external_http_url(&node.driver_info).err();
+        let fast_track = fast_track(&node.driver_info).err();
+        fast_track
+            .or_else(|| unknown_boot_mode(node))
+            .or_else(external)
+    };
+    match deploy_method(node) {
+        Some(DeployInterface::Ramdisk) => payload(node).err(),
+        Some(DeployInterface::CustomAgent) => agent(),
+        _ => agent().or_else(|| image(&node.instance_info, is_own)),
+    }
+}
+
+/// The URL, without a slash at its end, at which the node's machine reaches this box instead of the
+/// one in the settings; `None` if the record does not set it. The paths below it are the box's own,
+/// so it has none.
+pub fn external_http_url(info: &JsonObject) -> Result<Option<&str>, String> {
+    let invalid = || {
+        Err(
+            "driver_info.external_http_url must be an http or https URL with a host and no path, \
+             such as http://192.0.2.1:8080"
+                .to_owned(),
+        )
+    };
+    let url = match info.get("external_http_url") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(url)) => url.trim().trim_end_matches('/'),
+        Some(_) => return invalid(),
+    };
+    if url.is_empty() {
+        return Ok(None);
+    }
+    let host = url.strip_prefix("http://");
+    let host = host.or_else(|| url.strip_prefix("https://"));
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:[]".contains(&byte);
+    match host {
+        Some(host)
+            if !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.bytes().all(plain) =>
+        {
+            Ok(Some(url))
+        }
+        _ => invalid(),
     }
 }
 

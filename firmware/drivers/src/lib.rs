@@ -6,6 +6,7 @@
 //! (`power_interface` `fake`, `deploy_interface` `direct`). Names are Ironic's. An interface is
 //! listed only if it is implemented, or if storing its settings does no harm.
 
+mod bmc_address;
 mod check;
 mod kind;
 mod misspelt;
@@ -13,7 +14,8 @@ mod payload;
 mod steps;
 mod table;
 
-pub use check::{SSH_PORT, check, fast_track, number};
+pub use bmc_address::bmc_addresses;
+pub use check::{SSH_PORT, check, external_http_url, fast_track, number};
 pub use kind::InterfaceKind;
 pub use misspelt::suggested_key;
 pub use payload::{
@@ -219,9 +221,21 @@ pub fn is_manual(node: &Node) -> bool {
     named(&node.driver).is_some_and(|hardware| hardware.manual)
 }
 
+/// How an instance is deployed: the deploy interface in effect, where `autodetect` is replaced by
+/// what it selects. None for an unknown hardware type.
+pub fn deploy_method(node: &Node) -> Option<DeployInterface> {
+    match deploy_interface(node)? {
+        DeployInterface::Autodetect if payload::is_ramdisk_deploy(&node.instance_info) => {
+            Some(DeployInterface::Ramdisk)
+        }
+        DeployInterface::Autodetect => Some(DeployInterface::Direct),
+        other => Some(other),
+    }
+}
+
 /// Whether a node's instance boots from the network instead of its disk.
 pub fn netboots_instance(node: &Node) -> bool {
-    deploy_interface(node) == Some(DeployInterface::Ramdisk)
+    deploy_method(node) == Some(DeployInterface::Ramdisk)
 }
 
 /// How the machine boots, `uefi` or `bios`, if it is set: by the instance, else by the node's

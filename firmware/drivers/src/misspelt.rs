@@ -8,13 +8,12 @@ use trivet_model::edit_distance;
 use crate::{ALL, HardwareTypeSpec};
 
 /// Keys that Ironic's drivers and its clients use and this box does not read.
-const READ_BY_IRONIC: [&str; 24] = [
+const READ_BY_IRONIC: [&str; 23] = [
     "agent_verify_ca",
     "bootloader",
     "config_via_removable",
     "deploy_forces_oob_reboot",
     "deploy_iso",
-    "external_http_url",
     "force_persistent_boot_device",
     "image_http_proxy",
     "image_https_proxy",

@@ -41,6 +41,21 @@ pub enum NetbootPayload {
     Iso(BootFileSource),
 }
 
+/// Whether `deploy_interface` `autodetect` selects `ramdisk`, by Ironic's rule: the instance says so
+/// (`ironic_ramdisk_deploy`) and has what is booted. The files alone do not, because a partition
+/// image has a kernel and a ramdisk too.
+pub(crate) fn is_ramdisk_deploy(info: &JsonObject) -> bool {
+    let has = |key: &str| info.get(key).is_some_and(|value| !value.is_null());
+    let says = match info.get("ironic_ramdisk_deploy") {
+        Some(Value::Bool(says)) => *says,
+        Some(Value::String(word)) => {
+            ["true", "yes", "on", "1"].contains(&word.trim().to_ascii_lowercase().as_str())
+        }
+        _ => false,
+    };
+    says && (has("boot_iso") || (has("kernel") && has("ramdisk")))
+}
+
 /// What a node whose `deploy_interface` is `ramdisk` boots, or which field its record lacks.
 pub fn payload(node: &Node) -> Result<NetbootPayload, String> {
     let info = &node.instance_info;

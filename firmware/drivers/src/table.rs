@@ -96,6 +96,12 @@ const BOOT: DriverInfoProperties = &[
          the file is not verified.",
     ),
     (
+        "external_http_url",
+        "URL at which the machine reaches this box for images and config drives, such as \
+         http://192.0.2.1:8080, where it is behind address translation. Optional: as the box's \
+         settings say.",
+    ),
+    (
         "kernel_append_params",
         "Arguments for the ramdisk's kernel instead of the box's; %default% stands for those. \
          Optional.",
@@ -214,7 +220,16 @@ const WAKE_ON_LAN: DriverInfoProperties = &[
     ),
 ];
 
-/// Every hardware type.
+/// Deploy interfaces of machines, in Ironic's order.
+const DEPLOY: &[DeployInterface] = &[
+    DeployInterface::Autodetect,
+    DeployInterface::Direct,
+    DeployInterface::Ramdisk,
+    DeployInterface::CustomAgent,
+];
+
+/// Every hardware type. The interfaces of each are in Ironic's order, so that the defaults are the
+/// same; but rescue is on by default, because every agent that this box boots has it.
 pub const ALL: [HardwareTypeSpec; 5] = [
     HardwareTypeSpec {
         name: "ipmi",
@@ -223,7 +238,7 @@ pub const ALL: [HardwareTypeSpec; 5] = [
             bios: &[BiosInterface::NoBios],
             boot: &[BootInterface::Ipxe, BootInterface::Pxe],
             console: &[ConsoleInterface::NoConsole],
-            deploy: &[DeployInterface::Direct, DeployInterface::Ramdisk],
+            deploy: DEPLOY,
             firmware: &[FirmwareInterface::NoFirmware],
             inspect: &[InspectInterface::Agent, InspectInterface::NoInspect],
             management: &[ManagementInterface::Ipmitool, ManagementInterface::Noop],
@@ -240,23 +255,23 @@ pub const ALL: [HardwareTypeSpec; 5] = [
         name: "redfish",
         manual: false,
         interfaces: HardwareInterfaces {
-            bios: &[BiosInterface::NoBios, BiosInterface::Redfish],
+            bios: &[BiosInterface::Redfish, BiosInterface::NoBios],
             boot: &[BootInterface::Ipxe, BootInterface::Pxe],
             console: &[ConsoleInterface::NoConsole],
-            deploy: &[DeployInterface::Direct, DeployInterface::Ramdisk],
-            firmware: &[FirmwareInterface::NoFirmware, FirmwareInterface::Redfish],
+            deploy: DEPLOY,
+            firmware: &[FirmwareInterface::Redfish, FirmwareInterface::NoFirmware],
             inspect: &[InspectInterface::Agent, InspectInterface::NoInspect],
             management: &[ManagementInterface::Redfish, ManagementInterface::Noop],
             network: &[NetworkInterface::Noop],
             power: &[PowerInterface::Redfish],
             raid: &[
+                RaidInterface::Redfish,
                 RaidInterface::NoRaid,
                 RaidInterface::Agent,
-                RaidInterface::Redfish,
             ],
             rescue: &[RescueInterface::Agent, RescueInterface::NoRescue],
             storage: &[StorageInterface::Noop],
-            vendor: &[VendorInterface::NoVendor, VendorInterface::Redfish],
+            vendor: &[VendorInterface::Redfish, VendorInterface::NoVendor],
         },
         properties: &[REDFISH, BOOT],
     },
@@ -267,7 +282,7 @@ pub const ALL: [HardwareTypeSpec; 5] = [
             bios: &[BiosInterface::NoBios],
             boot: &[BootInterface::Ipxe, BootInterface::Pxe],
             console: &[ConsoleInterface::NoConsole],
-            deploy: &[DeployInterface::Direct, DeployInterface::Ramdisk],
+            deploy: DEPLOY,
             firmware: &[FirmwareInterface::NoFirmware],
             inspect: &[InspectInterface::Agent, InspectInterface::NoInspect],
             management: &[ManagementInterface::Noop],
@@ -287,7 +302,7 @@ pub const ALL: [HardwareTypeSpec; 5] = [
             bios: &[BiosInterface::NoBios],
             boot: &[BootInterface::Ipxe, BootInterface::Pxe],
             console: &[ConsoleInterface::NoConsole],
-            deploy: &[DeployInterface::Direct, DeployInterface::Ramdisk],
+            deploy: DEPLOY,
             firmware: &[FirmwareInterface::NoFirmware],
             inspect: &[InspectInterface::Agent, InspectInterface::NoInspect],
             // A virtual machine boots from the network first; the boot script then boots the disk.
@@ -310,8 +325,10 @@ pub const ALL: [HardwareTypeSpec; 5] = [
             console: &[ConsoleInterface::Fake, ConsoleInterface::NoConsole],
             deploy: &[
                 DeployInterface::Fake,
+                DeployInterface::Autodetect,
                 DeployInterface::Direct,
                 DeployInterface::Ramdisk,
+                DeployInterface::CustomAgent,
             ],
             firmware: &[FirmwareInterface::Fake, FirmwareInterface::NoFirmware],
             inspect: &[

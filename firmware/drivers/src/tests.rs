@@ -71,37 +71,42 @@ fn an_interface_that_this_release_does_not_know_has_no_effect() {
     assert_eq!(interface(&node, InterfaceKind::Boot), "ipxe");
 }
 
+/// The deploy interfaces of machines.
+const DEPLOY: &str = "autodetect direct ramdisk custom-agent";
+
 /// The names of Ironic in the order of `InterfaceKind::ALL`; of each kind, the first is the
 /// default. They are part of the API.
 #[test]
 fn hardware_types_have_the_interfaces_of_their_documentation() {
     let without_bmc = |power: &str| {
         format!(
-            "no-bios; ipxe pxe; no-console; direct ramdisk; no-firmware; agent no-inspect; noop; \
+            "no-bios; ipxe pxe; no-console; {DEPLOY}; no-firmware; agent no-inspect; noop; \
              noop; {power}; no-raid agent; agent no-rescue; noop; no-vendor"
         )
     };
     let expected = [
         (
             "ipmi",
-            "no-bios; ipxe pxe; no-console; direct ramdisk; no-firmware; agent no-inspect; \
-             ipmitool noop; noop; ipmitool; no-raid agent; agent no-rescue; noop; \
-             ipmitool no-vendor"
-                .to_owned(),
+            format!(
+                "no-bios; ipxe pxe; no-console; {DEPLOY}; no-firmware; agent no-inspect; \
+                 ipmitool noop; noop; ipmitool; no-raid agent; agent no-rescue; noop; \
+                 ipmitool no-vendor"
+            ),
         ),
         (
             "redfish",
-            "no-bios redfish; ipxe pxe; no-console; direct ramdisk; no-firmware redfish; \
-             agent no-inspect; redfish noop; noop; redfish; no-raid agent redfish; \
-             agent no-rescue; noop; no-vendor redfish"
-                .to_owned(),
+            format!(
+                "redfish no-bios; ipxe pxe; no-console; {DEPLOY}; redfish no-firmware; \
+                 agent no-inspect; redfish noop; noop; redfish; redfish no-raid agent; \
+                 agent no-rescue; noop; redfish no-vendor"
+            ),
         ),
         ("manual-management", without_bmc("fake wake-on-lan")),
         ("ssh", without_bmc("ssh")),
         (
             "fake-hardware",
-            "fake no-bios; fake ipxe pxe; fake no-console; fake direct ramdisk; \
-             fake no-firmware; fake agent no-inspect; fake noop; noop; fake; fake no-raid; \
+            "fake no-bios; fake ipxe pxe; fake no-console; \
+             fake autodetect direct ramdisk custom-agent; fake no-firmware; fake agent no-inspect; fake noop; noop; fake; fake no-raid; \
              fake agent no-rescue; noop; fake no-vendor"
                 .to_owned(),
         ),
@@ -208,7 +213,12 @@ fn redfish_names_what_is_missing_or_wrong() {
     let whole = with_info("redfish", json!({"redfish_address": "https://192.0.2.7"}));
     assert_eq!(check(&whole, InterfaceKind::Power, &|_| false), None);
     assert_eq!(check(&whole, InterfaceKind::Management, &|_| false), None);
-    lacks(&whole, InterfaceKind::Bios, "does not support bios");
+    // As in Ironic, a Redfish node has these by default; they have no steps yet.
+    lacks(
+        &whole,
+        InterfaceKind::Bios,
+        "does not drive bios by Redfish yet",
+    );
     let wrong = |key: &str, value: &str| {
         let mut node = whole.clone();
         node.driver_info.insert(key.into(), value.into());
@@ -417,4 +427,95 @@ fn wake_on_lan_checks_its_settings_and_those_of_the_host() {
     lacks(&wake(json!({"wol_port": 0})), power, "wol_port");
     let host = json!({"ssh_address": "192.0.2.9"});
     lacks(&wake(host), power, "ssh_username");
+}
+
+#[test]
+fn autodetect_boots_a_ramdisk_only_where_the_instance_says_so() {
+    let mut node = node("ipmi");
+    assert_eq!(interface(&node, InterfaceKind::Deploy), "autodetect");
+    for (info, method) in [
+        (json!({}), DeployInterface::Direct),
+        (json!({"boot_iso": "a.iso"}), DeployInterface::Direct),
+        (
+            json!({"ironic_ramdisk_deploy": true}),
+            DeployInterface::Direct,
+        ),
+        (
+            json!({"ironic_ramdisk_deploy": true, "kernel": "k", "ramdisk": null}),
+            DeployInterface::Direct,
+        ),
+        (
+            json!({"ironic_ramdisk_deploy": "false", "boot_iso": "a.iso"}),
+            DeployInterface::Direct,
+        ),
+        (
+            json!({"ironic_ramdisk_deploy": "True", "boot_iso": "a.iso"}),
+            DeployInterface::Ramdisk,
+        ),
+        (
+            json!({"ironic_ramdisk_deploy": true, "kernel": "k", "ramdisk": "r"}),
+            DeployInterface::Ramdisk,
+        ),
+    ] {
+        node.instance_info = info.as_object().cloned().unwrap();
+        assert_eq!(deploy_method(&node), Some(method), "{info}");
+        assert_eq!(netboots_instance(&node), method == DeployInterface::Ramdisk);
+    }
+    // The rest of the check is that of what was selected.
+    assert_eq!(check(&node, InterfaceKind::Deploy, &|_| false), None);
+    node.instance_info.clear();
+    lacks(&node, InterfaceKind::Deploy, "image_source");
+    node.driver = "nonesuch".into();
+    assert_eq!(deploy_method(&node), None);
+}
+
+#[test]
+fn a_custom_agent_needs_no_image() {
+    let mut node = node("redfish");
+    node.attributes.interfaces.deploy = Some(DeployInterface::CustomAgent);
+    assert_eq!(check(&node, InterfaceKind::Deploy, &|_| false), None);
+    assert!(!netboots_instance(&node));
+    node.properties
+        .insert("capabilities".into(), "boot_mode:eufi".into());
+    lacks(&node, InterfaceKind::Deploy, "boot_mode eufi");
+}
+
+#[test]
+fn an_external_url_has_a_host_and_no_path() {
+    let url = |value: Value| {
+        let node = with_info("ipmi", json!({"external_http_url": value}));
+        external_http_url(&node.driver_info).map(|url| url.map(str::to_owned))
+    };
+    for good in [
+        "http://192.0.2.1:8080",
+        "https://box.example",
+        "http://[2001:db8::1]:8080",
+    ] {
+        assert_eq!(url(good.into()), Ok(Some(good.to_owned())));
+        assert_eq!(url(format!(" {good}/ ").into()), Ok(Some(good.to_owned())));
+    }
+    for absent in [Value::Null, "".into(), " ".into()] {
+        assert_eq!(url(absent), Ok(None));
+    }
+    let long = format!("http://{}", "x".repeat(300));
+    for bad in [
+        json!(5),
+        json!("box"),
+        json!("ftp://box"),
+        json!("http://"),
+        json!("http://box/path"),
+        json!("http://user:secret@box"),
+        json!("http://box?x"),
+        json!("http://b ox"),
+        json!(long),
+    ] {
+        assert!(url(bad.clone()).is_err(), "{bad}");
+    }
+    let mut node = with_info("ipmi", json!({"external_http_url": "box"}));
+    node.instance_info = json!({"image_source": "a"}).as_object().cloned().unwrap();
+    assert!(
+        check(&node, InterfaceKind::Deploy, &|_| true)
+            .unwrap()
+            .contains("external_http_url")
+    );
 }

@@ -51,6 +51,10 @@ words! {
         Direct = "direct",
         /// Nothing is written: the instance boots from the network at each boot.
         Ramdisk = "ramdisk",
+        /// The agent runs the deploy steps of the operator and no others: they write the instance.
+        CustomAgent = "custom-agent",
+        /// `ramdisk` if the instance says so, else `direct`.
+        Autodetect = "autodetect",
         /// Simulated.
         Fake = "fake",
     }

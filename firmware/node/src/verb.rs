@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use trivet_drivers::{
-    InterfaceKind, ReservedStep, cannot_run, deploy_interface, has_invalid_wait, inspect_interface,
+    InterfaceKind, ReservedStep, cannot_run, deploy_method, has_invalid_wait, inspect_interface,
     is_off, netboots_instance, rescue_interface, reserved,
 };
 use trivet_model::interface::{DeployInterface, InspectInterface, RescueInterface};
@@ -103,7 +103,7 @@ fn refuse_by_rule(node: &Node, verb: Verb, args: &VerbArgs) -> Result<(), OrderR
             "The verb \"{verb}\" needs {verb}_steps, a list of steps to run."
         )),
         Verb::Clean | Verb::Service if args.disable_ramdisk => {
-            let fake = deploy_interface(node) == Some(DeployInterface::Fake);
+            let fake = deploy_method(node) == Some(DeployInterface::Fake);
             match args
                 .steps
                 .iter()
@@ -223,7 +223,7 @@ impl NodeTransition<'_> {
         let fake = match kind {
             JobKind::Inspect => inspect_interface(node) == Some(InspectInterface::Fake),
             JobKind::Rescue => rescue_interface(node) == Some(RescueInterface::Fake),
-            _ => deploy_interface(node) == Some(DeployInterface::Fake),
+            _ => deploy_method(node) == Some(DeployInterface::Fake),
         };
         let boots = match kind {
             JobKind::Verify | JobKind::Adopt | JobKind::Unrescue => None,

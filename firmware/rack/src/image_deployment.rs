@@ -53,13 +53,15 @@ impl Rack {
     pub(crate) fn write_step(&mut self, node: &Node) -> Result<JobStep, OrderRefusal> {
         let mut node = node.clone();
         self.use_catalogue(&mut node);
-        let base = self.settings.http_url.clone();
+        let base = self.http_url_for(&node)?;
         let cached = self.is_cached(&node);
         let mut image = image_source(&node).to_owned();
         if cached {
             let name = Some(file_name(&image)).filter(|name| is_name(name));
             let name = name.unwrap_or(DEFAULT_IMAGE_FILE_NAME);
             let path = trivet_bootfiles::node_image_path(node.id, &self.token(), name);
+            image = format!("{base}{path}");
+        } else if let Some(path) = self.own_path(&node, &image) {
             image = format!("{base}{path}");
         }
         let drive = (!base.is_empty()).then(|| {
@@ -80,6 +82,28 @@ impl Rack {
             )),
             None => Ok(step),
         }
+    }
+
+    /// The URL at which the node's machine reaches this box: its own where its record has one.
+    fn http_url_for(&self, node: &Node) -> Result<String, OrderRefusal> {
+        let own = trivet_drivers::external_http_url(&node.driver_info)
+            .map_err(|why| OrderRefusal::new(RefusalKind::Invalid, format!("{why}.")))?;
+        // Without an address of its own the box serves no images.
+        let own = own.filter(|_| !self.settings.http_url.is_empty());
+        Ok(own.unwrap_or(&self.settings.http_url).to_owned())
+    }
+
+    /// The path in a URL of this box for a node. A URL that its deployment stored stays valid if
+    /// the record changes meanwhile.
+    fn own_path<'a>(&self, node: &Node, url: &'a str) -> Option<&'a str> {
+        let base = self.settings.http_url.as_str();
+        let below = |base: &str| url.strip_prefix(base).filter(|path| path.starts_with('/'));
+        let own = trivet_drivers::external_http_url(&node.driver_info);
+        let bases = [Some(base), own.ok().flatten()];
+        if base.is_empty() {
+            return None;
+        }
+        bases.into_iter().flatten().find_map(below)
     }
 
     /// Refuses a deployment whose image is known to be wrong, before the node is changed. With
@@ -192,7 +216,7 @@ impl Rack {
 
     /// The same, for a node whose job has not started yet.
     fn wanted_for(&self, node: &Node, info: &Value) -> Option<ImageSpec> {
-        let path = own_path(info, &self.settings.http_url)?;
+        let path = self.own_path(node, info["urls"][0].as_str()?)?;
         if !path.starts_with("/nodes/") {
             return None;
         }
@@ -225,7 +249,7 @@ impl Rack {
         path: &str,
     ) -> Option<FileGrant> {
         let node = self.requesting_node(peer, id)?;
-        let own = own_path(image_info(node)?, &self.settings.http_url)?;
+        let own = self.own_path(node, image_info(node)?["urls"][0].as_str()?)?;
         let list = path.strip_suffix(trivet_bootfiles::CHUNK_LIST_END);
         if is_equal_constant_time(own, path) {
             let wanted = self.wanted_by(node)?;
@@ -241,7 +265,7 @@ impl Rack {
     pub(crate) fn node_drive(&self, peer: IpAddr, id: NodeId, path: &str) -> Option<FileGrant> {
         let node = self.requesting_node(peer, id)?;
         let url = write_step_of(node)?.args.get("configdrive")?.as_str()?;
-        if !is_equal_constant_time(url.strip_prefix(&self.settings.http_url)?, path) {
+        if !is_equal_constant_time(self.own_path(node, url)?, path) {
             return None;
         }
         let drive = node.instance_info.get("configdrive")?.as_str()?;
@@ -526,12 +550,6 @@ impl Rack {
         images.verify_again(&mut context, &wanted);
         true
     }
-}
-
-/// The path in the image's URL, if that is a URL of this box.
-fn own_path<'a>(info: &'a Value, base: &str) -> Option<&'a str> {
-    let url = info["urls"][0].as_str()?;
-    url.strip_prefix(base).filter(|_| !base.is_empty())
 }
 
 pub(crate) fn image_source(node: &Node) -> &str {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use trivet_drivers::{
-    InterfaceKind, ReservedStep, deploy_interface, fake_steps, is_off, netboots_instance, reserved,
+    InterfaceKind, ReservedStep, deploy_method, fake_steps, is_off, netboots_instance, reserved,
 };
 use trivet_model::attributes::RaidConfig;
 use trivet_model::interface::DeployInterface;
@@ -25,7 +25,7 @@ impl NodeTransition<'_> {
         let Some(job) = &self.node.job else { return };
         let kind = job.step_kind.unwrap_or(StepKind::Clean);
         let mut offered = Vec::new();
-        if deploy_interface(&self.node) == Some(DeployInterface::Fake) {
+        if deploy_method(&self.node) == Some(DeployInterface::Fake) {
             let names = fake_steps(kind).iter();
             offered.extend(names.filter_map(|(kind, name)| {
                 let is_off = is_off(&self.node, InterfaceKind::named(kind)?);
@@ -127,7 +127,7 @@ impl NodeTransition<'_> {
     fn steps_done(&mut self) {
         let Some(job) = &self.node.job else { return };
         let starts = matches!(job.kind, JobKind::Deploy | JobKind::Service);
-        let fake = deploy_interface(&self.node) == Some(DeployInterface::Fake);
+        let fake = deploy_method(&self.node) == Some(DeployInterface::Fake);
         let is_off = self.node.power_state == Some(PowerState::Off);
         match (self.uses_agent(), starts) {
             // The agent ended with the power: nothing is left to sync.

@@ -425,7 +425,7 @@ impl Rack {
     /// Adds templates, config drive and image to a deployment.
     fn prepare_deploy(&mut self, node: &mut Node, args: &mut VerbArgs) -> Result<(), OrderRefusal> {
         crate::nodes::templates::add_template_steps(&self.records.view, node, &mut args.steps)?;
-        let deployed_by = trivet_drivers::deploy_interface(node);
+        let deployed_by = trivet_drivers::deploy_method(node);
         if deployed_by == Some(DeployInterface::Ramdisk) {
             trivet_drivers::payload(node)
                 .map_err(|lacks| OrderRefusal::new(RefusalKind::Invalid, lacks))?;
@@ -438,9 +438,12 @@ impl Rack {
                 node.instance_info
                     .insert("configdrive".to_owned(), drive.clone());
             }
-            let write = self.write_step(node)?;
-            args.steps.retain(|step| step.step != write.step);
-            args.steps.push(write);
+            // With a custom agent the steps of the operator write the instance.
+            if deployed_by != Some(DeployInterface::CustomAgent) {
+                let write = self.write_step(node)?;
+                args.steps.retain(|step| step.step != write.step);
+                args.steps.push(write);
+            }
         }
         Ok(())
     }
