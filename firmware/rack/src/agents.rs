@@ -1,5 +1,6 @@
 //! Agents: what is under way with them and not on flash.
 
+mod by_bmc;
 pub(crate) mod callers;
 mod calls;
 mod inspection;

@@ -15,6 +15,7 @@ mod image_failures;
 mod image_library;
 mod images;
 mod lan;
+mod metal3;
 mod orders;
 mod plan;
 mod power;

@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use serde_json::Value;
 use trivet_agent_inventory::InspectionResult;
 use trivet_model::node::JsonObject;
-use trivet_model::{JobPhase, NodeId, NoteKind, Now, OrderOutcome, Port, PortId, ProvisionState};
+use trivet_model::{
+    JobPhase, MacAddr, NodeId, NoteKind, Now, OrderOutcome, Port, PortId, ProvisionState,
+};
 use trivet_model::{Node, OrderRefusal, RefusalKind};
 use trivet_node::NodeEvent;
 
@@ -28,10 +30,14 @@ impl Rack {
             self.inspection_refused(now, from, document, &sentence);
             OrderRefusal::new(RefusalKind::Invalid, sentence)
         })?;
-        let id = self
-            .only_owner(now, from, &findings.macs)
-            .ok_or_else(Self::nothing_found)?;
-        let mut node = self.require_node(id)?;
+        let by_mac = self.only_owner(now, from, &findings.macs);
+        let id = by_mac.or_else(|| {
+            let unknown = |mac: &MacAddr| self.records.node_of_mac(*mac).is_none();
+            let all_unknown = findings.macs.iter().all(unknown);
+            all_unknown.then(|| self.owner_by_bmc(now, from, &findings))?
+        });
+        let mut node = self.require_node(id.ok_or_else(Self::nothing_found)?)?;
+        let id = node.id;
         // Data are accepted only for a node that is being inspected.
         let phase = node.job.as_ref().map(|job| job.phase);
         let early =
@@ -40,7 +46,10 @@ impl Rack {
             self.note_refused(now, id, from, NOT_INSPECTED);
             return Err(Self::nothing_found());
         }
-        let proof = self.check_inspection_caller(now, &node, from)?;
+        let proof = match by_mac {
+            Some(_) => self.check_inspection_caller(now, &node, from)?,
+            None => self.check_found_by_bmc(now, &node, from, &findings)?,
+        };
         if early {
             // Its BMC has not confirmed the power-on yet: agents send again after a conflict.
             let sentence = format!("Node {id} is being switched on; send again.");
@@ -49,6 +58,10 @@ impl Rack {
         self.record_caller(now, &mut node, from, proof);
         self.records.put_node(now, node.clone());
         self.make_ports(now, id, &findings);
+        if by_mac.is_none() {
+            // Its boot was not seen, because its addresses were not known.
+            self.agents.restart_seen(id);
+        }
         self.boot.boot_finished(id);
         self.events.push_back((
             id,

@@ -28,8 +28,10 @@ impl Rack {
             .node_of_mac(mac)
             .and_then(|id| self.records.node(id));
         let urls = self.settings.urls_for(Some(peer));
-        // A machine without a node boots from its own disk.
-        let plan = node.map_or(BootPlan::Disk, |node| self.boot_plan(node, &urls));
+        let plan = match node {
+            Some(node) => self.boot_plan(node, &urls),
+            None => self.boot_plan_of_unknown(&urls),
+        };
         trivet_bootfiles::script(mac, &plan, &urls.http)
     }
 

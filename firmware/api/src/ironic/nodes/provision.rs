@@ -442,7 +442,7 @@ fn check_possible(call: &ApiCall<'_>, view: &NodeView, verb: Verb) -> Result<(),
     let by_agent = trivet_drivers::interface(node, InterfaceKind::Inspect) == "agent";
     if verb == Verb::Inspect
         && by_agent
-        && let Some(reason) = validate::reason(call, view, InterfaceKind::Boot)
+        && let Some(reason) = validate::reason_not_to_inspect(call, view)
     {
         return Err(ApiFault::bad(format!(
             "Failed to validate inspection or power info for node {}. Error: {reason}",

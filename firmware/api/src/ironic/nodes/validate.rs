@@ -62,6 +62,15 @@ fn interface_result(reason: Option<String>) -> Value {
     }
 }
 
+/// The reason why the node's machine cannot boot the agent to be inspected; `None` if it can.
+/// Without ports the machine is found by the address of its BMC.
+pub(crate) fn reason_not_to_inspect(call: &ApiCall<'_>, view: &NodeView) -> Option<String> {
+    if view.ports.is_empty() && !trivet_drivers::bmc_addresses(&view.node).is_empty() {
+        return reason_beside_ports(call, view, InterfaceKind::Boot);
+    }
+    reason(call, view, InterfaceKind::Boot)
+}
+
 /// The reason why the interface of this kind cannot work; `None` if it can.
 pub(crate) fn reason(call: &ApiCall<'_>, view: &NodeView, kind: InterfaceKind) -> Option<String> {
     if drivers::enabled(call, &view.node.driver).is_none() {
@@ -75,6 +84,11 @@ pub(crate) fn reason(call: &ApiCall<'_>, view: &NodeView, kind: InterfaceKind) -
             view.node.id
         ));
     }
+    reason_beside_ports(call, view, kind)
+}
+
+fn reason_beside_ports(call: &ApiCall<'_>, view: &NodeView, kind: InterfaceKind) -> Option<String> {
+    let by_net = ["ipxe", "pxe"].contains(&trivet_drivers::interface(&view.node, kind));
     let lacks_agent = call.facts.agent_missing && view.node.agent.is_none();
     if kind == InterfaceKind::Boot && by_net && lacks_agent && !names_agent(&view.node.driver_info)
     {

@@ -222,7 +222,13 @@ fn a_node_at_work_is_locked() {
 
 #[test]
 fn a_node_without_inspection_is_not_inspected() {
-    let unwired = ApiBench::with(ProvisionState::Manageable);
+    let mut unwired = ApiBench::with(ProvisionState::Manageable);
+    // Without ports it is found by the address of its BMC, but not by a host name.
+    accepts(&unwired, &json!({"target": "inspect"}), LATEST);
+    unwired.change(|node| {
+        node.driver_info
+            .insert("ipmi_address".into(), "bmc.example".into());
+    });
     let said = refuses(&unwired, &json!({"target": "inspect"}), LATEST, 400);
     assert!(said.contains("does not have any port"), "{said}");
     let mut bench = unwired.wired();
