@@ -40,6 +40,7 @@ DEPLOY_STEPS = [
     ("erase_devices_metadata", 0, "deploy"),
     ("write_image", 0, "deploy"),
     ("inject_files", 0, "deploy"),
+    ("install_custom", 0, "deploy"),
     ("apply_configuration", 0, "raid"),
 ]
 # Commands that reply when they are done; all others continue in the background.
@@ -274,11 +275,15 @@ class Session:
 
     def do_clean_execute_clean_step(self, step, node, ports, clean_version):
         self.check_step(step, CLEAN_STEPS)
+        self.machine.steps.append(step["step"])
         self.sleep(STEP_S)
         return {"clean_result": None, "clean_step": step}
 
     def do_deploy_execute_deploy_step(self, step, node, ports, deploy_version):
         self.check_step(step, DEPLOY_STEPS)
+        self.machine.deploy_steps.append(step["step"])
+        if node["instance_info"].get("configdrive", "").startswith("H4sI"):
+            self.machine.count("drives")
         if step["step"] == "write_image":
             self.write_image(**step.get("args", {}))
         self.sleep(STEP_S)
@@ -351,7 +356,7 @@ def inspection_data(plan):
                 "flags": [], "socket_count": 1},
         "disks": [disk],
         "memory": {"total": 8 << 30, "physical_mb": 8192},
-        "bmc_address": None,
+        "bmc_address": plan.get("bmc_address"),
         "bmc_v6address": None,
         "system_vendor": {"product_name": "fake", "serial_number": plan["name"],
                           "manufacturer": "fake",
@@ -365,5 +370,6 @@ def inspection_data(plan):
         "root_disk": disk,
         "boot_interface": boot["pxe_interface"],
         "configuration": {"collectors": ["default"], "managers": managers},
+        "lldp_raw": {"eth0": plan.get("lldp", [])},
         "error": None,
     }

@@ -38,7 +38,7 @@ class Machine:
         self.power, self.pending, self.boot_device = "Off", None, "Hdd"
         self.session = None
         self.sessions = 0
-        self.commands = []
+        self.commands, self.steps, self.deploy_steps = [], [], []
         self.counts = {}
         self.errors = []
 
@@ -91,6 +91,8 @@ class Machine:
         return {
             "power_ons": self.sessions,
             "commands": self.commands,
+            "steps": self.steps,
+            "deploy_steps": self.deploy_steps,
             "errors": self.errors,
             **self.counts,
         }
