@@ -253,8 +253,7 @@ func provision(box *ironic, id string) {
 	box.provision(id, nodes.ProvisionStateOpts{Target: nodes.TargetActive}, "active")
 }
 
-// rehearse deploys with a config drive, which simulated machines do not support yet; with
-// fake hardware the deployment runs to its end.
+// rehearse deploys fake hardware with a config drive.
 func rehearse(box *ironic) {
 	node, err := nodes.Create(box.ServiceClient, newNode{CreateOpts: nodes.CreateOpts{
 		Driver: "fake-hardware", Name: "metal3~rehearsal",

@@ -88,6 +88,7 @@ def redfish_image(settings, host):
     host.unsubscribe(name)
     host.expect("subscriptions", {}, fetch(f"{settings['bmc']}/subscriptions"))
     host.expect("an unknown subscription", 404, host.unsubscribe(name, (404,)))
+    host.data_image(settings["iso"])
     # Servicing: BIOS settings and firmware of Redfish are not changed by this box, and it says so.
     for interface, step in (("bios", "apply_configuration"), ("firmware", "update")):
         try:

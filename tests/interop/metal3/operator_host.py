@@ -7,7 +7,7 @@ own code; which calls there are was read in the operator.
 
 import time
 
-from ironic import Broken, Status
+from ironic import FLAG, LIST, TEXT, Broken, Status, decoded
 
 POLL_S = 0.2
 PATIENCE_S = 240
@@ -371,6 +371,27 @@ class Host:
     def unsubscribe(self, name, accept=(200, 202, 204)):
         return self.ironic.vendor("DELETE", self.uuid, "delete_subscription", {"id": name},
                                   accept)[0]
+
+    # A data image: a second medium of a provisioned host.
+
+    def media(self):
+        if self.node()["reservation"]:
+            raise Broken(f"{self.name}: the node is locked")
+        drives = self.ironic.get(f"/v1/nodes/{self.uuid}/vmedia", "virtual media")
+        # A list without a name around it.
+        if not isinstance(drives, list):
+            raise Broken(f"virtual media are {drives!r:.200}")
+        for drive in drives:
+            decoded(drive, {TEXT: "image", FLAG: "inserted", LIST: "media_types"}, "drive")
+        return [drive["image"] for drive in drives if drive["inserted"]]
+
+    def data_image(self, url):
+        path = f"/v1/nodes/{self.uuid}/vmedia"
+        self.expect("media", [], self.media())
+        self.ironic.send("POST", path, {"device_type": "cdrom", "image_url": url}, (204,))
+        self.expect("media", [url], self.media())
+        self.ironic.send("DELETE", f"{path}?device_types=cdrom", None, (204,))
+        self.expect("media", [], self.media())
 
     # Deprovision, delete, adopt, detach.
 

@@ -6,7 +6,9 @@ use crate::size::{is_test_file, without_tests};
 use crate::{Finding, SourceFile};
 
 /// Names that only interfaces have.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 14] = [
+    "autodetect",
+    "custom-agent",
     "ipmitool",
     "ipmitool-socat",
     "no-bios",
