@@ -146,10 +146,7 @@ impl Bmcs {
                     self.request_answered(context, number, reply);
                 }
                 BmcProtocolEvent::Note { node, kind } => self.note(node, kind),
-                BmcProtocolEvent::HardwareHealth { node, health } => {
-                    let outcome = BmcOutcome::HardwareHealth { node, health };
-                    self.outcomes.push_back(outcome);
-                }
+                BmcProtocolEvent::HardwareHealth { node, health } => self.read_health(node, health),
             }
         }
     }

@@ -3,6 +3,7 @@
 
 use serde_json::json;
 use trivet_drivers::{management_interface, vendor_interface};
+use trivet_model::power::HardwareHealth;
 use trivet_model::{
     BmcFailureCause, BmcReply, BmcRequest, Node, NodeId, NoteKind, OrderRefusal, PowerAnswer,
     PowerError, PowerOrder, RefusalKind,
@@ -26,6 +27,12 @@ pub(crate) fn interface_of(node: &Node, request: &BmcRequest) -> Option<BmcInter
 }
 
 impl Bmcs {
+    /// A BMC reports another state of the hardware of its machine.
+    pub(crate) fn read_health(&mut self, node: NodeId, health: Option<HardwareHealth>) {
+        let outcome = BmcOutcome::HardwareHealth { node, health };
+        self.outcomes.push_back(outcome);
+    }
+
     /// Whether a reply of this node's BMC is awaited by a caller.
     pub fn awaits_reply(&self, id: NodeId) -> bool {
         self.replies.get(id).is_some()
