@@ -41,9 +41,9 @@ pub enum NetbootPayload {
     Iso(BootFileSource),
 }
 
-/// Whether `deploy_interface` `autodetect` selects `ramdisk`, by Ironic's rule: the instance says so
-/// (`ironic_ramdisk_deploy`) and has what is booted. The files alone do not, because a partition
-/// image has a kernel and a ramdisk too.
+/// Whether `deploy_interface` `autodetect` selects `ramdisk`, by Ironic's rule: the instance says
+/// so (`ironic_ramdisk_deploy`) and has what is booted. The files alone do not, because a
+/// partition image has a kernel and a ramdisk too.
 pub(crate) fn is_ramdisk_deploy(info: &JsonObject) -> bool {
     let has = |key: &str| info.get(key).is_some_and(|value| !value.is_null());
     let says = match info.get("ironic_ramdisk_deploy") {

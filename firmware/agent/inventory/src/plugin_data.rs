@@ -38,6 +38,12 @@ pub fn plugin_data(inventory: &Value, collected: &Map<String, Value>) -> Map<Str
             continue;
         };
         shown.remove("lldp");
+        // Its zone means nothing on another machine.
+        if let Some(Value::String(address)) = shown.get_mut("ipv6_address")
+            && let Some(zone) = address.find('%')
+        {
+            address.truncate(zone);
+        }
         shown.insert("mac_address".to_owned(), mac.to_string().into());
         shown.insert("pxe_enabled".to_owned(), (Some(mac) == pxe_mac).into());
         if is_station(mac) {
@@ -156,5 +162,41 @@ mod tests {
     #[test]
     fn what_a_collector_sent_under_such_a_name_is_kept() {
         assert_eq!(found(json!({"macs": ["x"]}))["macs"], json!(["x"]));
+    }
+
+    #[test]
+    fn names_that_are_no_names_are_skipped() {
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        let named = |name: &str| json!({"name": name, "mac_address": "52:54:00:aa:bb:01"});
+        let inventory =
+            json!({"interfaces": [named(""), named("lo"), named(&long), named("eth0")]});
+        let data = plugin_data(&inventory, &Map::new());
+        let names: Vec<&String> = data["all_interfaces"].as_object().unwrap().keys().collect();
+        assert_eq!(names, ["eth0"]);
+    }
+
+    #[test]
+    fn no_more_interfaces_are_read_than_an_inventory_may_have() {
+        let one = |number: usize| {
+            let mac = format!("52:54:00:00:{:02x}:{:02x}", number / 256, number % 256);
+            json!({"name": format!("eth{number}"), "mac_address": mac})
+        };
+        let many: Vec<Value> = (0..INTERFACES_MAX + 3).map(one).collect();
+        let data = plugin_data(&json!({"interfaces": many}), &Map::new());
+        assert_eq!(data["macs"].as_array().unwrap().len(), INTERFACES_MAX);
+    }
+
+    #[test]
+    fn an_ipv6_address_has_no_zone() {
+        let inventory = json!({"interfaces": [
+            {"name": "eth0", "mac_address": "52:54:00:aa:bb:01", "ipv6_address": "fe80::1%eth0"},
+            {"name": "eth1", "mac_address": "52:54:00:aa:bb:02", "ipv6_address": "2001:db8::1"},
+            {"name": "eth2", "mac_address": "52:54:00:aa:bb:03", "ipv6_address": null},
+        ]});
+        let data = plugin_data(&inventory, &Map::new());
+        let address = |name: &str| data["valid_interfaces"][name]["ipv6_address"].clone();
+        assert_eq!(address("eth0"), "fe80::1");
+        assert_eq!(address("eth1"), "2001:db8::1");
+        assert!(address("eth2").is_null());
     }
 }

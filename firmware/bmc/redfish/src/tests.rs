@@ -6,4 +6,5 @@ mod orders;
 mod protocol;
 mod rig;
 mod service;
+mod subscriptions;
 mod tasks;

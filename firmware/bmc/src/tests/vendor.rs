@@ -1,5 +1,8 @@
 //! Replies that callers wait for.
 
+use trivet_model::interface::VendorInterface;
+use trivet_model::power::HardwareHealth;
+
 use super::*;
 
 fn send(bench: &mut BmcBench, id: NodeId, ticket: u64, request: BmcRequest) -> Option<u64> {
@@ -108,7 +111,7 @@ fn an_order_has_a_shorter_limit_and_its_data_are_not_noted() {
 
 #[test]
 fn errors_tell_the_caller_whether_a_repetition_helps() {
-    use trivet_model::RefusalKind;
+    use trivet_model::{BmcFailureCause, RefusalKind};
     for (error, kind) in [
         (PowerError::Unsupported { said: "x" }, RefusalKind::Invalid),
         (
@@ -116,6 +119,13 @@ fn errors_tell_the_caller_whether_a_repetition_helps() {
             RefusalKind::Invalid,
         ),
         (PowerError::QueueFull, RefusalKind::Conflict),
+        (
+            PowerError::Bmc {
+                cause: BmcFailureCause::Missing,
+                said: "x".to_owned(),
+            },
+            RefusalKind::NotFound,
+        ),
         (silent(), RefusalKind::Failed),
     ] {
         let mut bench = BmcBench::new();
@@ -128,5 +138,40 @@ fn errors_tell_the_caller_whether_a_repetition_helps() {
         });
         assert_eq!(refused.map(|refusal| refusal.kind), Some(kind));
         assert!(!bench.bmcs.awaits_reply(id));
+    }
+}
+
+#[test]
+fn a_subscription_needs_a_vendor_interface_and_other_requests_do_not() {
+    let mut bench = BmcBench::new();
+    let id = bench.with_node(1);
+    let subscription = || BmcRequest::Unsubscribe { id: "7".to_owned() };
+    let number = send(&mut bench, id, 7, subscription()).unwrap();
+    answer(&bench, number, Ok(BmcReply::Done));
+    let (notes, events) = bench.notes_and_events();
+    assert!(
+        notes[0].starts_with("delete subscription: done"),
+        "{notes:?}"
+    );
+    assert_eq!(replies(events), [(7, Ok(json!({"done": true})))]);
+    bench.node(id).attributes.interfaces.vendor = Some(VendorInterface::NoVendor);
+    assert_eq!(send(&mut bench, id, 8, subscription()), None);
+    let refused = replies(bench.events());
+    assert!(
+        matches!(&refused[..], [(8, Err(said))] if said.contains("vendor")),
+        "{refused:?}"
+    );
+    assert!(send(&mut bench, id, 9, BmcRequest::Sensors).is_some());
+}
+
+#[test]
+fn the_health_that_a_protocol_reports_is_an_outcome() {
+    let mut bench = BmcBench::new();
+    let node = bench.with_node(1);
+    for health in [Some(HardwareHealth::Critical), None] {
+        let event = BmcProtocolEvent::HardwareHealth { node, health };
+        bench.wire().events.push_back(event);
+        let want = BmcOutcome::HardwareHealth { node, health };
+        assert_eq!(bench.events(), [want]);
     }
 }

@@ -35,7 +35,41 @@ fn every() -> Vec<BmcRequest> {
             devices: Vec::new(),
         },
         BmcRequest::System,
+        BmcRequest::Subscribe(Box::new(subscription())),
+        BmcRequest::Unsubscribe { id: "7".to_owned() },
     ]
+}
+
+fn subscription() -> EventSubscription {
+    EventSubscription {
+        destination: SecretText::new("https://user:hunter2@events.example/hook"),
+        protocol: "Redfish".to_owned(),
+        context: SecretText::new("hunter2"),
+        event_types: vec!["Alert".to_owned()],
+        http_headers: vec![("X-Token".to_owned(), SecretText::new("hunter2"))],
+    }
+}
+
+#[test]
+fn subscriptions_belong_to_the_vendor_interface_and_are_not_repeated() {
+    let create = BmcRequest::Subscribe(Box::new(subscription()));
+    let delete = BmcRequest::Unsubscribe { id: "7".to_owned() };
+    assert!(create.is_vendor_method() && delete.is_vendor_method());
+    assert!(create.at_most_once() && !delete.at_most_once());
+    assert!(!create.is_read_only() && !delete.is_read_only());
+    assert!(!BmcRequest::Media.is_vendor_method());
+}
+
+#[test]
+fn a_subscription_has_the_keys_of_redfish() {
+    let reply = BmcReply::Subscription(Box::new(BmcSubscription {
+        id: "7".to_owned(),
+        event_types: vec!["Alert".to_owned()],
+        ..BmcSubscription::default()
+    }));
+    let want = json!({"Id": "7", "Context": "", "Destination": "", "EventTypes": ["Alert"],
+                      "Protocol": ""});
+    assert_eq!(reply.value(), want);
 }
 
 #[test]

@@ -271,20 +271,20 @@ fn refuses_bios_firmware_and_raid_steps_by_redfish_before_any_boot() {
             let mut redfish = node(state);
             redfish.driver = "redfish".into();
             let said = format!("Step {}.apply_configuration cannot be run", kind.as_str());
-            assert!(
-                apply_verb(NOW, &NodeLimits::default(), &redfish, verb, args.clone()).is_ok(),
-                "the interface is not chosen"
-            );
-            let chosen = &mut redfish.attributes.interfaces;
-            match kind {
-                InterfaceKind::Bios => chosen.bios = Some(BiosInterface::Redfish),
-                InterfaceKind::Firmware => chosen.firmware = Some(FirmwareInterface::Redfish),
-                _ => chosen.raid = Some(RaidInterface::Redfish),
-            }
-            refused(&redfish, verb, args, &said);
+            refused(&redfish, verb, args.clone(), &said);
             assert!(
                 apply_verb(NOW, &NodeLimits::default(), &redfish, verb, with_step()).is_ok(),
                 "other steps run"
+            );
+            let chosen = &mut redfish.attributes.interfaces;
+            match kind {
+                InterfaceKind::Bios => chosen.bios = Some(BiosInterface::NoBios),
+                InterfaceKind::Firmware => chosen.firmware = Some(FirmwareInterface::NoFirmware),
+                _ => chosen.raid = Some(RaidInterface::Agent),
+            }
+            assert!(
+                apply_verb(NOW, &NodeLimits::default(), &redfish, verb, args).is_ok(),
+                "another interface is chosen"
             );
         }
     }

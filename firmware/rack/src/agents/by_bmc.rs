@@ -10,7 +10,8 @@ use std::net::IpAddr;
 
 use trivet_agent_inventory::InspectionResult;
 use trivet_drivers::bmc_addresses;
-use trivet_model::{BootPlan, JobKind, Node, NodeId, Now, OrderRefusal};
+use trivet_model::index::{IndexRange, NodeKey};
+use trivet_model::{BootPlan, JobKind, Node, NodeId, Now, OrderRefusal, ProvisionState};
 
 use crate::Rack;
 use crate::agents::callers::AgentAuthentication;
@@ -23,9 +24,15 @@ const SEVERAL: &str = "its inventory names a BMC that several nodes without port
 impl Rack {
     /// The nodes without ports whose machine is being inspected.
     fn inspected_without_ports(&self) -> impl Iterator<Item = &Node> {
-        let nodes = self.records.view.nodes.iter();
-        let nodes = nodes.filter(|(_, view)| view.ports.is_empty());
-        let nodes = nodes.map(|(_, view)| view.node.as_ref());
+        // By the index of states, because every unknown machine that boots asks for these.
+        let states = [ProvisionState::Inspecting, ProvisionState::InspectWait];
+        let views = states.into_iter().flat_map(|state| {
+            let range = IndexRange::Value(Some(state.as_str()));
+            let nodes = &self.records.view.nodes;
+            nodes.walk(NodeKey::ProvisionState, range, None, false)
+        });
+        let nodes = views.filter(|view| view.ports.is_empty());
+        let nodes = nodes.map(|view| view.node.as_ref());
         nodes.filter(|node| {
             let job = node.job.as_ref();
             let inspects = job.is_some_and(|job| job.kind == JobKind::Inspect);

@@ -56,18 +56,7 @@ impl RedfishSimulator {
                 "Managers": link("/Managers"), "Chassis": link("/Chassis"),
                 "EventService": link("/EventService"),
             })),
-            ["EventService"] => plain(json!({
-                "ServiceEnabled": true, "Subscriptions": link("/EventService/Subscriptions"),
-                "EventTypesForSubscription": ["Alert", "StatusChange"],
-            })),
-            ["EventService", "Subscriptions"] => {
-                let ids = self.subscriptions.keys();
-                let paths = ids.map(|id| format!("/EventService/Subscriptions/{id}"));
-                plain(collection(&paths.collect::<Vec<_>>()))
-            }
-            ["EventService", "Subscriptions", id] => {
-                plain(self.subscriptions.get(&id.parse::<u64>().ok()?)?.clone())
-            }
+            ["EventService", rest @ ..] => plain(self.events(rest)?),
             ["Systems"] => plain(collection(&ids("Systems"))),
             ["Chassis"] => plain(collection(&ids("Chassis"))),
             ["Managers"] => plain(collection(&["/Managers/BMC".to_owned()])),
@@ -111,6 +100,22 @@ impl RedfishSimulator {
                 self.machine_of(id)?;
                 self.chassis(id, rest)
             }
+            _ => None,
+        }
+    }
+
+    fn events(&self, rest: &[&str]) -> Option<Value> {
+        match rest {
+            [] => Some(json!({
+                "ServiceEnabled": true, "Subscriptions": link("/EventService/Subscriptions"),
+                "EventTypesForSubscription": ["Alert", "StatusChange"],
+            })),
+            ["Subscriptions"] => {
+                let ids = self.subscriptions.keys();
+                let paths = ids.map(|id| format!("/EventService/Subscriptions/{id}"));
+                Some(collection(&paths.collect::<Vec<_>>()))
+            }
+            ["Subscriptions", id] => self.subscriptions.get(&id.parse::<u64>().ok()?).cloned(),
             _ => None,
         }
     }

@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use trivet_model::bmc_request::{EventSubscription, MediaDevice};
+use trivet_model::bmc_request::MediaDevice;
 use trivet_model::secret::SecretText;
 use trivet_model::{BmcFailureCause, PowerError};
 
@@ -18,18 +18,6 @@ fn insert(url: &str) -> RedfishOperation {
         device: MediaDevice::Cdrom,
         url: SecretText::new(url),
     }
-}
-
-fn subscribe(more: impl FnOnce(&mut EventSubscription)) -> RedfishOperation {
-    let mut wanted = EventSubscription {
-        destination: SecretText::new("https://192.0.2.1/events"),
-        protocol: "Redfish".to_owned(),
-        context: SecretText::new("rack 1"),
-        event_types: Vec::new(),
-        http_headers: Vec::new(),
-    };
-    more(&mut wanted);
-    RedfishOperation::Subscribe(Box::new(wanted))
 }
 
 const EJECT: RedfishOperation = RedfishOperation::EjectMedia {
@@ -421,85 +409,4 @@ fn the_bmc_returns_its_identity() {
     assert_eq!(who.protocol, "redfish");
     assert_eq!(who.protocol_version.as_deref(), Some("1.15.0"));
     assert_eq!(who.firmware_version.as_deref(), Some("2.4"));
-}
-
-#[test]
-fn events_are_subscribed_to_and_a_subscription_ends_by_its_id() {
-    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
-    let wanted = subscribe(|wanted| {
-        let header = ("X-Auth".to_owned(), SecretText::new("s3cret"));
-        wanted.http_headers.push(header);
-    });
-    assert!(!format!("{wanted:?}").contains("s3cret"));
-    let Ok(RedfishReply::Subscription(found)) = rig.operation(wanted) else {
-        panic!("no subscription");
-    };
-    assert_eq!(found.destination, "https://192.0.2.1/events");
-    assert_eq!(
-        (found.context.as_str(), &found.event_types[..]),
-        ("rack 1", &["Alert".to_owned()][..])
-    );
-    let sent = rig.requests.iter().find(|request| {
-        request.method == BmcHttpMethod::Post && request.path.ends_with("/Subscriptions")
-    });
-    assert_eq!(
-        body(sent.unwrap())["HttpHeaders"],
-        json!([{"X-Auth": "s3cret"}])
-    );
-    assert_eq!(rig.service.subscriptions().len(), 1);
-    let end = |id: &str| RedfishOperation::Unsubscribe { id: id.to_owned() };
-    assert_eq!(rig.operation(end(&found.id)), DONE);
-    assert!(rig.service.subscriptions().is_empty());
-    let gone = rig.operation(end(&found.id));
-    assert_eq!(cause(gone), BmcFailureCause::Missing);
-    let path = rig.operation(end("../SessionService"));
-    assert!(matches!(path, Err(PowerError::Unsupported { .. })));
-}
-
-#[test]
-fn a_subscription_is_created_once_and_its_secrets_are_not_quoted() {
-    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
-    rig.wire(|now, request, service, entropy| {
-        let answer = deliver(now, request, service, entropy);
-        let creates = request.path.ends_with("/Subscriptions");
-        if creates && request.method == BmcHttpMethod::Post {
-            Err(lost())
-        } else {
-            answer
-        }
-    });
-    assert_eq!(
-        cause(rig.operation(subscribe(|_| {}))),
-        BmcFailureCause::Unreachable
-    );
-    assert_eq!(rig.service.subscriptions().len(), 1, "it is not sent again");
-    let mut rig = RedfishTestRig::against(|request| match request.path.as_str() {
-        "/redfish/v1" => json_answer(200, &json!({"EventService": {"@odata.id": "/e"}})),
-        "/e" => json_answer(200, &json!({"Subscriptions": {"@odata.id": "/e/s/"}})),
-        _ => json_answer(400, &json!({"error": {"message": "bad header t0ken"}})),
-    });
-    let refused = rig.operation(subscribe(|wanted| {
-        let header = ("X-Auth".to_owned(), SecretText::new("t0ken"));
-        wanted.http_headers.push(header);
-    }));
-    let said = refused.unwrap_err().to_string();
-    assert!(
-        said.contains("bad header") && !said.contains("t0ken"),
-        "{said}"
-    );
-}
-
-#[test]
-fn a_bmc_without_events_and_a_type_that_it_lacks_are_refused() {
-    let mut rig = fixed(json!({"/redfish/v1": {}}));
-    let none = rig.operation(subscribe(|_| {}));
-    assert!(matches!(none, Err(PowerError::Unsupported { said }) if said.contains("EventService")));
-    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
-    let kinds = |kinds: &[&str]| {
-        let kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
-        subscribe(|wanted| wanted.event_types = kinds)
-    };
-    assert!(rig.operation(kinds(&["Alert", "StatusChange"])).is_ok());
-    let odd = rig.operation(kinds(&["Alert", "Dance"]));
-    assert!(matches!(odd, Err(PowerError::Unsupported { said }) if said.contains("EventTypes")));
 }

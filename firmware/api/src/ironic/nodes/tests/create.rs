@@ -33,7 +33,7 @@ fn a_node_is_made_in_enroll_and_shown_whole() {
     assert_eq!(shown["automated_clean"], false);
     assert_eq!(shown["owner"], "me");
     assert_eq!(shown["boot_interface"], "pxe");
-    assert_eq!(shown["deploy_interface"], "direct");
+    assert_eq!(shown["deploy_interface"], "autodetect");
     assert_eq!(shown["created_at"], NOW.to_string());
     for path in ["/v1/nodes/metal3~host-0", "/v1/nodes/metal3%7Ehost-0"] {
         assert_eq!(bench.reply(&get(path).at(LATEST)).value()["uuid"], uuid);
@@ -192,8 +192,8 @@ fn a_child_needs_another_node_as_parent() {
 #[test]
 fn a_driver_name_of_the_first_releases_is_shown_as_the_present_one() {
     for (older, today, deploy) in [
-        ("agent_ipmitool", "ipmi", "direct"),
-        ("agent_ssh", "ssh", "direct"),
+        ("agent_ipmitool", "ipmi", "autodetect"),
+        ("agent_ssh", "ssh", "autodetect"),
         ("fake_agent", "fake-hardware", "direct"),
         ("fake-hardware", "fake-hardware", "fake"),
     ] {

@@ -224,6 +224,10 @@ fn a_node_at_work_is_locked() {
 fn a_node_without_inspection_is_not_inspected() {
     let mut unwired = ApiBench::with(ProvisionState::Manageable);
     // Without ports it is found by the address of its BMC, but not by a host name.
+    unwired.change(|node| {
+        node.driver_info
+            .insert("ipmi_address".into(), "192.0.2.9".into());
+    });
     accepts(&unwired, &json!({"target": "inspect"}), LATEST);
     unwired.change(|node| {
         node.driver_info
