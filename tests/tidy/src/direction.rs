@@ -6,7 +6,7 @@
 use crate::{Dependency, Finding, Package};
 
 /// Packages that may depend on more than `firmware/model`, and on what.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 23] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 24] = [
     (
         "firmware/agent",
         &["firmware/model", "firmware/agent/wire", "firmware/net"],
@@ -50,7 +50,15 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 23] = [
     ("firmware/bmc/ssh", &["firmware/model", "firmware/bmc"]),
     ("firmware/bmc/wol", &["firmware/model", "firmware/bmc"]),
     ("firmware/store", &["firmware/model", "board/hal"]),
-    ("firmware/images", &["firmware/model", "firmware/chunks"]),
+    (
+        "firmware/oci",
+        &["firmware/model", "firmware/chunks", "firmware/net"],
+    ),
+    // Its orders and reports carry lookups and their results.
+    (
+        "firmware/images",
+        &["firmware/model", "firmware/chunks", "firmware/oci"],
+    ),
     (
         "image/agent",
         &[
