@@ -8,7 +8,7 @@ use trivet_agent_wire::ImageInfo;
 use trivet_agent_wire::image::{PartitionSizes, is_file_name};
 use trivet_model::image::{ImageFormat, UnpackedImage};
 use trivet_model::node::JsonObject;
-use trivet_model::{Digest, JobStep, Node};
+use trivet_model::{Digest, JobStep, Node, OciReference, OciReferenceError};
 
 /// The priority of the step among the deploy steps. Ironic's number.
 pub const WRITE_IMAGE_PRIORITY: i64 = 80;
@@ -45,6 +45,14 @@ pub enum WriteImageProblem {
         /// The reason, and which values are valid.
         why: &'static str,
     },
+    /// The image is in a registry, but its reference is not valid.
+    #[error("instance_info has an invalid image_source: {source_url} {why}")]
+    Reference {
+        /// The reference.
+        source_url: String,
+        /// The reason.
+        why: OciReferenceError,
+    },
     /// A property of the machine has a value that is not supported.
     #[error("properties has an invalid {field}: {why}")]
     InvalidProperty {
@@ -77,6 +85,7 @@ pub fn write_image_step(node: &Node, places: ImageUrls<'_>) -> Result<JobStep, W
         field: "image_source",
         hint: "image_source=<URL of a whole-disk image>",
     })?;
+    check_reference(source, places.cached)?;
     check_http_url(places.image)?;
     // Those of the instance take precedence, and then the agent reads no others.
     let field = ROOT_DEVICE;
@@ -84,16 +93,25 @@ pub fn write_image_step(node: &Node, places: ImageUrls<'_>) -> Result<JobStep, W
         root_device(&node.properties)
             .map_err(|why| WriteImageProblem::InvalidProperty { field, why })?;
     }
-    let sum = image_checksum(info)?;
+    let sum = image_checksum(info, source)?;
     let format = disk_format(info, source)?;
     let partitions = partitions(info)?;
+    let is_registry = matches!(sum, ImageChecksum::Registry(_));
+    if is_registry && partitions.is_some() {
+        return Err(WriteImageProblem::Invalid {
+            field: "image_type",
+            why: "an image of a registry must be a whole-disk image",
+        });
+    }
+    // Without a declared format, what the registry has decides.
+    let is_declared = !is_registry || text(info, "image_disk_format")?.is_some();
     let mut image_info = ImageInfo {
         id: Some(image_id(source, node)),
         urls: vec![places.image.to_owned()],
         os_hash_algo: None,
         os_hash_value: None,
         checksum: None,
-        disk_format: Some(format.name().to_owned()),
+        disk_format: is_declared.then(|| format.name().to_owned()),
         stream_raw_images: places.cached || format == ImageFormat::Raw,
         image_type: Some(
             if partitions.is_some() {
@@ -111,7 +129,10 @@ pub fn write_image_step(node: &Node, places: ImageUrls<'_>) -> Result<JobStep, W
             image_info.os_hash_algo = Some(digest.algorithm().to_owned());
             image_info.os_hash_value = Some(digest.to_string());
         }
-        ImageChecksum::File(url) => image_info.checksum = Some(url.to_owned()),
+        // It stands there until the digest is known; no agent receives it.
+        ImageChecksum::File(url) | ImageChecksum::Registry(url) => {
+            image_info.checksum = Some(url.to_owned());
+        }
     }
     let unfit = |field, why| Err(WriteImageProblem::Invalid { field, why });
     match (places.cached, sum, format) {
@@ -143,6 +164,23 @@ pub fn write_image_step(node: &Node, places: ImageUrls<'_>) -> Result<JobStep, W
         reboot_requested: false,
         abortable: false,
     })
+}
+
+/// An image of a registry is looked up and fetched by the cache.
+fn check_reference(source: &str, cached: bool) -> Result<(), WriteImageProblem> {
+    if !OciReference::is_oci(source) {
+        return Ok(());
+    }
+    let parsed = source.parse::<OciReference>();
+    if let Err(why) = parsed {
+        let source_url = source.to_owned();
+        return Err(WriteImageProblem::Reference { source_url, why });
+    }
+    let field = "image_source";
+    let why = "an image of a registry must pass through the box's cache, which is off";
+    cached
+        .then_some(())
+        .ok_or(WriteImageProblem::Invalid { field, why })
 }
 
 /// Agents fetch images by HTTP only, and must not be made to read a local file.
@@ -209,9 +247,18 @@ enum ImageChecksum<'a> {
     Known(Digest),
     /// The URL of a checksum file.
     File(&'a str),
+    /// The reference to a registry.
+    Registry(&'a str),
 }
 
-fn image_checksum(info: &JsonObject) -> Result<ImageChecksum<'_>, WriteImageProblem> {
+/// The digest of an image in a registry is in its manifest; as in Ironic, others are ignored.
+fn image_checksum<'a>(
+    info: &'a JsonObject,
+    source: &'a str,
+) -> Result<ImageChecksum<'a>, WriteImageProblem> {
+    if OciReference::is_oci(source) {
+        return Ok(ImageChecksum::Registry(source));
+    }
     let field = "image_os_hash_value";
     if let Some(value) = text(info, field)? {
         let digest = parse_digest(field, value)?;
@@ -231,6 +278,10 @@ fn image_checksum(info: &JsonObject) -> Result<ImageChecksum<'_>, WriteImageProb
     })?;
     if value.starts_with("http://") || value.starts_with("https://") {
         return Ok(ImageChecksum::File(value));
+    }
+    // An image of the catalogue whose digest is not known yet.
+    if OciReference::is_oci(value) {
+        return Ok(ImageChecksum::Registry(value));
     }
     parse_digest(field, value).map(ImageChecksum::Known)
 }
@@ -533,6 +584,46 @@ mod tests {
         assert_eq!(info.get("os_hash_value"), None);
         let said = problem(json!({"image_source": "a.gz", "image_checksum": "ab".repeat(32)}));
         assert!(said.contains("cache"), "{said}");
+    }
+
+    #[test]
+    fn an_image_of_a_registry_needs_neither_digest_nor_format() {
+        let source = "oci://h:5000/team/debian:12";
+        // As in Ironic, a digest beside the reference is ignored.
+        let info = json!({"image_source": source, "image_checksum": "ab".repeat(16)});
+        let step = write_image_step(&node(info.clone()), CACHED).unwrap();
+        let image = &step.args["image_info"];
+        assert_eq!(image["checksum"], source);
+        assert_eq!(image.get("os_hash_value"), None);
+        assert_eq!(image["disk_format"], Value::Null);
+        assert_eq!(image["stream_raw_images"], true);
+        let said = |changes: Value, places: ImageUrls<'_>| {
+            let mut info = info.clone();
+            for (key, value) in changes.as_object().unwrap() {
+                info[key] = value.clone();
+            }
+            write_image_step(&node(info), places).map(|step| step.args["image_info"].clone())
+        };
+        let declared = said(json!({"image_disk_format": "qcow2"}), CACHED).unwrap();
+        assert_eq!(declared["disk_format"], "qcow2");
+        let why = said(json!({"image_source": "oci://h/A"}), CACHED).unwrap_err();
+        assert!(
+            why.to_string()
+                .contains("oci://h/A has no valid repository"),
+            "{why}"
+        );
+        let why = said(json!({}), PLACES).unwrap_err();
+        assert!(
+            why.to_string().contains("the box's cache, which is off"),
+            "{why}"
+        );
+        let partition = json!({"image_type": "partition", "root_gb": 4});
+        let why = said(partition, CACHED).unwrap_err();
+        assert!(why.to_string().contains("whole-disk image"), "{why}");
+        // An image of the catalogue whose digest is not known yet.
+        let own = json!({"image_source": "http://box/images/a", "image_checksum": source});
+        let step = write_image_step(&node(own), CACHED).unwrap();
+        assert_eq!(step.args["image_info"]["checksum"], source);
     }
 
     #[test]

@@ -484,14 +484,16 @@ pub(crate) enum ImageCommand {
     Add {
         /// The name of the image
         image: String,
-        /// Its sources: http, https or file URLs, the preferred first
+        /// Its sources: http, https, oci or file URLs, the preferred first
         #[arg(long = "source", value_name = "URL", required = true)]
         sources: Vec<String>,
-        /// Its SHA-256 or SHA-512, in hexadecimal, or the URL of a checksum file
+        /// Its SHA-256 or SHA-512, in hexadecimal, or the URL of a checksum file; not
+        /// needed if the first source is in a registry (oci)
         #[arg(long, value_name = "DIGEST")]
-        checksum: String,
+        checksum: Option<String>,
         /// Its format: raw, zstd, gzip, xz, qcow2, iso, kernel or ramdisk; else by the
-        /// suffix of its name. Of a packed image nodes get the disk in it
+        /// suffix of its name, or as its registry says. Of a packed image nodes get the
+        /// disk in it
         #[arg(long)]
         format: Option<String>,
         /// The boot mode it supports, if not both

@@ -119,7 +119,7 @@ impl ImageUpload<'_> {
             let create = new_image(&NewImage {
                 image: self.image,
                 sources: &[],
-                checksum: &sum,
+                checksum: Some(&sum),
                 format: self.format,
                 boot_mode: self.boot_mode,
                 pin: self.pin,

@@ -13,6 +13,7 @@ mod log;
 mod mistake;
 mod power;
 mod reader;
+mod registry;
 mod service;
 mod settings;
 #[cfg(test)]
@@ -32,8 +33,8 @@ pub use crate::settings::{
     AgentAddressCheck, AgentRamdiskSettings, AgentSettings, ApiAuthSettings, ApiSettings,
     ApplianceSettings, BootLoaderSettings, BootSettings, CleaningErase, DailyWindow, DhcpMode,
     DhcpPoolSettings, DhcpSettings, DhcpSource, HardwareSettings, HardwareType, HttpSettings,
-    ImageCacheSettings, InspectorSettings, Ipv4Network, LimitSettings, PanelSettings, Settings,
-    TftpSettings,
+    ImageCacheSettings, InspectorSettings, Ipv4Network, LimitSettings, PanelSettings,
+    RegistrySettings, Settings, TftpSettings,
 };
 pub use crate::value::{LISTEN_MAX, LOADER_BYTES_MAX};
 
@@ -44,7 +45,7 @@ use crate::reader::SettingsSection;
 /// Longest file that is read. Ours: the commented default file is a fortieth of it.
 pub const FILE_BYTES_MAX: usize = 256 * 1024;
 
-const SECTIONS: [&str; 14] = [
+const SECTIONS: [&str; 15] = [
     "box",
     "api",
     "inspector",
@@ -53,6 +54,7 @@ const SECTIONS: [&str; 14] = [
     "panel",
     "boot",
     "images",
+    "registry",
     "dhcp",
     "hardware",
     "power",
@@ -98,6 +100,7 @@ fn read(root: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Option<S
     let panel = service::panel(root, &mut claims, mistakes);
     let boot = service::boot(root, mistakes);
     let images = images::images(root, mistakes);
+    let registries = registry::registries(root, mistakes);
     let dhcp = dhcp::entries(root, &mut claims, mistakes);
     let hardware = service::hardware(root, mistakes);
     let power = power::power(root, mistakes);
@@ -123,6 +126,7 @@ fn read(root: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Option<S
         panel,
         boot,
         images,
+        registries,
         dhcp,
         listens_on_all_interfaces: !root.has("dhcp"),
         hardware,

@@ -28,6 +28,8 @@ pub struct Settings {
     pub boot: BootSettings,
     /// The cache of images from other servers: `[images]`.
     pub images: ImageCacheSettings,
+    /// Registries of images: `[[registry]]`.
+    pub registries: Vec<RegistrySettings>,
     /// Where DHCP is received: every `[[dhcp]]` that is not off.
     pub dhcp: Vec<DhcpSettings>,
     /// True if the file has no `[[dhcp]]` at all: the box listens on every wired
@@ -243,6 +245,17 @@ impl Default for ImageCacheSettings {
             scrub_s: 86_400,
         }
     }
+}
+
+/// A registry of images.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RegistrySettings {
+    /// `host` or `host:port`, as references have it.
+    pub host: String,
+    /// It is reached over plain HTTP.
+    pub is_plain: bool,
+    /// The user and the file with the password.
+    pub login: Option<(String, PathBuf)>,
 }
 
 /// A time of day, in minutes since midnight UTC.

@@ -16,6 +16,7 @@ mod hashing;
 mod origin;
 mod receiving;
 mod records;
+mod registry;
 mod unpack_worker;
 mod unpacking;
 mod uploading;
@@ -30,7 +31,7 @@ use tokio::sync::mpsc;
 use trivet_images::rate_limit::ImageRateLimiter;
 use trivet_images::{
     FileChecksum, ImageDiskUse, ImageEntryId, ImageEntryUse, ImageFileKind, ImageFileOrder,
-    ImageKey, ImageUploadAnswer, ImageWorkOrder, ImageWorkReport,
+    ImageKey, ImageUploadAnswer, ImageWorkOrder, ImageWorkReport, OciResolution,
 };
 
 use crate::clock::DaemonClock;
@@ -192,6 +193,14 @@ impl ImageCache {
                     entry.answer_space(result);
                 }
             }
+            // Before the orders that need them.
+            ImageWorkOrder::UsePullSecret {
+                reference,
+                credentials,
+            } => {
+                let origin = &self.0.options.origin;
+                origin.registries.use_credentials(&reference, credentials);
+            }
             ImageWorkOrder::Upload { ticket, answer } => {
                 if let Some(upload) = self.uploads().get(&ticket) {
                     // It has room for both answers; a client that is gone needs none.
@@ -343,6 +352,15 @@ impl ImageCache {
                     let result = cache.find_checksum(&url, &name).await;
                     let found = Box::new(FileChecksum { url, name, result });
                     cache.report(ImageWorkReport::ChecksumFound(found));
+                });
+            }
+            ImageWorkOrder::ResolveOci(query) => {
+                let cache = self.clone();
+                self.0.runtime.spawn(async move {
+                    let result = cache.0.options.origin.resolve(&query).await;
+                    let query = *query;
+                    let found = Box::new(OciResolution { query, result });
+                    cache.report(ImageWorkReport::OciResolved(found));
                 });
             }
             _ => {}

@@ -293,6 +293,15 @@ pub(crate) fn unreadable(settings: &Settings) -> Vec<String> {
         let tokens = auth.tokens().and_then(unusable_tokens);
         lines.extend(tokens.map(|why| format!("api.tokens: {why}")));
     }
+    for registry in &settings.registries {
+        if let Some((_, path)) = &registry.login
+            && let Err(error) = fs::File::open(path)
+        {
+            let path = path.display();
+            let line = format!("registry.password_file: {path} cannot be read: {error}");
+            lines.push(line);
+        }
+    }
     let store = settings.appliance.data.join("store");
     lines.extend(other_size(&store, settings.appliance.store_mib));
     if settings.agent.address_check == trivet_config::AgentAddressCheck::Off {

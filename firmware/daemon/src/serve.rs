@@ -83,7 +83,7 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
             connections_max,
         ),
         logs: data.join("logs"),
-        cache: (data.join("cache"), cache_settings(&settings.images, clock)?),
+        cache: (data.join("cache"), cache_settings(&settings, clock)?),
         notes: appliance::note_logger(clock),
     };
     let mut rack = rack_settings(&settings, &links, &ground)?;
@@ -202,12 +202,14 @@ fn connections_max(settings: &Settings) -> usize {
 }
 
 /// The options for fetching images.
-fn cache_settings(
-    images: &config::ImageCacheSettings,
-    clock: DaemonClock,
-) -> anyhow::Result<ImageCacheOptions> {
+fn cache_settings(settings: &Settings, clock: DaemonClock) -> anyhow::Result<ImageCacheOptions> {
+    let images = &settings.images;
     Ok(ImageCacheOptions {
-        origin: Origin::new(images.ca.as_deref(), images.proxy.clone())?,
+        origin: Origin::new(
+            images.ca.as_deref(),
+            images.proxy.clone(),
+            &settings.registries,
+        )?,
         bytes_per_s: images.rate_kib_s.map(|rate| u64::from(rate) << 10),
         clock,
     })

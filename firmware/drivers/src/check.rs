@@ -1,9 +1,9 @@
 //! Checks a node's record: whether each interface has the settings that it needs, and if not, why.
 
 use serde_json::Value;
-use trivet_model::Node;
 use trivet_model::interface::DeployInterface;
 use trivet_model::node::JsonObject;
+use trivet_model::{Node, OciReference};
 
 use crate::payload::{agent_args, agent_files, payload};
 use crate::{InterfaceKind, deploy_method, interface, is_off};
@@ -239,6 +239,13 @@ fn image(info: &JsonObject, is_own: &dyn Fn(&str) -> bool) -> Option<String> {
             "instance_info has an image_source that is neither an image of this box nor a URL: \
              {source}; see `trivet image list`"
         ));
+    }
+    if OciReference::is_oci(source) {
+        // The digest is in the manifest of the registry.
+        let parsed = source.parse::<OciReference>();
+        return parsed
+            .err()
+            .map(|why| format!("instance_info has an invalid image_source: {source} {why}"));
     }
     let has = |key| text(info, key).is_some();
     if has("image_checksum") || (has("image_os_hash_algo") && has("image_os_hash_value")) {

@@ -255,6 +255,22 @@ fn an_image_needs_a_digest_unless_it_is_the_boxes_own() {
 }
 
 #[test]
+fn an_image_of_a_registry_needs_no_digest() {
+    let mut node = node("ipmi");
+    let mut set = |source: &str| {
+        let key = "image_source".to_owned();
+        node.instance_info.insert(key, source.into());
+        check(&node, InterfaceKind::Deploy, &|_| false)
+    };
+    assert_eq!(set("oci://h:5000/team/debian:12"), None);
+    let why = set("oci://h:5000/team/Debian").unwrap();
+    assert!(
+        why.contains("oci://h:5000/team/Debian has no valid repository"),
+        "{why}"
+    );
+}
+
+#[test]
 fn whether_agents_stay_is_yes_or_no() {
     let mut node = node("ipmi");
     let mut said = |value: Value| {

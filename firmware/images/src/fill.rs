@@ -10,6 +10,7 @@
 use trivet_model::Digest;
 use trivet_model::image::ImageState;
 
+use crate::image_spec::request_url;
 use crate::{IMAGE_BYTES_MAX, ImageSpec};
 
 /// How many requests in a row may fail without a byte received, for each source. Ours.
@@ -179,7 +180,7 @@ pub enum ImageFillStep {
 /// A request to a source.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ImageSourceRequest {
-    /// The URL.
+    /// The URL; `oci://registry/repository@digest` is the layer with this digest.
     pub url: String,
     /// First byte.
     pub from: u64,
@@ -329,7 +330,7 @@ impl ImageFill {
             _ => None,
         };
         ImageFillStep::Request(ImageSourceRequest {
-            url: self.source().to_owned(),
+            url: request_url(self.source(), self.spec.digest),
             from: self.have,
             to: None,
             if_range,

@@ -14,6 +14,7 @@ use trivet_chunks::CHUNK_BYTES;
 use trivet_model::Digest;
 use trivet_model::image::ImageState;
 
+use crate::image_spec::request_url;
 use crate::{
     ImageBodyAction, ImageFill, ImageFillError, ImageFillStep, ImageFormat, ImageSourceHead,
     ImageSourceRequest, ImageSpec,
@@ -300,9 +301,11 @@ impl ImageFillJob {
             return ImageFillOrder::FlushRepaired { size };
         };
         let from = chunk * CHUNK_BYTES;
-        let url = self.metadata.spec.sources.get(repair.source);
+        let spec = &self.metadata.spec;
+        let url = spec.sources.get(repair.source);
+        let url = url.map(|source| request_url(source, spec.digest));
         let request = ImageSourceRequest {
-            url: url.cloned().unwrap_or_default(),
+            url: url.unwrap_or_default(),
             from,
             to: Some(size.min(from + CHUNK_BYTES)),
             if_range: None,

@@ -5,7 +5,7 @@ use core::fmt;
 use serde_json::Value;
 use trivet_chunks::{DigestAlgorithm, IncrementalDigest};
 pub use trivet_model::image::{IMAGE_BYTES_MAX, ImageFormat};
-use trivet_model::{Digest, Resource};
+use trivet_model::{Digest, OciReference, Resource};
 
 /// The most sources of one image. Ours.
 pub const SOURCES_MAX: usize = 8;
@@ -83,6 +83,16 @@ impl ImageKey {
     }
 }
 
+/// The URL of the bytes of an image at one of its sources: a source in a registry is requested by
+/// the digest, whatever its tag means by now.
+pub(crate) fn request_url(source: &str, digest: Digest) -> String {
+    let reference = source.parse::<OciReference>();
+    reference.map_or_else(
+        |_| source.to_owned(),
+        |reference| reference.with_digest(digest).to_string(),
+    )
+}
+
 /// The last part of a URL's path, for display.
 pub fn file_name(url: &str) -> &str {
     let path = url.split(['?', '#']).next().unwrap_or_default();
@@ -109,6 +119,14 @@ mod tests {
         ] {
             assert_eq!(ImageKey::parse(&text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_layer_is_requested_by_its_digest() {
+        let digest = Digest::Sha256([0xab; 32]);
+        let layer = format!("oci://h:5000/a/b@sha256:{}", "ab".repeat(32));
+        assert_eq!(request_url("oci://h:5000/a/b:12", digest), layer);
+        assert_eq!(request_url("http://h/a", digest), "http://h/a");
     }
 
     #[test]

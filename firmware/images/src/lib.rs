@@ -37,7 +37,7 @@ pub use library::{
     FetchedFile, FileChecksum, FoundImage, FoundImages, ImageDiskError, ImageDiskUse, ImageEntryId,
     ImageEntryUse, ImageFileKind, ImageFileOrder, ImageLibrary, ImageLibraryOptions, ImageNews,
     ImageReadGrant, ImageUnpackError, ImageUploadAnswer, ImageUploadError, ImageUploadRange,
-    ImageUrlAnswer, ImageWorkOrder, ImageWorkReport, LIBRARY_IMAGES_MAX, RETRY_DELAY_MS,
-    UnpackedDiskRecord,
+    ImageUrlAnswer, ImageWorkOrder, ImageWorkReport, LIBRARY_IMAGES_MAX, OciResolution,
+    RETRY_DELAY_MS, UnpackedDiskRecord,
 };
 pub use progress::{ImageFillProgress, ImageFillVerdict};

@@ -28,7 +28,8 @@ mod urls;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use trivet_model::image::ImageStatus;
-use trivet_model::{Digest, Now, Tick, UnixMs};
+use trivet_model::{Digest, Now, OciReference, Tick, UnixMs};
+use trivet_oci::{OciQuery, RegistryCredentials};
 
 use crate::rate_limit::ImageFillWindow;
 use crate::{ImageFillJob, ImageFormat, ImageKey, ImageMetadata, ImageSpec};
@@ -45,7 +46,8 @@ use urls::UrlFetch;
 pub use messages::{
     FileChecksum, FoundImage, FoundImages, ImageDiskError, ImageDiskUse, ImageEntryId,
     ImageEntryUse, ImageFileKind, ImageFileOrder, ImageUnpackError, ImageUploadAnswer,
-    ImageUploadError, ImageUploadRange, ImageWorkOrder, ImageWorkReport, UnpackedDiskRecord,
+    ImageUploadError, ImageUploadRange, ImageWorkOrder, ImageWorkReport, OciResolution,
+    UnpackedDiskRecord,
 };
 pub use requests::ImageReadGrant;
 pub use urls::{FetchedFile, ImageUrlAnswer};
@@ -196,6 +198,7 @@ pub struct ImageLibrary {
     news: Vec<ImageNews>,
     url_answers: Vec<ImageUrlAnswer>,
     checksums: Vec<FileChecksum>,
+    resolutions: Vec<OciResolution>,
 }
 
 impl ImageLibrary {
@@ -230,6 +233,7 @@ impl ImageLibrary {
             news: Vec::new(),
             url_answers: Vec::new(),
             checksums: Vec::new(),
+            resolutions: Vec::new(),
         }
     }
 
@@ -263,6 +267,26 @@ impl ImageLibrary {
     /// Answers to [`Self::find_checksum`], in order.
     pub fn take_checksums(&mut self) -> Vec<FileChecksum> {
         std::mem::take(&mut self.checksums)
+    }
+
+    /// Finds the disk image of a reference to a registry; the answer comes from
+    /// [`Self::take_resolutions`].
+    pub fn resolve_oci(&mut self, query: OciQuery) {
+        self.orders
+            .push(ImageWorkOrder::ResolveOci(Box::new(query)));
+    }
+
+    /// Answers to [`Self::resolve_oci`], in order.
+    pub fn take_resolutions(&mut self) -> Vec<OciResolution> {
+        std::mem::take(&mut self.resolutions)
+    }
+
+    /// Layers of the repository of this reference are fetched with these credentials from now on.
+    pub fn use_pull_secret(&mut self, reference: OciReference, credentials: RegistryCredentials) {
+        self.orders.push(ImageWorkOrder::UsePullSecret {
+            reference,
+            credentials,
+        });
     }
 
     /// When [`Self::tick`] is due.
@@ -329,6 +353,7 @@ impl ImageLibrary {
                 result,
             } => self.upload_ended(now, entry, bytes, result),
             ImageWorkReport::ChecksumFound(found) => self.checksums.push(*found),
+            ImageWorkReport::OciResolved(found) => self.resolutions.push(*found),
         }
         self.finish_input(now);
     }

@@ -5,6 +5,7 @@
 //! a few thousand bytes have several chunks.
 
 mod disk;
+mod registry;
 mod sources;
 mod states;
 mod transfers;
@@ -13,6 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use trivet_chunks::{DigestAlgorithm, IncrementalDigest};
 use trivet_model::{Digest, Tick};
+use trivet_oci::RegistryCredentials;
 
 use crate::{
     ImageDiskError, ImageDiskUse, ImageEntryId, ImageEntryUse, ImageFileKind, ImageFileOrder,
@@ -22,6 +24,7 @@ use crate::{
 
 pub use disk::SimImageDisk;
 use disk::SimImageFile;
+pub use registry::sim_manifest;
 use sources::SimImageResponse;
 pub use sources::SimImageSource;
 
@@ -97,6 +100,8 @@ pub struct SimImageShell {
     pub disk: SimImageDisk,
     /// The sources, by their URLs.
     pub sources: BTreeMap<String, SimImageSource>,
+    /// Credentials by repository.
+    pull_secrets: BTreeMap<String, RegistryCredentials>,
     entries: BTreeMap<ImageEntryId, SimImageEntry>,
     /// Events by their time and number.
     events: BTreeMap<(Tick, u64), SimImageEvent>,
@@ -138,6 +143,7 @@ impl SimImageShell {
         Self {
             disk,
             sources: BTreeMap::new(),
+            pull_secrets: BTreeMap::new(),
             entries: BTreeMap::new(),
             events: BTreeMap::new(),
             event_count: 0,
@@ -208,6 +214,14 @@ impl SimImageShell {
             } => self.unpack(now, from, into, only),
             ImageWorkOrder::UnpackSpace { into, result } => self.write_disk(now, into, result),
             ImageWorkOrder::FindChecksum { url, name } => self.find_checksum(now, url, name),
+            ImageWorkOrder::ResolveOci(query) => self.resolve_oci(now, *query),
+            ImageWorkOrder::UsePullSecret {
+                reference,
+                credentials,
+            } => {
+                let repository = registry::repository_url(&reference);
+                self.pull_secrets.insert(repository, credentials);
+            }
             ImageWorkOrder::Upload { ticket, answer } => self.uploads.push_back((ticket, answer)),
         }
     }
@@ -382,7 +396,7 @@ impl SimImageShell {
                 response: None,
                 unpack: None,
             });
-            let source = self.sources.get(&request.url);
+            let source = self.source(&request.url);
             let (delay_ms, response) = sources::respond(source, &request);
             let head = response.map(|(head, response)| {
                 if let Some(open) = self.entries.get_mut(&entry) {

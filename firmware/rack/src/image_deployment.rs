@@ -9,12 +9,14 @@ use trivet_agent::{ImageUrls, WRITE_IMAGE};
 use trivet_images::{ImageFormat, ImageSpec, file_name, is_name};
 use trivet_model::image::{ImageState, ImageStatus};
 use trivet_model::{
-    AgentOrder, Digest, JobPhase, JobStep, Node, NodeId, NoteKind, Now, OrderRefusal, RefusalKind,
-    ResourceId, ResourceKind,
+    AgentOrder, Digest, JobPhase, JobStep, Node, NodeId, NoteKind, Now, OciReference, OrderRefusal,
+    RefusalKind, ResourceId, ResourceKind,
 };
 use trivet_node::NodeEvent;
+use trivet_oci::OciQuery;
 
 use crate::images::{checksum_file, is_of_format};
+use crate::oci_images::oci_query;
 use crate::{FileGrant, Rack};
 
 /// The file name of an image whose own name is not valid in a path.
@@ -30,6 +32,8 @@ pub(crate) struct PendingImageWrites {
     retries: BTreeMap<NodeId, u32>,
     /// Checksum files that are being read, each with the name of the image file in it.
     checksum_lookups: BTreeSet<(String, String)>,
+    /// References that are being looked up in registries.
+    pub(crate) oci_lookups: Vec<OciQuery>,
     pub(crate) fetch_after_checksum: BTreeSet<ResourceId>,
 }
 
@@ -177,7 +181,11 @@ impl Rack {
         let kept = kept.filter(|_| own.is_none());
         let kept = |field: &str| Some(kept?.text(field)?.to_owned());
         let sum = own.map(|image| image.digest.to_string());
-        let sum = sum.or_else(|| kept("checksum"));
+        // As long as the digest is unknown, the reference stands for it.
+        let sum = sum.or_else(|| kept("checksum")).or_else(|| {
+            let resource = self.records.view.resource(ResourceKind::Image, &name)?;
+            Some(oci_query(resource)?.reference.to_string())
+        });
         let info = &mut node.instance_info;
         let url = format!("{}/images/{name}", self.settings.http_url);
         info.insert("image_source".to_owned(), url.into());
@@ -205,7 +213,8 @@ impl Rack {
         }
         let elsewhere = ["http://", "https://"]
             .iter()
-            .any(|scheme| source.starts_with(scheme));
+            .any(|scheme| source.starts_with(scheme))
+            || OciReference::is_oci(source);
         elsewhere && !source.starts_with(base.as_str())
     }
 
@@ -252,7 +261,9 @@ impl Rack {
         let own = self.own_path(node, image_info(node)?["urls"][0].as_str()?)?;
         let list = path.strip_suffix(trivet_bootfiles::CHUNK_LIST_END);
         if is_equal_constant_time(own, path) {
-            let wanted = self.wanted_by(node)?;
+            let node = node.clone();
+            let wanted = self.wanted_by(&node)?;
+            self.offer_pull_secret(now, &node);
             Some(self.image_grant(now, wanted))
         } else if list.is_some_and(|of| is_equal_constant_time(own, of)) {
             self.images.grant_chunk_list(&self.wanted_by(node)?)
@@ -303,7 +314,10 @@ impl Rack {
         };
         if let Some((url, name)) = self.checksum_file_of(&node) {
             self.find_checksum(now, &url, &name);
+        } else if let Some(query) = self.oci_query_of(&node) {
+            self.resolve_oci(now, query);
         } else if let Some(wanted) = self.wanted_by(&node) {
+            self.offer_pull_secret(now, &node);
             self.fill(now, wanted, true);
         }
     }
@@ -311,6 +325,9 @@ impl Rack {
     /// The checksum file that must be read first, and the file's name in there.
     fn checksum_file_of(&self, node: &Node) -> Option<(String, String)> {
         let url = image_info(node)?["checksum"].as_str()?.to_owned();
+        if OciReference::is_oci(&url) {
+            return None;
+        }
         let own = self.own_name(node);
         let kept = own.and_then(|name| self.records.view.resource(ResourceKind::Image, name));
         let name = kept.and_then(|resource| Some(checksum_file(resource)?.1));
@@ -346,6 +363,11 @@ impl Rack {
             self.hold_write(now, node);
             return None;
         }
+        if let Some(query) = self.oci_query_of(node) {
+            self.hold_write(now, node);
+            self.resolve_oci(now, query);
+            return None;
+        }
         if let Some(why) = self.image_too_large(node, &step.args["image_info"]) {
             self.image_unusable(node.id, why);
             return None;
@@ -358,6 +380,7 @@ impl Rack {
         // An image that failed is fetched once more; the agent waits until that succeeds.
         if lacks_disk || self.images.failure_of(wanted.digest).is_some() {
             self.hold_write(now, node);
+            self.offer_pull_secret(now, node);
             self.fill(now, wanted, true);
             return None;
         }
@@ -465,7 +488,7 @@ impl Rack {
     }
 
     /// Sends a step that waited, if the node still waits for it.
-    fn start_held_write(&mut self, now: Now, id: NodeId) {
+    pub(crate) fn start_held_write(&mut self, now: Now, id: NodeId) {
         let Some(PendingImageWrite::Start) = self.pending_writes.by_node.get(&id) else {
             return;
         };
@@ -485,7 +508,7 @@ impl Rack {
         }
     }
 
-    fn fail_held_write(&mut self, id: NodeId, why: &str) {
+    pub(crate) fn fail_held_write(&mut self, id: NodeId, why: &str) {
         if let Some(PendingImageWrite::Start) = self.pending_writes.by_node.get(&id) {
             self.pending_writes.by_node.remove(&id);
             self.image_unusable(id, why.to_owned());
@@ -493,7 +516,7 @@ impl Rack {
     }
 
     /// Ends the node's job with the error of its image.
-    fn image_unusable(&mut self, id: NodeId, why: String) {
+    pub(crate) fn image_unusable(&mut self, id: NodeId, why: String) {
         self.events
             .push_back((id, NodeEvent::ImageUnusable { why }));
     }

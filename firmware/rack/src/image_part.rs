@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use trivet_images::{
     FileChecksum, ImageKey, ImageLibrary, ImageNews, ImageSpec, ImageUrlAnswer, ImageWorkReport,
+    OciResolution,
 };
 use trivet_model::image::{ImageFormat, ImageState, ImageStatus, UnpackedImage};
-use trivet_model::{Digest, Now, Tick};
+use trivet_model::{Digest, Now, OciReference, Tick};
+use trivet_oci::{OciQuery, RegistryCredentials};
 
 use crate::agents::callers::without_credentials;
 use crate::part_context::PartContext;
@@ -86,6 +88,23 @@ impl ImagePart {
         self.run(context, |library, _| library.find_checksum(url, name));
     }
 
+    /// Looks up a reference to a registry; an answer follows.
+    pub(crate) fn resolve_oci(&mut self, context: &mut PartContext, query: OciQuery) {
+        self.run(context, |library, _| library.resolve_oci(query));
+    }
+
+    /// Layers of this repository are fetched with these credentials.
+    pub(crate) fn use_pull_secret(
+        &mut self,
+        context: &mut PartContext,
+        reference: OciReference,
+        credentials: RegistryCredentials,
+    ) {
+        self.run(context, |library, _| {
+            library.use_pull_secret(reference, credentials);
+        });
+    }
+
     /// These images are never evicted.
     pub(crate) fn pin(&mut self, digests: &[Digest]) {
         self.library.pin(digests);
@@ -127,6 +146,10 @@ impl ImagePart {
 
     pub(crate) fn take_checksums(&mut self) -> Vec<FileChecksum> {
         self.library.take_checksums()
+    }
+
+    pub(crate) fn take_resolutions(&mut self) -> Vec<OciResolution> {
+        self.library.take_resolutions()
     }
 
     /// Makes the status of an image in the snapshot from the library.

@@ -15,6 +15,7 @@ use trivet_model::{
 use trivet_node::NodeEvent;
 
 use crate::image_deployment::image_info;
+use crate::oci_images::oci_query;
 use crate::{FileGrant, Rack};
 
 impl Rack {
@@ -36,20 +37,26 @@ impl Rack {
             let sentence = format!("The catalogue has {IMAGES_MAX} images; remove some.");
             return Err(OrderRefusal::new(RefusalKind::Unavailable, sentence));
         }
-        if ImageSpec::of_record(resource).is_none() && checksum_file(resource).is_none() {
+        let is_known = ImageSpec::of_record(resource).is_some()
+            || checksum_file(resource).is_some()
+            || oci_query(resource).is_some();
+        if !is_known {
             return Err(OrderRefusal::new(
                 RefusalKind::Invalid,
-                "An image needs a digest of SHA-256 or SHA-512, or a checksum file.",
+                "An image needs a digest of SHA-256 or SHA-512, a checksum file, or a reference \
+                 to a registry (oci://) as its first source.",
             ));
         }
         sources_of(resource).try_for_each(|url| self.check_file(url))
     }
 
-    /// A new image whose digest is in a checksum file: it is looked up at once.
+    /// A new image whose digest is in a checksum file or a registry: it is looked up at once.
     pub(crate) fn image_created(&mut self, now: Now, resource: &Resource) {
         self.pin_images();
         if let Some((url, name)) = checksum_file(resource) {
             self.find_checksum(now, url, name);
+        } else if let Some(query) = oci_query(resource) {
+            self.resolve_oci(now, query);
         }
     }
 
@@ -89,7 +96,12 @@ impl Rack {
                 self.pending_writes.fetch_after_checksum.insert(id);
                 self.find_checksum(now, url, name);
             }
-            (None, None) => {}
+            (None, None) => {
+                if let Some(query) = oci_query(&resource) {
+                    self.pending_writes.fetch_after_checksum.insert(id);
+                    self.resolve_oci(now, query);
+                }
+            }
         }
         Ok(())
     }
@@ -111,8 +123,9 @@ impl Rack {
     pub(crate) fn handle_image_news(&mut self, now: Now) -> bool {
         let (images, mut context) = self.images_and_context(now);
         let (news, urls) = (images.take_news(&mut context), images.take_url_answers());
-        let checksums = images.take_checksums();
-        let told = !(news.is_empty() && urls.is_empty() && checksums.is_empty());
+        let (checksums, resolutions) = (images.take_checksums(), images.take_resolutions());
+        let is_empty = news.is_empty() && urls.is_empty();
+        let told = !(is_empty && checksums.is_empty() && resolutions.is_empty());
         for one in news {
             self.image_news(now, &one);
         }
@@ -122,6 +135,9 @@ impl Rack {
         for found in checksums {
             let result = found.result.map_err(crate::agents::callers::redacted);
             self.checksum_found(now, &found.url, &found.name, result);
+        }
+        for found in resolutions {
+            self.oci_resolved(now, &found);
         }
         told
     }
@@ -138,30 +154,38 @@ impl Rack {
         let some: Vec<Arc<Resource>> = all.filter(of_file).cloned().collect();
         for resource in some {
             let mut resource = Resource::clone(&resource);
-            let fill = self
-                .pending_writes
-                .fetch_after_checksum
-                .remove(&resource.id);
             let image = resource.name.clone().unwrap_or_default();
             match result {
                 Ok(digest) => {
                     let fields = &mut resource.fields;
                     fields.insert("checksum_url".to_owned(), url.into());
                     fields.insert("checksum".to_owned(), digest.to_string().into());
-                    let wanted = ImageSpec::of_record(&resource);
-                    self.records.put_resource(now, resource);
-                    self.pin_images();
-                    self.image_fault(now, (&image, None), None);
-                    if let (true, Some(wanted)) = (fill, wanted) {
-                        self.fill(now, wanted, false);
-                    }
+                    self.image_digest_known(now, resource);
                 }
                 Err(why) => {
+                    self.pending_writes
+                        .fetch_after_checksum
+                        .remove(&resource.id);
                     let why = format!("image {image} has no digest: {why}");
                     self.image_fault(now, (&image, None), Some(&why));
                     self.note(now, None, NoteKind::ImageFailed { why });
                 }
             }
+        }
+    }
+
+    /// The digest of an image of the catalogue became known: the image is fetched if somebody
+    /// waits for that.
+    pub(crate) fn image_digest_known(&mut self, now: Now, resource: Resource) {
+        let waiting = &mut self.pending_writes.fetch_after_checksum;
+        let fill = waiting.remove(&resource.id);
+        let image = resource.name.clone().unwrap_or_default();
+        let wanted = ImageSpec::of_record(&resource);
+        self.records.put_resource(now, resource);
+        self.pin_images();
+        self.image_fault(now, (&image, None), None);
+        if let (true, Some(wanted)) = (fill, wanted) {
+            self.fill(now, wanted, false);
         }
     }
 
@@ -301,7 +325,7 @@ impl Rack {
 
     /// Raises or clears the fault of one image. The fault is identified by name and digest:
     /// another file of the same name, or another entry with the same bytes, has its own.
-    fn image_fault(
+    pub(crate) fn image_fault(
         &mut self,
         now: Now,
         (image, digest): (&str, Option<Digest>),

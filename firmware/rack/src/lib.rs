@@ -19,6 +19,7 @@ mod image_part;
 mod images;
 mod lan;
 mod nodes;
+mod oci_images;
 mod part_context;
 mod records;
 mod requests;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use trivet_model::image::{IMAGE_BYTES_MAX, ImageFormat, ImageStatus};
 use trivet_model::secret;
-use trivet_model::{Digest, RackOrder, Resource, ResourceId, ResourceKind};
+use trivet_model::{Digest, OciReference, RackOrder, Resource, ResourceId, ResourceKind};
 
 use crate::table::body;
 use crate::table::call::{self, ApiCall, reply};
@@ -34,7 +34,7 @@ pub struct LocalImage {
 const NEW: &[ApiArg] = &[
     required("name", 1, ValueShape::Text),
     arg("sources", 1, ValueShape::List),
-    required("checksum", 1, ValueShape::Text),
+    arg("checksum", 1, ValueShape::Text),
     arg("boot_mode", 1, ValueShape::Text),
     arg("pinned", 1, ValueShape::Flag),
     arg("format", 1, ValueShape::Text),
@@ -146,31 +146,15 @@ fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
             "name must not end in .chunks: that is the name of a chunk list.",
         ));
     }
-    let checksum = body::text(&fields, "checksum")?.unwrap_or_default();
-    let sums = ["http://", "https://"];
-    let is_file = checksum.len() <= SOURCE_BYTES_MAX
-        && sums.iter().any(|scheme| checksum.starts_with(scheme));
-    if !is_file && checksum.parse::<Digest>().is_err() {
-        return Err(ApiFault::bad(
-            "checksum must be 64 (SHA-256) or 128 (SHA-512) hexadecimal digits, or the URL of a \
-             checksum file.",
-        ));
+    check_sources(&fields)?;
+    let is_lookup = check_checksum(&fields)?;
+    // What the registry has decides on the format where none is given.
+    if !is_lookup || fields.get("format").is_some_and(|format| !format.is_null()) {
+        let format = format(&fields, &name)?;
+        fields.insert("format".to_owned(), json!(format.name()));
+    } else {
+        fields.remove("format");
     }
-    let sources = fields.get("sources").and_then(Value::as_array);
-    let sources = sources.map_or(&[][..], Vec::as_slice);
-    let fits = |source: &Value| {
-        let source = source.as_str().unwrap_or_default();
-        let known = ["http://", "https://", "file:///"];
-        source.len() <= SOURCE_BYTES_MAX && known.iter().any(|scheme| source.starts_with(scheme))
-    };
-    if sources.len() > SOURCES_MAX || !sources.iter().all(fits) {
-        return Err(ApiFault::bad(format!(
-            "sources must be at most {SOURCES_MAX} URLs that begin with http://, https:// or \
-             file:///; without any the image is uploaded."
-        )));
-    }
-    let format = format(&fields, &name)?;
-    fields.insert("format".to_owned(), json!(format.name()));
     let mode = body::text(&fields, "boot_mode")?;
     if mode.is_some_and(|mode| !BOOT_MODES.contains(&mode)) {
         return Err(ApiFault::bad(
@@ -184,6 +168,59 @@ fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     resource.fields = fields;
     let order = RackOrder::CreateResource(Box::new(resource));
     call::order(order, ResponsePlan::Image { name })
+}
+
+/// Whether the digest is to be looked up in the registry of the first source.
+fn check_checksum(fields: &trivet_model::node::JsonObject) -> Result<bool, ApiFault> {
+    let first = fields.get("sources").and_then(|sources| sources.get(0));
+    let is_oci = first
+        .and_then(Value::as_str)
+        .is_some_and(OciReference::is_oci);
+    let Some(checksum) = body::text(fields, "checksum")? else {
+        return if is_oci {
+            Ok(true)
+        } else {
+            Err(ApiFault::bad(
+                "checksum is missing; only an image whose first source is in a registry (oci://) \
+                 needs none.",
+            ))
+        };
+    };
+    let sums = ["http://", "https://"];
+    let is_file = checksum.len() <= SOURCE_BYTES_MAX
+        && !is_oci
+        && sums.iter().any(|scheme| checksum.starts_with(scheme));
+    if !is_file && checksum.parse::<Digest>().is_err() {
+        return Err(ApiFault::bad(
+            "checksum must be 64 (SHA-256) or 128 (SHA-512) hexadecimal digits, or the URL of a \
+             checksum file.",
+        ));
+    }
+    Ok(false)
+}
+
+fn check_sources(fields: &trivet_model::node::JsonObject) -> Result<(), ApiFault> {
+    let sources = fields.get("sources").and_then(Value::as_array);
+    let sources = sources.map_or(&[][..], Vec::as_slice);
+    let fits = |source: &Value| {
+        let source = source.as_str().unwrap_or_default();
+        let known = ["http://", "https://", "file:///"];
+        let is_known = known.iter().any(|scheme| source.starts_with(scheme));
+        source.len() <= SOURCE_BYTES_MAX && (is_known || OciReference::is_oci(source))
+    };
+    if sources.len() > SOURCES_MAX || !sources.iter().all(fits) {
+        return Err(ApiFault::bad(format!(
+            "sources must be at most {SOURCES_MAX} URLs that begin with http://, https://, \
+             oci:// or file:///; without any the image is uploaded."
+        )));
+    }
+    let mut references = sources.iter().filter_map(Value::as_str);
+    let wrong = references.find_map(|source| {
+        let is_oci = OciReference::is_oci(source);
+        let why = source.parse::<OciReference>().err().filter(|_| is_oci)?;
+        Some(format!("{source} {why}."))
+    });
+    wrong.map_or(Ok(()), |why| Err(ApiFault::bad(why)))
 }
 
 /// The format of the image: as given, else by the extension of its source or of its name.
@@ -319,6 +356,7 @@ fn catalogued(call: &ApiCall<'_>, resource: &Resource) -> Value {
         let sum = resource.fields.get("checksum");
         sum.filter(|_| digest.is_none())
     }));
+    value["manifest"] = json!(resource.fields.get("manifest"));
     value["boot_mode"] = json!(resource.fields.get("boot_mode"));
     value["pinned"] = json!(resource.fields.get("pinned") == Some(&Value::Bool(true)));
     if let Some(digest) = digest {
@@ -535,6 +573,51 @@ mod tests {
             new("x", good.clone(), "d41d8cd98f00b204e9800998ecf8427e"),
             json!({"name": "x", "sources": good}),
         ] {
+            bench.refuses(&send("POST", NEW_IMAGE, &body.to_string()), 400);
+        }
+    }
+
+    #[test]
+    fn an_image_of_a_registry_needs_no_digest_and_no_format() {
+        let mut bench = ApiBench::new();
+        let stored = |bench: &ApiBench, body: &Value| {
+            let (order, _) = bench.order(&send("POST", NEW_IMAGE, &body.to_string()));
+            let RackOrder::CreateResource(resource) = order else {
+                panic!("a record");
+            };
+            resource
+        };
+        let source = "oci://h:5000/team/debian:12";
+        let mut body = json!({"name": "debian", "sources": [source, "http://h/debian.raw"]});
+        let mut resource = stored(&bench, &body);
+        assert_eq!(resource.text("checksum"), None);
+        assert_eq!(resource.text("format"), None);
+        let manifest = format!("sha256:{}", "cd".repeat(32));
+        resource.fields.insert("manifest".into(), json!(manifest));
+        bench.add_resource(*resource);
+        let one = bench.reply(&get("/trivet/images/debian")).value();
+        assert_eq!(
+            (&one["sources"][0], &one["manifest"]),
+            (&json!(source), &json!(manifest))
+        );
+        assert_eq!(one.get("sha256"), None);
+        body["format"] = json!("zstd");
+        assert_eq!(stored(&bench, &body).text("format"), Some("zstd"));
+        body["checksum"] = json!("ab".repeat(32));
+        assert_eq!(
+            stored(&bench, &body).text("checksum"),
+            Some(&*"ab".repeat(32))
+        );
+        for (sources, checksum) in [
+            (json!(["http://h/debian.raw", source]), Value::Null),
+            (json!([source]), json!("https://h/SHA256SUMS")),
+            (json!(["oci://h/Team"]), Value::Null),
+            (json!(["oci://ann:pw@h/team"]), Value::Null),
+        ] {
+            let mut body = json!({"name": "debian", "sources": sources});
+            if !checksum.is_null() {
+                body["checksum"] = checksum;
+            }
             bench.refuses(&send("POST", NEW_IMAGE, &body.to_string()), 400);
         }
     }

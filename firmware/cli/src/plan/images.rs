@@ -26,7 +26,7 @@ pub(crate) fn image(command: &ImageCommand) -> CommandPlan {
             let request = new_image(&NewImage {
                 image,
                 sources,
-                checksum,
+                checksum: checksum.as_deref(),
                 format: format.as_deref(),
                 boot_mode: boot_mode.as_deref(),
                 pin: *pin,
@@ -84,7 +84,7 @@ fn of_image(image: &str, request: CliRequest, what: &str) -> CommandPlan {
 pub(crate) struct NewImage<'a> {
     pub(crate) image: &'a str,
     pub(crate) sources: &'a [String],
-    pub(crate) checksum: &'a str,
+    pub(crate) checksum: Option<&'a str>,
     pub(crate) format: Option<&'a str>,
     pub(crate) boot_mode: Option<&'a str>,
     pub(crate) pin: bool,
@@ -92,9 +92,13 @@ pub(crate) struct NewImage<'a> {
 
 pub(crate) fn new_image(new: &NewImage<'_>) -> CliRequest {
     let mut body = json!({
-        "name": new.image, "sources": new.sources, "checksum": new.checksum, "pinned": new.pin,
+        "name": new.image, "sources": new.sources, "pinned": new.pin,
     });
-    for (field, said) in [("format", new.format), ("boot_mode", new.boot_mode)] {
+    for (field, said) in [
+        ("checksum", new.checksum),
+        ("format", new.format),
+        ("boot_mode", new.boot_mode),
+    ] {
         if let Some(said) = said {
             body[field] = said.into();
         }

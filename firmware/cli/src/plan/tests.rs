@@ -122,6 +122,11 @@ fn reading_commands() {
         "image add a.raw --source http://h/a --source http://i/a --checksum ab --format qcow2",
         &[("POST", "/trivet/images", packed)],
     );
+    let body = json!({"name": "debian", "sources": ["oci://h/debian:12"], "pinned": false});
+    check(
+        "image add debian --source oci://h/debian:12",
+        &[("POST", "/trivet/images", body)],
+    );
     check(
         "port list --node a+b",
         &[("GET", "/v1/ports?detail=True&node=a%2Bb", none)],

@@ -11,16 +11,21 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use http_body_util::Empty;
 use hyper::header::{
-    CONTENT_LENGTH, CONTENT_RANGE, ETAG, HOST, HeaderMap, HeaderName, IF_MODIFIED_SINCE,
-    IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE, USER_AGENT,
+    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HOST, HeaderMap, HeaderName,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE, USER_AGENT,
 };
 use hyper::{Request, Response, Uri};
 use rustls::ClientConfig;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use trivet_config::RegistrySettings;
 use trivet_images::{ImageSourceHead, ImageSourceRequest};
+use trivet_model::OciReference;
+use trivet_model::secret::SecretText;
 use trivet_net_http::{HttpBody, HttpClient, HttpServer, HttpTimeouts};
 use trivet_net_tls::{bundled_client_config, system_authorities};
+
+use super::registry::Registries;
 
 /// How long a server may take until its response starts.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -45,11 +50,32 @@ pub(crate) struct Origin {
     pub(crate) tls: Option<Arc<ClientConfig>>,
     /// A proxy, as `host:port`.
     pub(crate) proxy: Option<String>,
+    pub(super) registries: Registries,
+}
+
+/// What a request has beside the range of bytes.
+#[derive(Clone, Copy, Default)]
+pub(super) struct OriginHeaders<'a> {
+    pub(super) accept: Option<&'static str>,
+    /// For the first server only, not for others that it redirects to.
+    pub(super) authorization: Option<&'a SecretText>,
+}
+
+/// The response at the end of all redirects.
+pub(super) struct FollowedResponse {
+    pub(super) response: Response<HttpBody>,
+    /// It comes from the server that was asked first.
+    pub(super) is_first_server: bool,
 }
 
 impl Origin {
     /// Trusts the system's authorities and those of the file, if one is named.
-    pub(crate) fn new(ca: Option<&Path>, proxy: Option<String>) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        ca: Option<&Path>,
+        proxy: Option<String>,
+        registries: &[RegistrySettings],
+    ) -> anyhow::Result<Self> {
+        let registries = Registries::new(registries);
         let mut bundles: Vec<String> = system_authorities(None).into_iter().collect();
         if let Some(path) = ca {
             let text = std::fs::read_to_string(path)
@@ -57,12 +83,20 @@ impl Origin {
             bundles.push(text);
         }
         if bundles.is_empty() {
-            return Ok(Self { tls: None, proxy });
+            return Ok(Self {
+                tls: None,
+                proxy,
+                registries,
+            });
         }
         let config =
             bundled_client_config(&bundles).context("images.ca: it contains no CA certificate")?;
         let tls = Some(Arc::new(config));
-        Ok(Self { tls, proxy })
+        Ok(Self {
+            tls,
+            proxy,
+            registries,
+        })
     }
 }
 
@@ -103,20 +137,51 @@ impl Origin {
         if let Some(path) = ask.url.strip_prefix("file://") {
             return open(path, ask).map_err(|error| format!("cannot be read: {error}"));
         }
-        let asked = timeout(HEAD_TIMEOUT, self.follow_redirects(ask)).await;
+        let response = if let Ok(reference) = ask.url.parse::<OciReference>() {
+            self.request_layer(&reference, ask).await?
+        } else {
+            let headers = OriginHeaders::default();
+            self.follow_redirects(&ask.url, ask, headers)
+                .await?
+                .response
+        };
+        let head = head(response.status().as_u16(), response.headers());
+        let body = OriginBody::Net(response.into_body());
+        Ok(OriginResponse { head, body })
+    }
+
+    pub(super) async fn follow_redirects(
+        &self,
+        url: &str,
+        ask: &ImageSourceRequest,
+        headers: OriginHeaders<'_>,
+    ) -> Result<FollowedResponse, String> {
+        let asked = timeout(HEAD_TIMEOUT, self.follow(url.to_owned(), ask, headers)).await;
         asked.unwrap_or_else(|_| Err("does not answer".to_owned()))
     }
 
-    async fn follow_redirects(&self, ask: &ImageSourceRequest) -> Result<OriginResponse, String> {
-        let mut url = ask.url.clone();
+    async fn follow(
+        &self,
+        mut url: String,
+        ask: &ImageSourceRequest,
+        headers: OriginHeaders<'_>,
+    ) -> Result<FollowedResponse, String> {
+        let first = OriginUrl::parse(&url)?;
         for _ in 0..=REDIRECTS_MAX {
             let place = OriginUrl::parse(&url)?;
-            let response = self.get(&place, ask).await?;
+            let is_first_server = place.is_same_server(&first);
+            let authorization = headers.authorization.filter(|_| is_first_server);
+            let headers = OriginHeaders {
+                authorization,
+                ..headers
+            };
+            let response = self.get(&place, ask, headers).await?;
             let status = response.status().as_u16();
             if !matches!(status, 301 | 302 | 303 | 307 | 308) {
-                let head = head(status, response.headers());
-                let body = OriginBody::Net(response.into_body());
-                return Ok(OriginResponse { head, body });
+                return Ok(FollowedResponse {
+                    response,
+                    is_first_server,
+                });
             }
             let to = response.headers().get(LOCATION);
             let to = to.and_then(|value| value.to_str().ok());
@@ -133,11 +198,18 @@ impl Origin {
         &self,
         place: &OriginUrl,
         ask: &ImageSourceRequest,
+        headers: OriginHeaders<'_>,
     ) -> Result<Response<HttpBody>, String> {
         let mut request = Request::builder()
             .uri(&place.path)
             .header(HOST, &place.host_header)
             .header(USER_AGENT, concat!("trivet/", env!("CARGO_PKG_VERSION")));
+        if let Some(accept) = headers.accept {
+            request = request.header(ACCEPT, accept);
+        }
+        if let Some(authorization) = headers.authorization {
+            request = request.header(AUTHORIZATION, authorization.reveal());
+        }
         if ask.from > 0 || ask.to.is_some() {
             let to = ask.to.map_or(String::new(), |to| (to - 1).to_string());
             request = request.header(RANGE, format!("bytes={}-{to}", ask.from));
@@ -282,6 +354,11 @@ impl OriginUrl {
         })
     }
 
+    fn is_same_server(&self, other: &Self) -> bool {
+        let server = |one: &Self| (one.secure, one.host.to_ascii_lowercase(), one.port);
+        server(self) == server(other)
+    }
+
     /// The URL that a redirect means (RFC 9110, section 10.2.2).
     fn resolve(&self, to: &str) -> String {
         let scheme = if self.secure { "https" } else { "http" };
@@ -328,6 +405,20 @@ mod tests {
             ("x", "https://h:8443/a/x"),
         ] {
             assert_eq!(place.resolve(to), want);
+        }
+    }
+
+    #[test]
+    fn another_port_or_scheme_is_another_server() {
+        let place = |url: &str| OriginUrl::parse(url).unwrap();
+        let first = place("https://h.example/v2/");
+        assert!(place("https://H.example:443/blob?x=1").is_same_server(&first));
+        for url in [
+            "http://h.example:443/",
+            "https://h.example:444/",
+            "https://h.example.com/",
+        ] {
+            assert!(!place(url).is_same_server(&first), "{url}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the library orders from the shell, and what the shell reports.
 
-use trivet_model::{Digest, UnixMs};
+use trivet_model::{Digest, OciReference, UnixMs};
+use trivet_oci::{OciError, OciImage, OciQuery, RegistryCredentials};
 
 use crate::{ImageFillResult, ImageFormat, ImageKey, ImageMetadata, ImageSourceRequest, ImageSpec};
 
@@ -280,6 +281,16 @@ pub enum ImageWorkOrder {
         /// The file's name.
         name: String,
     },
+    /// Find the disk image of a reference to a registry, and remember the credentials for its
+    /// layers; the report is [`ImageWorkReport::OciResolved`].
+    ResolveOci(Box<OciQuery>),
+    /// Layers of this repository are fetched with these credentials. There is no report.
+    UsePullSecret {
+        /// The repository; tag and digest do not matter.
+        reference: OciReference,
+        /// The credentials.
+        credentials: RegistryCredentials,
+    },
     /// The answer to [`ImageWorkReport::UploadOffered`] and [`ImageWorkReport::UploadEnded`].
     Upload {
         /// The ticket of the offer.
@@ -369,6 +380,15 @@ pub struct FileChecksum {
     pub result: Result<Digest, String>,
 }
 
+/// What a registry has for a reference.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct OciResolution {
+    /// What was looked up.
+    pub query: OciQuery,
+    /// The image, or why there is none.
+    pub result: Result<OciImage, OciError>,
+}
+
 /// A report of the shell.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ImageWorkReport {
@@ -436,4 +456,6 @@ pub enum ImageWorkReport {
     },
     /// Of [`ImageWorkOrder::FindChecksum`].
     ChecksumFound(Box<FileChecksum>),
+    /// Of [`ImageWorkOrder::ResolveOci`].
+    OciResolved(Box<OciResolution>),
 }

@@ -21,6 +21,8 @@ pub struct SimImageSource {
     pub is_gone: bool,
     /// Milliseconds between two pieces of a body.
     pub gap_ms: u64,
+    /// The password that a registry wants.
+    pub pull_secret: Option<String>,
 }
 
 impl SimImageSource {
@@ -34,6 +36,7 @@ impl SimImageSource {
             cut_after: None,
             is_gone: false,
             gap_ms: 10,
+            pull_secret: None,
         }
     }
 }

@@ -47,7 +47,7 @@ impl SimImageShell {
         chunk: u64,
         request: &crate::ImageSourceRequest,
     ) -> ChunkFetchResult {
-        let source = self.sources.get(&request.url);
+        let source = self.source(&request.url);
         let (head, response) = match sources::respond(source, request).1 {
             Err(why) => return ChunkFetchResult::Unreachable(why),
             Ok(both) => both,
