@@ -8,6 +8,7 @@ use trivet_agent_wire::ImageInfo;
 use trivet_agent_wire::image::{PartitionSizes, is_file_name};
 use trivet_model::image::{ImageFormat, UnpackedImage};
 use trivet_model::node::JsonObject;
+use trivet_model::secret::without_url_credentials;
 use trivet_model::{Digest, JobStep, Node, OciReference, OciReferenceError};
 
 /// The priority of the step among the deploy steps. Ironic's number.
@@ -173,7 +174,8 @@ fn check_reference(source: &str, cached: bool) -> Result<(), WriteImageProblem> 
     }
     let parsed = source.parse::<OciReference>();
     if let Err(why) = parsed {
-        let source_url = source.to_owned();
+        let masked = without_url_credentials(source);
+        let source_url = masked.unwrap_or_else(|| source.to_owned());
         return Err(WriteImageProblem::Reference { source_url, why });
     }
     let field = "image_source";
@@ -612,6 +614,9 @@ mod tests {
                 .contains("oci://h/A has no valid repository"),
             "{why}"
         );
+        let user = json!({"image_source": "oci://ann:hunter2@h/a"});
+        let why = said(user, CACHED).unwrap_err().to_string();
+        assert!(why.contains("oci://******@h/a has a user in it"), "{why}");
         let why = said(json!({}), PLACES).unwrap_err();
         assert!(
             why.to_string().contains("the box's cache, which is off"),

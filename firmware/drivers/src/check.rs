@@ -3,6 +3,7 @@
 use serde_json::Value;
 use trivet_model::interface::DeployInterface;
 use trivet_model::node::JsonObject;
+use trivet_model::secret::without_url_credentials;
 use trivet_model::{Node, OciReference};
 
 use crate::payload::{agent_args, agent_files, payload};
@@ -242,10 +243,12 @@ fn image(info: &JsonObject, is_own: &dyn Fn(&str) -> bool) -> Option<String> {
     }
     if OciReference::is_oci(source) {
         // The digest is in the manifest of the registry.
-        let parsed = source.parse::<OciReference>();
-        return parsed
-            .err()
-            .map(|why| format!("instance_info has an invalid image_source: {source} {why}"));
+        let why = source.parse::<OciReference>().err()?;
+        let masked = without_url_credentials(source);
+        let shown = masked.as_deref().unwrap_or(source);
+        return Some(format!(
+            "instance_info has an invalid image_source: {shown} {why}"
+        ));
     }
     let has = |key| text(info, key).is_some();
     if has("image_checksum") || (has("image_os_hash_algo") && has("image_os_hash_value")) {

@@ -263,6 +263,11 @@ fn an_image_of_a_registry_needs_no_digest() {
         check(&node, InterfaceKind::Deploy, &|_| false)
     };
     assert_eq!(set("oci://h:5000/team/debian:12"), None);
+    let why = set("oci://ann:hunter2@h/debian").unwrap();
+    assert!(
+        why.contains("oci://******@h/debian has a user in it"),
+        "{why}"
+    );
     let why = set("oci://h:5000/team/Debian").unwrap();
     assert!(
         why.contains("oci://h:5000/team/Debian has no valid repository"),

@@ -1,18 +1,8 @@
 //! Why a reference is not resolved or a layer is not served, in sentences for the operator.
 
-use trivet_model::OciReferenceError;
-
 /// Why there is no image of a reference. Each sentence says what to do.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum OciError {
-    /// The text is not a reference.
-    #[error("{text} {why}")]
-    Reference {
-        /// The text.
-        text: String,
-        /// The reason.
-        why: OciReferenceError,
-    },
     /// The registry needs a login, and there are no credentials.
     #[error(
         "registry {registry} needs a login for repository {repository}: set image_pull_secret in \

@@ -16,6 +16,7 @@ mod image_library;
 mod images;
 mod lan;
 mod metal3;
+mod oci_images;
 mod orders;
 mod plan;
 mod power;

@@ -10,6 +10,7 @@ mod dhcp;
 mod input;
 mod ipmi;
 mod link;
+mod oci;
 mod redfish;
 mod tftp;
 mod unpack;
@@ -28,7 +29,7 @@ pub struct FuzzTarget {
 }
 
 /// All targets.
-pub const TARGETS: [FuzzTarget; 18] = [
+pub const TARGETS: [FuzzTarget; 20] = [
     dhcp::frame::TARGET,
     dhcp::server::TARGET,
     dhcp::client::TARGET,
@@ -43,6 +44,8 @@ pub const TARGETS: [FuzzTarget; 18] = [
     ipmi::SDR,
     ipmi::SEL,
     ipmi::session::TARGET,
+    oci::LOOKUPS,
+    oci::CHALLENGES,
     redfish::ANSWERS,
     redfish::SESSION,
     unpack::QCOW2,

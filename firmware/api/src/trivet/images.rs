@@ -218,7 +218,8 @@ fn check_sources(fields: &trivet_model::node::JsonObject) -> Result<(), ApiFault
     let wrong = references.find_map(|source| {
         let is_oci = OciReference::is_oci(source);
         let why = source.parse::<OciReference>().err().filter(|_| is_oci)?;
-        Some(format!("{source} {why}."))
+        let masked = secret::without_url_credentials(source);
+        Some(format!("{} {why}.", masked.as_deref().unwrap_or(source)))
     });
     wrong.map_or(Ok(()), |why| Err(ApiFault::bad(why)))
 }

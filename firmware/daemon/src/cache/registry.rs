@@ -343,3 +343,6 @@ async fn read_body(body: HttpBody, bytes_max: usize, is_prefix: bool) -> Result<
     let read = timeout(BODY_TIMEOUT, read).await;
     read.unwrap_or_else(|_| Err("stopped sending".to_owned()))
 }
+
+#[cfg(test)]
+mod tests;

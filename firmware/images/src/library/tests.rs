@@ -3,6 +3,7 @@
 
 mod disks;
 mod fetches;
+mod registries;
 mod seeds;
 mod uploads;
 
