@@ -4,6 +4,7 @@
 mod dhcp;
 mod every_key;
 mod images;
+mod registries;
 mod services;
 
 use std::path::PathBuf;
