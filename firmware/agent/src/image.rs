@@ -98,14 +98,9 @@ pub fn write_image_step(node: &Node, places: ImageUrls<'_>) -> Result<JobStep, W
     let format = disk_format(info, source)?;
     let partitions = partitions(info)?;
     let is_registry = matches!(sum, ImageChecksum::Registry(_));
-    if is_registry && partitions.is_some() {
-        return Err(WriteImageProblem::Invalid {
-            field: "image_type",
-            why: "an image of a registry must be a whole-disk image",
-        });
-    }
     // Without a declared format, what the registry has decides.
     let is_declared = !is_registry || text(info, "image_disk_format")?.is_some();
+    check_supported(sum, format, places.cached, partitions.is_some())?;
     let mut image_info = ImageInfo {
         id: Some(image_id(source, node)),
         urls: vec![places.image.to_owned()],
@@ -135,20 +130,6 @@ pub fn write_image_step(node: &Node, places: ImageUrls<'_>) -> Result<JobStep, W
             image_info.checksum = Some(url.to_owned());
         }
     }
-    let unfit = |field, why| Err(WriteImageProblem::Invalid { field, why });
-    match (places.cached, sum, format) {
-        (false, ImageChecksum::File(_), _) => {
-            let why = "a checksum file is read only where the image passes through \
-                       the box's cache; give the SHA-256 or SHA-512 itself";
-            return unfit("image_checksum", why);
-        }
-        (false, _, ImageFormat::Zstd | ImageFormat::Gzip | ImageFormat::Xz) => {
-            let why = "a compressed image must pass through the box's cache: give a http(s) URL, \
-                       or the name of an image of the box";
-            return unfit("image_disk_format", why);
-        }
-        _ => {}
-    }
     // The config drive itself is added when the step is sent: a record holds it once.
     let drive = configdrive(info)?;
     let mut args = json!({ "image_info": image_info });
@@ -165,6 +146,33 @@ pub fn write_image_step(node: &Node, places: ImageUrls<'_>) -> Result<JobStep, W
         reboot_requested: false,
         abortable: false,
     })
+}
+
+/// What only the cache can do, and what is not supported for an image of a registry.
+fn check_supported(
+    sum: ImageChecksum<'_>,
+    format: ImageFormat,
+    cached: bool,
+    is_partition: bool,
+) -> Result<(), WriteImageProblem> {
+    let unfit = |field, why| Err(WriteImageProblem::Invalid { field, why });
+    match (cached, sum, format) {
+        (_, ImageChecksum::Registry(_), _) if is_partition => {
+            let why = "an image of a registry must be a whole-disk image";
+            unfit("image_type", why)
+        }
+        (false, ImageChecksum::File(_) | ImageChecksum::Registry(_), _) => {
+            let why = "a checksum file is read only where the image passes through \
+                       the box's cache; give the SHA-256 or SHA-512 itself";
+            unfit("image_checksum", why)
+        }
+        (false, _, ImageFormat::Zstd | ImageFormat::Gzip | ImageFormat::Xz) => {
+            let why = "a compressed image must pass through the box's cache: give a http(s) URL, \
+                       or the name of an image of the box";
+            unfit("image_disk_format", why)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// An image of a registry is looked up and fetched by the cache.

@@ -38,6 +38,8 @@ use crate::clock::DaemonClock;
 use entry::CacheEntry;
 pub(crate) use entry::ImageReader;
 pub(crate) use origin::Origin;
+use registry::Registries;
+use trivet_oci::OciQuery;
 
 /// The reports of the cache, in order. The library has a bounded number of orders under way, and
 /// progress is reported about once per second for each, so the queue is bounded as well.
@@ -193,14 +195,6 @@ impl ImageCache {
                     entry.answer_space(result);
                 }
             }
-            // Before the orders that need them.
-            ImageWorkOrder::UsePullSecret {
-                reference,
-                credentials,
-            } => {
-                let origin = &self.0.options.origin;
-                origin.registries.use_credentials(&reference, credentials);
-            }
             ImageWorkOrder::Upload { ticket, answer } => {
                 if let Some(upload) = self.uploads().get(&ticket) {
                     // It has room for both answers; a client that is gone needs none.
@@ -354,17 +348,26 @@ impl ImageCache {
                     cache.report(ImageWorkReport::ChecksumFound(found));
                 });
             }
-            ImageWorkOrder::ResolveOci(query) => {
-                let cache = self.clone();
-                self.0.runtime.spawn(async move {
-                    let result = cache.0.options.origin.resolve(&query).await;
-                    let query = *query;
-                    let found = Box::new(OciResolution { query, result });
-                    cache.report(ImageWorkReport::OciResolved(found));
-                });
-            }
+            ImageWorkOrder::ResolveOci(query) => self.resolve_oci(*query),
+            ImageWorkOrder::UsePullSecret {
+                reference,
+                credentials,
+            } => self.registries().use_credentials(&reference, credentials),
             _ => {}
         }
+    }
+
+    fn registries(&self) -> &Registries {
+        &self.0.options.origin.registries
+    }
+
+    fn resolve_oci(&self, query: OciQuery) {
+        let cache = self.clone();
+        self.0.runtime.spawn(async move {
+            let result = cache.0.options.origin.resolve(&query).await;
+            let found = Box::new(OciResolution { query, result });
+            cache.report(ImageWorkReport::OciResolved(found));
+        });
     }
 
     fn measure(&self) -> ImageDiskUse {

@@ -218,10 +218,7 @@ impl SimImageShell {
             ImageWorkOrder::UsePullSecret {
                 reference,
                 credentials,
-            } => {
-                let repository = registry::repository_url(&reference);
-                self.pull_secrets.insert(repository, credentials);
-            }
+            } => self.use_pull_secret(&reference, credentials),
             ImageWorkOrder::Upload { ticket, answer } => self.uploads.push_back((ticket, answer)),
         }
     }

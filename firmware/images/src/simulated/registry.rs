@@ -9,7 +9,7 @@ use super::{SimImageShell, SimImageSource, sim_sha256};
 use crate::{ImageWorkReport, OciResolution};
 
 /// The repository of a reference, without tag and digest.
-pub(super) fn repository_url(reference: &OciReference) -> String {
+fn repository_url(reference: &OciReference) -> String {
     format!("{}/{}", reference.registry(), reference.repository())
 }
 
@@ -42,11 +42,19 @@ impl SimImageShell {
             .map(|(_, source)| source)
     }
 
+    pub(super) fn use_pull_secret(
+        &mut self,
+        reference: &OciReference,
+        credentials: RegistryCredentials,
+    ) {
+        let repository = repository_url(reference);
+        self.pull_secrets.insert(repository, credentials);
+    }
+
     pub(super) fn resolve_oci(&mut self, now: Tick, query: OciQuery) {
         let result = self.resolved(&query);
         if let (Ok(_), Some(credentials)) = (&result, &query.credentials) {
-            let repository = repository_url(&query.reference);
-            self.pull_secrets.insert(repository, credentials.clone());
+            self.use_pull_secret(&query.reference, credentials.clone());
         }
         let found = Box::new(OciResolution { query, result });
         self.report(now, ImageWorkReport::OciResolved(found));
