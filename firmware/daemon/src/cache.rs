@@ -33,13 +33,13 @@ use trivet_images::{
     FileChecksum, ImageDiskUse, ImageEntryId, ImageEntryUse, ImageFileKind, ImageFileOrder,
     ImageKey, ImageUploadAnswer, ImageWorkOrder, ImageWorkReport, OciResolution,
 };
+use trivet_oci::OciQuery;
 
 use crate::clock::DaemonClock;
 use entry::CacheEntry;
 pub(crate) use entry::ImageReader;
 pub(crate) use origin::Origin;
 use registry::Registries;
-use trivet_oci::OciQuery;
 
 /// The reports of the cache, in order. The library has a bounded number of orders under way, and
 /// progress is reported about once per second for each, so the queue is bounded as well.

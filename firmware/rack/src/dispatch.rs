@@ -191,6 +191,7 @@ impl Rack {
         lan.restore_leases(&mut context);
         let (images, mut context) = self.images_and_context(now);
         images.start(&mut context);
+        self.offer_pull_secrets(now);
         self.pin_images();
         for fault in self.settings.faults.clone() {
             self.fault(now, fault);

@@ -49,7 +49,7 @@ impl Rack {
         images.resolve_oci(&mut context, query);
     }
 
-    /// After a restart the shell does not know the secret of a node any more.
+    /// Gives the shell the secret of the node, which it forgets at a restart.
     pub(crate) fn offer_pull_secret(&mut self, now: Now, node: &Node) {
         if self.own_name(node).is_some() {
             return;
@@ -58,6 +58,16 @@ impl Rack {
         if let (Ok(reference), Some(credentials)) = (reference, pull_secret(node)) {
             let (images, mut context) = self.images_and_context(now);
             images.use_pull_secret(&mut context, reference, credentials);
+        }
+    }
+
+    /// The shell continues interrupted fills when it has started: with the secrets of their nodes.
+    pub(crate) fn offer_pull_secrets(&mut self, now: Now) {
+        let nodes = self.records.view.nodes.values();
+        let nodes = nodes.filter(|view| image_info(&view.node).is_some());
+        let nodes: Vec<_> = nodes.map(|view| view.node.clone()).collect();
+        for node in nodes {
+            self.offer_pull_secret(now, &node);
         }
     }
 

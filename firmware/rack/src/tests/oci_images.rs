@@ -190,7 +190,10 @@ fn the_secret_of_a_node_is_told_again_after_a_restart() {
     let id = at_write(&mut bench, info);
     let asked = lookups(&bench);
     answer(&mut bench, &asked[0], Ok(image(ImageFormat::Qcow2)));
+    bench.image_work.clear();
     let mut bench = bench.restarted();
+    let is_told = |order: &ImageWorkOrder| matches!(order, ImageWorkOrder::UsePullSecret { .. });
+    assert!(bench.image_work.iter().any(is_told), "for fills that go on");
     bench.image_work.clear();
     start(&mut bench, id);
     let place = |wanted: &dyn Fn(&ImageWorkOrder) -> bool| bench.image_work.iter().position(wanted);
