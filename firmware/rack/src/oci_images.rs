@@ -14,6 +14,9 @@ use crate::Rack;
 use crate::agents::callers::redacted;
 use crate::image_deployment::{image_info, image_source};
 
+/// The most lookups at the same time. Ours: nodes with the same question share one.
+const OCI_LOOKUPS_MAX: usize = 1024;
+
 /// Ironic's name of the secret, in `instance_info` and in `driver_info`.
 const PULL_SECRET: &str = "image_pull_secret";
 
@@ -41,8 +44,15 @@ impl Rack {
 
     /// Looks up a reference, unless the same lookup is under way.
     pub(crate) fn resolve_oci(&mut self, now: Now, query: OciQuery) {
-        if self.pending_writes.oci_lookups.contains(&query) {
+        let lookups = &self.pending_writes.oci_lookups;
+        if lookups.contains(&query) {
             return;
+        }
+        if lookups.len() >= OCI_LOOKUPS_MAX {
+            let why = format!("is not asked: {OCI_LOOKUPS_MAX} lookups are under way");
+            let registry = query.reference.registry().to_owned();
+            let result = Err(OciError::Unreachable { registry, why });
+            return self.oci_resolved(now, &OciResolution { query, result });
         }
         self.pending_writes.oci_lookups.push(query.clone());
         let (images, mut context) = self.images_and_context(now);

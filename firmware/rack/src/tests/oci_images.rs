@@ -246,6 +246,27 @@ fn an_image_of_the_catalogue_can_be_in_a_registry() {
 }
 
 #[test]
+fn the_number_of_lookups_is_bounded() {
+    let mut bench = RackBench::new();
+    let now = bench.now;
+    for number in 0..2000 {
+        let query = OciQuery {
+            reference: format!("oci://h:5000/team/{number}").parse().unwrap(),
+            architecture: None,
+            format: None,
+            credentials: None,
+        };
+        bench.rack.resolve_oci(now, query);
+    }
+    bench.handle(RackInput::Tick);
+    assert_eq!(lookups(&bench).len(), 1024);
+    let id = at_write(&mut bench, registry(&json!({})));
+    start(&mut bench, id);
+    let error = bench.node(id).last_error.unwrap();
+    assert!(error.contains("1024 lookups are under way"), "{error}");
+}
+
+#[test]
 fn a_wrong_reference_is_refused_before_the_node_is_changed() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
