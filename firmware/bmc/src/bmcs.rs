@@ -14,6 +14,7 @@ use crate::conflicts::BmcAddressConflicts;
 use crate::context::BmcContext;
 use crate::deferred_replies::DeferredReplies;
 use crate::health::BmcHealthTracker;
+use crate::measurements::BmcMeasurements;
 use crate::message::{BmcMessage, BmcTransmit};
 use crate::outcome::{BmcOutcome, BmcRequestOrigin};
 use crate::power_changes::PowerChanges;
@@ -53,16 +54,20 @@ pub struct Bmcs {
     /// Replies that callers wait for; with the request, unless it is a power order.
     pub(crate) replies: DeferredReplies<Option<BmcRequest>>,
     pub(crate) outcomes: VecDeque<BmcOutcome>,
+    /// How requests ended, until they are taken.
+    pub(crate) measurements: BmcMeasurements,
 }
 
 /// A request that is not answered yet.
-struct BmcExchange {
+pub(crate) struct BmcExchange {
     node: NodeId,
     origin: BmcRequestOrigin,
     /// None for a BMC request other than power.
     order: Option<PowerOrder>,
     asked: Tick,
-    reach: BmcReach,
+    pub(crate) reach: BmcReach,
+    /// The name of its protocol; none where no protocol serves it.
+    pub(crate) protocol: Option<&'static str>,
 }
 
 impl Bmcs {
@@ -81,6 +86,7 @@ impl Bmcs {
             conflicts: BmcAddressConflicts::default(),
             replies: DeferredReplies::default(),
             outcomes: VecDeque::new(),
+            measurements: BmcMeasurements::default(),
         }
     }
 
@@ -176,6 +182,8 @@ impl Bmcs {
             conflicts: _,
             replies: _,
             outcomes,
+            // They name no node.
+            measurements: _,
         } = self;
         if let Some(fault) = sync.remove(id) {
             outcomes.push_back(BmcOutcome::FaultCleared(fault));
@@ -275,7 +283,9 @@ impl Bmcs {
         {
             self.note(id, NoteKind::PowerOrdered { order });
         }
-        let number = self.start_exchange(context.now, id, origin, Some(order), reach);
+        let protocol = route.as_ref().ok().map(|at| self.protocols[*at].name());
+        let carrier = (reach, protocol);
+        let number = self.start_exchange(context.now, id, origin, Some(order), carrier);
         let given = route.and_then(|at| self.give_order(context, node, at, (number, order)));
         if let Err(error) = given {
             self.rejected.push_back((number, error));
@@ -289,7 +299,7 @@ impl Bmcs {
         node: NodeId,
         origin: BmcRequestOrigin,
         order: Option<PowerOrder>,
-        reach: BmcReach,
+        (reach, protocol): (BmcReach, Option<&'static str>),
     ) -> u64 {
         self.numbers += 1;
         let exchange = BmcExchange {
@@ -298,6 +308,7 @@ impl Bmcs {
             order,
             asked,
             reach,
+            protocol,
         };
         self.exchanges.insert(self.numbers, exchange);
         self.numbers
@@ -351,7 +362,8 @@ impl Bmcs {
             .as_ref()
             .map_or(BmcReach::Record, |at| self.protocols[*at].reach());
         let origin = BmcRequestOrigin::Vendor { ticket };
-        let number = self.start_exchange(context.now, id, origin, None, reach);
+        let protocol = route.as_ref().ok().map(|at| self.protocols[*at].name());
+        let number = self.start_exchange(context.now, id, origin, None, (reach, protocol));
         let given = route.and_then(|at| {
             if self.protocols[at].bmc_identity(node).is_some()
                 && let Some(error) = self.shared_bmc(context, id)
@@ -393,6 +405,7 @@ impl Bmcs {
             return;
         };
         let took_ms = context.now.since_ms(exchange.asked);
+        self.measurements.record(&exchange, took_ms, answer.as_ref().err());
         self.record_health(&exchange, Some(took_ms), answer.as_ref().err());
         if let Some(order) = exchange.order {
             self.route_answer(context, number, &exchange, order, answer);
@@ -401,13 +414,15 @@ impl Bmcs {
 
     fn request_answered(
         &mut self,
-        _: &mut BmcContext,
+        context: &mut BmcContext,
         number: u64,
         reply: Result<BmcReply, PowerError>,
     ) {
         let Some(exchange) = self.exchanges.remove(&number) else {
             return;
         };
+        let took_ms = context.now.since_ms(exchange.asked);
+        self.measurements.record(&exchange, took_ms, reply.as_ref().err());
         self.record_health(&exchange, None, reply.as_ref().err());
         self.route_reply(&exchange, reply);
     }

@@ -23,6 +23,10 @@ pub struct FakeProtocol {
 }
 
 impl BmcProtocol for FakeProtocol {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
     fn serves(&self, _: &Node, interface: BmcInterface) -> bool {
         matches!(
             interface,
@@ -75,6 +79,10 @@ pub struct ManualProtocol {
 }
 
 impl BmcProtocol for ManualProtocol {
+    fn name(&self) -> &'static str {
+        "manual"
+    }
+
     fn serves(&self, node: &Node, interface: BmcInterface) -> bool {
         trivet_drivers::is_manual(node) && interface == BmcInterface::Power(PowerInterface::Fake)
     }

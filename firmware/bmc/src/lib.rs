@@ -14,6 +14,7 @@ mod deferred_replies;
 mod fake;
 mod health;
 pub mod http;
+mod measurements;
 mod message;
 mod outcome;
 mod power_change;

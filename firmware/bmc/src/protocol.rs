@@ -109,6 +109,9 @@ pub enum BmcProtocolEvent {
 ///
 /// Every order and request that was accepted ends with one answer, unless its node was removed.
 pub trait BmcProtocol: Send {
+    /// Its name in counters, such as `ipmi`.
+    fn name(&self) -> &'static str;
+
     /// Whether this protocol implements this interface of this node.
     fn serves(&self, node: &Node, interface: BmcInterface) -> bool;
 

@@ -56,6 +56,10 @@ struct ScriptedProtocol {
 }
 
 impl BmcProtocol for ScriptedProtocol {
+    fn name(&self) -> &'static str {
+        "scripted"
+    }
+
     fn serves(&self, _: &Node, interface: BmcInterface) -> bool {
         let is_ipmi = self.power == PowerInterface::Ipmitool
             && matches!(

@@ -5,7 +5,7 @@ use core::fmt;
 use crate::message::MESSAGE_BYTES_MAX;
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident = $sentence:literal),* $(,)?) => {
+    ($($(#[$doc:meta])* $name:ident = $label:literal: $sentence:literal),* $(,)?) => {
         /// Why a frame got no reply.
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         pub enum Reason {
@@ -19,55 +19,65 @@ macro_rules! reasons {
                     $(Self::$name => $sentence),*
                 }
             }
+
+            /// The name of the reason, for counters.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $label),*
+                }
+            }
         }
     };
 }
 
 reasons! {
     /// Shorter than header and cookie.
-    TooShort = "the frame is too short to be DHCP",
+    TooShort = "too_short": "the frame is too short to be DHCP",
     /// Longer than [`crate::MESSAGE_BYTES_MAX`].
-    TooLong = "the frame is longer than 1472 bytes",
+    TooLong = "too_long": "the frame is longer than 1472 bytes",
     /// The wrong direction: not a request, or for a client not a reply.
-    WrongDirection = "the frame goes the other way",
+    WrongDirection = "wrong_direction": "the frame goes the other way",
     /// The hardware is not Ethernet with six bytes of address.
-    NotEthernet = "the client is not on Ethernet",
+    NotEthernet = "not_ethernet": "the client is not on Ethernet",
     /// The hardware address is zero or a group address.
-    NotOneMachine = "the client's hardware address is not that of one machine",
+    NotOneMachine = "not_one_machine": "the client's hardware address is not that of one machine",
     /// The DHCP magic cookie is missing.
-    NoCookie = "the frame is BOOTP without the cookie of DHCP",
+    NoCookie = "no_cookie": "the frame is BOOTP without the cookie of DHCP",
     /// There is no message type.
-    NoMessageType = "the frame has no message type",
+    NoMessageType = "no_message_type": "the frame has no message type",
     /// A message type servers do not answer.
-    UnknownMessageType = "the message type is not for us",
+    UnknownMessageType = "unknown_message_type": "the message type is not for us",
     /// No configured subnet matches the link or relay of the frame.
-    NoSubnet = "no subnet is configured for the link or relay of this frame",
+    NoSubnet = "no_subnet": "no subnet is configured for the link or relay of this frame",
     /// Only known machines are served on this subnet.
-    UnknownClient = "the machine is not known and only known machines are served here",
+    UnknownClient = "unknown_client":
+        "the machine is not known and only known machines are served here",
     /// The box does not reply on this link.
-    OnlyListening = "the box only listens here (mode \"listen\")",
+    OnlyListening = "only_listening": "the box only listens here (mode \"listen\")",
     /// Another server gives the addresses on this link.
-    OnlyBoot = "another server gives the addresses here (mode \"proxy\")",
+    OnlyBoot = "only_boot": "another server gives the addresses here (mode \"proxy\")",
     /// There is no loader for such firmware.
-    NothingToBoot = "there is no loader for this firmware (boot.loaders)",
+    NothingToBoot = "nothing_to_boot": "there is no loader for this firmware (boot.loaders)",
     /// The client has selected another server.
-    OtherServer = "the client uses another server",
+    OtherServer = "other_server": "the client uses another server",
     /// The client asks about an address without a record here.
-    NoRecord = "we have no record of the address the client asks about",
+    NoRecord = "no_record": "we have no record of the address the client asks about",
     /// The message lacks the address it refers to.
-    NoAddress = "the message names no address",
+    NoAddress = "no_address": "the message names no address",
     /// All addresses are in use.
-    PoolExhausted = "all addresses of the subnet are in use: widen its range or shorten the lease",
+    PoolExhausted = "pool_exhausted":
+        "all addresses of the subnet are in use: widen its range or shorten the lease",
     /// The remaining addresses are reserved for known machines.
-    KeptForKnown = "the free addresses are kept for enrolled machines: enrol it or widen the range",
+    KeptForKnown = "kept_for_known":
+        "the free addresses are kept for enrolled machines: enrol it or widen the range",
     /// More offers are open than [`crate::OFFERS_MAX`].
-    TooManyOffers = "too many offers are open",
+    TooManyOffers = "too_many_offers": "too many offers are open",
     /// More leases than [`crate::LEASES_MAX`].
-    TooManyLeases = "too many leases",
+    TooManyLeases = "too_many_leases": "too many leases",
     /// The relay's option 82 leaves no space for a reply.
-    NoRoom = "the relay's information leaves no space for a reply",
+    NoRoom = "no_room": "the relay's information leaves no space for a reply",
     /// No reply is needed (RELEASE or DECLINE).
-    NoAnswerNeeded = "none is needed",
+    NoAnswerNeeded = "no_answer_needed": "none is needed",
 }
 
 const _: () = assert!(

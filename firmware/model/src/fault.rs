@@ -114,6 +114,13 @@ pub enum BoxFault {
         /// The whole error message.
         why: String,
     },
+    /// A webhook does not accept events.
+    WebhookFailed {
+        /// Its URL, without credentials.
+        url: String,
+        /// The last error, as the end of a sentence about the receiver.
+        why: String,
+    },
 }
 
 /// When a fault occurred.
@@ -189,6 +196,11 @@ impl fmt::Display for BoxFault {
                  find out which machine has which address"
             ),
             Self::ImageFailed { why, .. } => out.write_str(why),
+            Self::WebhookFailed { url, why } => write!(
+                out,
+                "the webhook {url} {why}; events wait for it and are sent again; correct the \
+                 receiver or webhook.url"
+            ),
             Self::LoaderMissing { path, firmware } => write!(
                 out,
                 "{path} is missing, so {firmware} cannot boot; install it (Debian: ipxe) or set \

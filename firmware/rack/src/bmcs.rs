@@ -187,10 +187,12 @@ impl Rack {
         loop {
             let (bmcs, mut context) = self.bmcs_and_context(now);
             let Some(outcome) = bmcs.next_outcome(&mut context) else {
-                return;
+                break;
             };
             self.handle_bmc_outcome(now, outcome);
         }
+        let ended = self.bmcs.bmcs.take_measurements().into_iter();
+        self.outputs.extend(ended.map(RackOutput::Measured));
     }
 
     fn handle_bmc_outcome(&mut self, now: Now, outcome: BmcOutcome) {

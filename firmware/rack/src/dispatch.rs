@@ -140,6 +140,7 @@ impl Rack {
             RackInput::RecordTooLarge(node) => {
                 self.events.push_back((node, NodeEvent::RecordTooLarge));
             }
+            RackInput::Fault { fault, exists } => self.shell_fault(now, fault, exists),
             RackInput::Tick => self.tick(now),
         }
         self.run_to_quiescence(now);

@@ -92,4 +92,13 @@ impl Rack {
     pub(crate) fn fault_gone(&mut self, now: Now, fault: &BoxFault) {
         self.context(now).fault_gone(fault);
     }
+
+    /// A fault that the shell found or that it saw end.
+    pub(crate) fn shell_fault(&mut self, now: Now, fault: BoxFault, exists: bool) {
+        if exists {
+            self.fault(now, fault);
+        } else {
+            self.fault_gone(now, &fault);
+        }
+    }
 }

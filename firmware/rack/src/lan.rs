@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use trivet_dhcp::{DhcpArrival, DhcpForeignServer, DhcpServer, HostDirectory, LeaseChange, Reason};
+use trivet_dhcp::{
+    DhcpArrival, DhcpForeignServer, DhcpOutcome, DhcpServer, HostDirectory, LeaseChange, Reason,
+};
 use trivet_model::boot::ClientSeen;
 use trivet_model::link::{FOREIGN_SERVERS_MAX, ForeignServer, LinkView};
 use trivet_model::view::UnknownMachine;
 use trivet_model::{
-    BoxFault, Lease, LinkId, LinkMode, MacAddr, NodeId, NoteKind, Now, RackView, Tick,
+    BoxFault, Lease, LinkId, LinkMode, MacAddr, Measurement, NodeId, NoteKind, Now, RackView, Tick,
 };
 
 use crate::bounds::PORTS_MAX;
@@ -166,6 +168,7 @@ impl LanPart {
             arrival,
             PortHostDirectory(&context.records.view),
         );
+        context.measure(measurement(&outcome));
         lease_changes(context, outcome.changes);
         if let Some(foreign) = outcome.foreign_server {
             record_foreign_server(context, arrival.link, foreign);
@@ -362,6 +365,19 @@ impl Rack {
             let output = self.records.note_exchange(now, node, kind);
             self.outputs.extend(output);
         }
+    }
+}
+
+/// What is counted of a message.
+fn measurement(outcome: &DhcpOutcome) -> Measurement {
+    let (request, reply) = match &outcome.note {
+        Some(NoteKind::Dhcp { request, reply, .. }) => (Some(*request), *reply),
+        _ => (None, None),
+    };
+    Measurement::DhcpMessage {
+        request,
+        reply,
+        dropped: outcome.dropped.map(Reason::name),
     }
 }
 

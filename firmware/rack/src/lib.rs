@@ -47,7 +47,8 @@ pub use trivet_store::{StoreChange, StoreRecords};
 use trivet_model::secret::SecretText;
 use trivet_model::view::LogBundle;
 use trivet_model::{
-    ApiCaller, BoxFault, LinkId, MacAddr, NodeId, Note, OrderOutcome, OrderRefusal, RackOrder,
+    ApiCaller, BoxFault, LinkId, MacAddr, Measurement, NodeId, Note, OrderOutcome, OrderRefusal,
+    RackOrder,
 };
 
 /// The settings of the rack, fixed at start.
@@ -220,6 +221,13 @@ pub enum RackInput {
     /// The store refused a record of this node as too large, and the cause was not an API
     /// request but data from its machine.
     RecordTooLarge(NodeId),
+    /// The shell reports that a fault exists, or that it has ended.
+    Fault {
+        /// The fault.
+        fault: BoxFault,
+        /// It exists.
+        exists: bool,
+    },
     /// Time has passed: [`Rack::deadline`] may be due.
     Tick,
 }
@@ -319,6 +327,8 @@ pub enum RackOutput {
         /// The name of the node in the log, if it concerns one.
         label: Option<String>,
     },
+    /// A fact to count.
+    Measured(Measurement),
 }
 
 /// The content of a reply to a request for a file.

@@ -1,6 +1,6 @@
 //! What a part of the rack uses besides its own state.
 
-use trivet_model::{NodeId, NoteKind, Now};
+use trivet_model::{Measurement, NodeId, NoteKind, Now};
 
 use crate::RackOutput;
 use crate::faults::FaultExpiry;
@@ -24,5 +24,10 @@ impl PartContext<'_> {
     pub(crate) fn note(&mut self, id: Option<NodeId>, kind: NoteKind) {
         let output = self.records.note(self.now, id, kind);
         self.outputs.push(output);
+    }
+
+    /// Counts a fact.
+    pub(crate) fn measure(&mut self, measurement: Measurement) {
+        self.outputs.push(RackOutput::Measured(measurement));
     }
 }

@@ -363,7 +363,10 @@ impl BoxUnderTest {
             }
             // No node of these racks is a virtual machine or uses Redfish, no address conflicts
             // occur, and no logs of agents are collected.
-            RackOutput::CollectLogs { .. } | RackOutput::DropLogs(_) | RackOutput::Probe { .. } => {
+            RackOutput::CollectLogs { .. }
+            | RackOutput::DropLogs(_)
+            | RackOutput::Probe { .. }
+            | RackOutput::Measured(_) => {
             }
             RackOutput::Image(order) => {
                 on.images.carry_out(now.tick, *order);

@@ -166,6 +166,10 @@ impl IpmiProtocol {
 }
 
 impl BmcProtocol for IpmiProtocol {
+    fn name(&self) -> &'static str {
+        "ipmi"
+    }
+
     fn serves(&self, _: &Node, interface: BmcInterface) -> bool {
         matches!(
             interface,

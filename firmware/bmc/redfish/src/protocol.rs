@@ -195,6 +195,10 @@ impl RedfishProtocol {
 }
 
 impl BmcProtocol for RedfishProtocol {
+    fn name(&self) -> &'static str {
+        "redfish"
+    }
+
     fn serves(&self, _: &Node, interface: BmcInterface) -> bool {
         matches!(
             interface,

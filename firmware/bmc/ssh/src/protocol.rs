@@ -76,6 +76,10 @@ impl SshProtocol {
 }
 
 impl BmcProtocol for SshProtocol {
+    fn name(&self) -> &'static str {
+        "ssh"
+    }
+
     fn serves(&self, _: &Node, interface: BmcInterface) -> bool {
         interface == BmcInterface::Power(PowerInterface::Ssh)
     }

@@ -19,6 +19,10 @@ pub struct WakeOnLanProtocol {
 }
 
 impl BmcProtocol for WakeOnLanProtocol {
+    fn name(&self) -> &'static str {
+        "wake_on_lan"
+    }
+
     fn serves(&self, _: &Node, interface: BmcInterface) -> bool {
         interface == BmcInterface::Power(PowerInterface::WakeOnLan)
     }

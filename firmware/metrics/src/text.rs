@@ -1,0 +1,114 @@
+//! The exposition format of Prometheus, version 0.0.4.
+
+use std::fmt::Write as _;
+
+use crate::LabelValues;
+use crate::counts::MetricCounts;
+use crate::family::{MetricFamily, MetricKind};
+use crate::gauges::MetricSample;
+use crate::histogram::{DurationHistogram, bounds_ms};
+
+/// The content type of the text.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// All metrics as text: what was counted, and the present values. A metric with labels that has
+/// no time series yet is left out; one without labels begins with zero.
+pub fn exposition(counts: &MetricCounts, samples: &[MetricSample]) -> String {
+    let mut out = String::with_capacity(32 * 1024);
+    for family in MetricFamily::ALL {
+        let start = out.len();
+        let head = (family.name(), family.help(), family.kind().word());
+        let _ = write!(
+            out,
+            "# HELP {0} {1}\n# TYPE {0} {2}\n",
+            head.0, head.1, head.2
+        );
+        let body = out.len();
+        series(&mut out, counts, samples, *family);
+        if out.len() == body {
+            out.truncate(start);
+        }
+    }
+    out
+}
+
+fn series(
+    out: &mut String,
+    counts: &MetricCounts,
+    samples: &[MetricSample],
+    family: MetricFamily,
+) {
+    let first = (family, ["", ""]);
+    let mut any = false;
+    for sample in samples.iter().filter(|sample| sample.family == family) {
+        any = true;
+        line(out, family, "", (&sample.labels, None), &number(sample.value));
+    }
+    if family.kind() == MetricKind::Histogram {
+        let all = counts.histograms.range(first..);
+        for ((_, labels), histogram) in all.take_while(|((one, _), _)| *one == family) {
+            histogram_lines(out, family, labels, histogram);
+        }
+        return;
+    }
+    let all = counts.counters.range(first..);
+    for ((_, labels), value) in all.take_while(|((one, _), _)| *one == family) {
+        any = true;
+        line(out, family, "", (labels, None), &value.to_string());
+    }
+    if !any && family.labels().is_empty() && family.kind() == MetricKind::Counter {
+        line(out, family, "", (&["", ""], None), "0");
+    }
+}
+
+fn histogram_lines(
+    out: &mut String,
+    family: MetricFamily,
+    labels: &LabelValues,
+    histogram: &DurationHistogram,
+) {
+    let mut total = 0_u64;
+    let mut bounds = bounds_ms(family).iter();
+    for bucket in &histogram.buckets {
+        total = total.saturating_add(*bucket);
+        let bound = bounds.next().map_or("+Inf".to_owned(), |ms| seconds(*ms));
+        line(out, family, "_bucket", (labels, Some(&bound)), &total.to_string());
+    }
+    let sum = seconds(histogram.sum_ms);
+    line(out, family, "_sum", (labels, None), &sum);
+    line(out, family, "_count", (labels, None), &total.to_string());
+}
+
+/// One line: name, labels and value.
+fn line(
+    out: &mut String,
+    family: MetricFamily,
+    suffix: &str,
+    (labels, bound): (&LabelValues, Option<&str>),
+    value: &str,
+) {
+    out.push_str(family.name());
+    out.push_str(suffix);
+    let named = family.labels().iter().copied().zip(labels.iter().copied());
+    let bound = bound.map(|bound| ("le", bound));
+    let mut separator = '{';
+    for (name, value) in named.chain(bound) {
+        // Label values are constants without quotes, backslashes and line ends.
+        let _ = write!(out, "{separator}{name}=\"{value}\"");
+        separator = ',';
+    }
+    if separator == ',' {
+        out.push('}');
+    }
+    let _ = writeln!(out, " {value}");
+}
+
+/// Milliseconds as seconds, without superfluous zeros.
+fn seconds(ms: u64) -> String {
+    let text = format!("{}.{:03}", ms / 1000, ms % 1000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn number(value: f64) -> String {
+    format!("{value}")
+}

@@ -1,0 +1,80 @@
+//! Names of events and faults for programs: in server-sent events, webhooks and metrics.
+//!
+//! A name is part of the API: it stays when the Rust name changes.
+
+use crate::{BoxFault, NoteKind};
+
+impl NoteKind {
+    /// The name of this kind of event.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::StateChanged { .. } => "state_changed",
+            Self::PowerIs(_) => "power_is",
+            Self::PowerOrdered { .. } => "power_ordered",
+            Self::PowerAccepted { .. } => "power_accepted",
+            Self::BootQueued { .. } => "boot_queued",
+            Self::ManualActionNeeded { .. } => "manual_action_needed",
+            Self::PowerFailed { .. } => "power_failed",
+            Self::VendorCalled { .. } => "vendor_called",
+            Self::Dhcp { .. } => "dhcp",
+            Self::ForeignServerSeen { .. } => "foreign_server_seen",
+            Self::FaultRaised(_) => "fault_raised",
+            Self::FaultCleared(_) => "fault_cleared",
+            Self::UnknownMachineSeen { .. } => "unknown_machine_seen",
+            Self::UnknownMachinesSeen { .. } => "unknown_machines_seen",
+            Self::FileSent { .. } => "file_sent",
+            Self::FileRefused { .. } => "file_refused",
+            Self::ImageFetching { .. } => "image_fetching",
+            Self::ImageUnpacking { .. } => "image_unpacking",
+            Self::ImageComplete { .. } => "image_complete",
+            Self::ImageCorrupt { .. } => "image_corrupt",
+            Self::ImageEvicted { .. } => "image_evicted",
+            Self::AwaitingImage { .. } => "awaiting_image",
+            Self::ImageRejected { .. } => "image_rejected",
+            Self::ImageFailed { .. } => "image_failed",
+            Self::BootFileUnverified { .. } => "boot_file_unverified",
+            Self::AgentLookedUp { .. } => "agent_looked_up",
+            Self::AgentWeaklyAuthenticated { .. } => "agent_weakly_authenticated",
+            Self::AgentReady { .. } => "agent_ready",
+            Self::AgentKept => "agent_kept",
+            Self::AgentReused => "agent_reused",
+            Self::AgentExpired { .. } => "agent_expired",
+            Self::AgentTimedOut { .. } => "agent_timed_out",
+            Self::CallerRefused { .. } => "caller_refused",
+            Self::AgentRefused { .. } => "agent_refused",
+            Self::OrderReceived { .. } => "order_received",
+            Self::LogsStored { .. } => "logs_stored",
+            Self::LogsMissing { .. } => "logs_missing",
+            Self::Inspected => "inspected",
+            Self::PortFound { .. } => "port_found",
+            Self::PortNeverSeen { .. } => "port_never_seen",
+            Self::StepStarted { .. } => "step_started",
+            Self::StepDone { .. } => "step_done",
+            Self::Retrying { .. } => "retrying",
+            Self::Warning { .. } => "warning",
+            Self::Failed { .. } => "failed",
+        }
+    }
+}
+
+impl BoxFault {
+    /// The name of this kind of fault.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::ForeignServer { .. } => "foreign_server",
+            Self::PoolExhausted { .. } => "pool_exhausted",
+            Self::AddressTaken { .. } => "address_taken",
+            Self::LoaderMissing { .. } => "loader_missing",
+            Self::AgentMissing => "agent_missing",
+            Self::AgentFileMissing { .. } => "agent_file_missing",
+            Self::LoopbackAddress { .. } => "loopback_address",
+            Self::PlainTokens { .. } => "plain_tokens",
+            Self::InterfaceMissing { .. } => "interface_missing",
+            Self::BmcFailed { .. } => "bmc_failed",
+            Self::BmcShared { .. } => "bmc_shared",
+            Self::AgentContested { .. } => "agent_contested",
+            Self::ImageFailed { .. } => "image_failed",
+            Self::WebhookFailed { .. } => "webhook_failed",
+        }
+    }
+}
