@@ -2,9 +2,86 @@
 //!
 //! A name is part of the API: it stays when the Rust name changes.
 
-use crate::{BoxFault, NoteKind};
+use core::fmt;
+use core::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::{BoxFault, NoteKind, words};
+
+words! {
+    /// The subject of an event: what clients and webhooks select by.
+    EventTopic {
+        /// The provision state of a node.
+        State = "state",
+        /// Power of a node, and its place in the boot queue.
+        Power = "power",
+        /// Work of a job: steps, repeated tries, warnings, the error that ended it.
+        Job = "job",
+        /// The agent of a node, its logs and its inspection data.
+        Agent = "agent",
+        /// Images of the cache.
+        Image = "image",
+        /// DHCP, boot files, unknown machines, other servers.
+        Network = "network",
+        /// Faults that were raised or cleared.
+        Fault = "fault",
+        /// Changes that callers requested, and callers that were refused.
+        Order = "order",
+    }
+}
 
 impl NoteKind {
+    /// The subject.
+    pub const fn topic(&self) -> EventTopic {
+        match self {
+            Self::StateChanged { .. } => EventTopic::State,
+            Self::PowerIs(_)
+            | Self::PowerOrdered { .. }
+            | Self::PowerAccepted { .. }
+            | Self::PowerFailed { .. }
+            | Self::BootQueued { .. }
+            | Self::ManualActionNeeded { .. } => EventTopic::Power,
+            Self::FaultRaised(_) | Self::FaultCleared(_) => EventTopic::Fault,
+            Self::Dhcp { .. }
+            | Self::ForeignServerSeen { .. }
+            | Self::UnknownMachineSeen { .. }
+            | Self::UnknownMachinesSeen { .. }
+            | Self::FileSent { .. }
+            | Self::FileRefused { .. }
+            | Self::BootFileUnverified { .. } => EventTopic::Network,
+            Self::ImageFetching { .. }
+            | Self::ImageUnpacking { .. }
+            | Self::ImageComplete { .. }
+            | Self::ImageCorrupt { .. }
+            | Self::ImageEvicted { .. }
+            | Self::AwaitingImage { .. }
+            | Self::ImageRejected { .. }
+            | Self::ImageFailed { .. } => EventTopic::Image,
+            Self::AgentLookedUp { .. }
+            | Self::AgentWeaklyAuthenticated { .. }
+            | Self::AgentReady { .. }
+            | Self::AgentKept
+            | Self::AgentReused
+            | Self::AgentExpired { .. }
+            | Self::AgentTimedOut { .. }
+            | Self::AgentRefused { .. }
+            | Self::LogsStored { .. }
+            | Self::LogsMissing { .. }
+            | Self::Inspected
+            | Self::PortFound { .. }
+            | Self::PortNeverSeen { .. } => EventTopic::Agent,
+            Self::OrderReceived { .. }
+            | Self::CallerRefused { .. }
+            | Self::VendorCalled { .. } => EventTopic::Order,
+            Self::StepStarted { .. }
+            | Self::StepDone { .. }
+            | Self::Retrying { .. }
+            | Self::Warning { .. }
+            | Self::Failed { .. } => EventTopic::Job,
+        }
+    }
+
     /// The name of this kind of event.
     pub const fn name(&self) -> &'static str {
         match self {

@@ -38,6 +38,7 @@ pub use boot::{BootPlan, KernelBoot};
 pub use caller::{ApiCaller, CallerIdentity};
 pub use digest::Digest;
 pub use entropy::{Entropy, SeededRandom};
+pub use event_name::EventTopic;
 pub use fault::BoxFault;
 pub use identity::{MacAddr, NodeId, PortId, ResourceId};
 pub use link::{LinkId, LinkMode};
