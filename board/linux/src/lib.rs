@@ -24,7 +24,7 @@ pub use flash::{FileFlash, FileFlashCounts, OpenFileError};
 pub use frames::{PacketSocketReceiver, PacketSocketSender, RECEIVE_BYTES_MAX};
 pub use interface::{EthernetInterface, interface, interfaces};
 pub use key::{BoxKeyFile, KeyFileError};
-pub use memory::{disable_core_dumps, give_memory_back};
+pub use memory::{clock_ticks_per_s, disable_core_dumps, give_memory_back, page_bytes};
 pub use poll::{Epoll, Interest, PollWaker};
 pub use reading::read_cached;
 pub use sending::{in_memory, send_file, send_more, unacknowledged};

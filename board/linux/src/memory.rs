@@ -23,6 +23,16 @@ pub fn give_memory_back() {
 #[cfg(not(target_env = "gnu"))]
 pub fn give_memory_back() {}
 
+/// The size of a page of memory.
+pub fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// The unit of CPU times in `/proc`, as a number in one second.
+pub fn clock_ticks_per_s() -> u64 {
+    rustix::param::clock_ticks_per_second()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

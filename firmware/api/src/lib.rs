@@ -32,6 +32,7 @@ use table::version;
 pub use table::version::{VERSION_MAX, VERSION_MIN, Version};
 use trivet::images;
 pub use trivet::images::{LocalImage, upload_range, upload_target};
+pub use trivet::telemetry::{EventQuery, TelemetryRequest, telemetry_request};
 
 /// Longest request body in bytes. Ours: inspection data with its logs is the largest body of a
 /// correct client.

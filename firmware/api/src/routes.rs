@@ -11,7 +11,7 @@ use crate::table::call::ApiCall;
 use crate::table::error::ApiFault;
 use crate::table::path_forms;
 use crate::table::route::{self, ApiRoute};
-use crate::trivet::{agent_artifacts, bmc_requests, images, lan, progress};
+use crate::trivet::{agent_artifacts, bmc_requests, images, lan, progress, telemetry};
 use crate::{ApiOutcome, BODY_BYTES_MAX, Response, inspector, trivet};
 
 /// All rows. The first matching row is used, so fixed segments are before segments in braces.
@@ -46,6 +46,7 @@ pub(crate) const TABLES: &[&[ApiRoute]] = &[
     agent_artifacts::ROUTES,
     progress::ROUTES,
     bmc_requests::ROUTES,
+    telemetry::ROUTES,
 ];
 
 /// All rows in order.

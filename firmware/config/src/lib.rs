@@ -19,6 +19,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod value;
+mod webhook;
 
 use toml::de::DeTable;
 
@@ -37,6 +38,7 @@ pub use crate::settings::{
     RegistrySettings, Settings, TftpSettings,
 };
 pub use crate::value::{LISTEN_MAX, LOADER_BYTES_MAX};
+pub use crate::webhook::{MetricsSettings, WEBHOOKS_MAX, WebhookSettings};
 
 use crate::contradiction::SettingsClaims;
 use crate::mistake::SettingsMistakes;
@@ -45,7 +47,7 @@ use crate::reader::SettingsSection;
 /// Longest file that is read. Ours: the commented default file is a fortieth of it.
 pub const FILE_BYTES_MAX: usize = 256 * 1024;
 
-const SECTIONS: [&str; 15] = [
+const SECTIONS: [&str; 17] = [
     "box",
     "api",
     "inspector",
@@ -61,6 +63,8 @@ const SECTIONS: [&str; 15] = [
     "agent",
     "limits",
     "log",
+    "metrics",
+    "webhook",
 ];
 
 /// A commented settings file with every key, ready to be edited.
@@ -107,6 +111,8 @@ fn read(root: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Option<S
     let agent = service::agent(root, mistakes);
     let limits = service::limits(root, mistakes);
     let log = log::log(root, mistakes);
+    let metrics = webhook::metrics(root, mistakes);
+    let webhooks = webhook::webhooks(root, mistakes);
     claims.check(mistakes);
     contradiction::check_data_is_not_served(root, mistakes);
     exposure::check(
@@ -134,5 +140,7 @@ fn read(root: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Option<S
         agent,
         limits,
         log,
+        metrics,
+        webhooks,
     })
 }

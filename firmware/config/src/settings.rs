@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::log::LogSettings;
 use crate::power::PowerSettings;
+use crate::webhook::{MetricsSettings, WebhookSettings};
 
 /// All settings, with defaults filled in.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -45,6 +46,10 @@ pub struct Settings {
     pub limits: LimitSettings,
     /// The log of the process: `[log]`.
     pub log: LogSettings,
+    /// Who may read `/metrics`: `[metrics]`.
+    pub metrics: MetricsSettings,
+    /// URLs that receive events: every `[[webhook]]`.
+    pub webhooks: Vec<WebhookSettings>,
 }
 
 /// The box itself.

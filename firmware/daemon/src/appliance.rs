@@ -26,6 +26,7 @@ use crate::listeners::{
 use crate::log::NOTE;
 use crate::log::throttle::{self, LogThrottle};
 use crate::tls_identity::ServerTls;
+use crate::webhooks::{self, Webhook};
 
 /// Receives a note and the display name of its node.
 pub(crate) type NoteSink = Box<dyn FnMut(&Note, Option<&str>) + Send>;
@@ -63,6 +64,10 @@ pub(crate) struct ApplianceResources {
     pub(crate) logs: PathBuf,
     /// Receives every note.
     pub(crate) notes: NoteSink,
+    /// `/metrics` needs no credentials.
+    pub(crate) open_metrics: bool,
+    /// The URLs that receive events.
+    pub(crate) webhooks: Vec<Webhook>,
 }
 
 /// The running appliance.
@@ -153,6 +158,10 @@ impl RunningAppliance {
             inspector: !ground.inspector.sockets.is_empty(),
             ..ground.facts
         };
+        for webhook in ground.webhooks {
+            let name = facts.hostname.clone();
+            doors.spawn(webhooks::run(webhook, engine.clone(), clock, name));
+        }
         let strangers = allows_remote_clients(&ground.api, &ground.auth);
         let api = Arc::new(api::ApiService {
             engine: engine.clone(),
@@ -164,10 +173,13 @@ impl RunningAppliance {
             any_agent_address,
             hosts: ground.hosts.clone(),
             refusals: api::RefusalLog::new(clock.now().tick),
+            observed: api::ApiTelemetry::new(ground.open_metrics),
         });
         let page = web::handler(engine.clone(), clock, ground.hosts);
         let places = http::ConnectionLimit::new(ground.connections_max);
         let seats = (&places, http::ClientTimeouts::default());
+        let telemetry = engine.telemetry();
+        telemetry.set_connections(places.clone(), ground.connections_max);
         let services = [
             (ground.api, api::handler(Arc::clone(&api))),
             (ground.inspector, inspector::handler(api, strangers)),
@@ -336,7 +348,7 @@ impl OutputDispatcher {
             RackOutput::Image(order) => self.cache.execute(*order),
             RackOutput::Note { note, label } => (self.notes)(&note, label.as_deref()),
             // The engine handles these itself.
-            RackOutput::Reply { .. } | RackOutput::File { .. } => {}
+            RackOutput::Reply { .. } | RackOutput::File { .. } | RackOutput::Measured(_) => {}
         }
     }
 
@@ -391,7 +403,8 @@ async fn deliver_reply(engine: &OnceLock<Engine>, input: RackInput) {
     retry_offer(engine.wait(), input).await;
 }
 
-async fn retry_offer(engine: &Engine, mut input: RackInput) {
+/// Offers an input until the queue has space for it.
+pub(crate) async fn retry_offer(engine: &Engine, mut input: RackInput) {
     while let Err(back) = engine.offer(input) {
         input = back;
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;

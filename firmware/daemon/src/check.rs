@@ -3,14 +3,16 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use trivet_board_linux::EthernetInterface;
-use trivet_config::{DhcpMode, DhcpSource, Settings};
+use trivet_config::{DhcpMode, DhcpSource, Settings, WebhookSettings};
 use trivet_model::BoxFault;
 
 use crate::auth::{unusable_tokens, unusable_users};
 use crate::serve;
+use crate::webhooks::Webhook;
 
 /// The result of `trivet check`.
 #[derive(Debug, Default)]
@@ -53,6 +55,12 @@ pub(crate) fn check(settings: &Settings, offline: bool) -> SettingsCheckReport {
             .errors
             .push(format!("the interfaces cannot be listed: {error}")),
     }
+    for webhook in &settings.webhooks {
+        if let Err(error) = Webhook::open(webhook) {
+            report.errors.push(format!("{error:#}"));
+        }
+        report.warnings.extend(readable_secret(webhook));
+    }
     match data_unusable(&settings.appliance.data) {
         // The box may run as another user than this check.
         Some((line, true)) => report.warnings.push(line),
@@ -71,6 +79,19 @@ pub(crate) fn check(settings: &Settings, offline: bool) -> SettingsCheckReport {
         }
     }
     report
+}
+
+/// That other users of this machine can read the secret of a webhook.
+fn readable_secret(webhook: &WebhookSettings) -> Option<String> {
+    let path = webhook.secret_file.as_ref()?;
+    let mode = fs::metadata(path).ok()?.permissions().mode();
+    let path = path.display();
+    (mode & 0o077 != 0).then(|| {
+        format!(
+            "webhook.secret_file: other users of this machine can read {path}; run: chmod 600 \
+             {path}"
+        )
+    })
 }
 
 /// Why `box.data` cannot be used, or created at the first start, and whether only the

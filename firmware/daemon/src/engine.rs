@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tracing::{error, warn};
 use trivet_board_linux::FileFlash;
+use trivet_metrics::MetricFamily;
 use trivet_model::{
     ApiCaller, NoteKind, OrderOutcome, OrderRefusal, RackOrder, RackView, RefusalKind,
 };
@@ -24,6 +25,7 @@ use trivet_rack::{FileGrant, Outbox, Rack, RackInput, RackOutput, Settings};
 use trivet_store::{CommitError, Store};
 
 use crate::clock::{DaemonClock, DaemonEntropy};
+use crate::telemetry::Telemetry;
 use datagram_quota::{DatagramPermit, DatagramQuotas};
 use trim::MemoryTrim;
 
@@ -41,6 +43,8 @@ const IDLE_MS_MAX: u64 = 1000;
 const STOP_GAP: Duration = Duration::from_millis(5);
 
 enum EngineMessage {
+    /// A question whether the engine still answers.
+    Ping(oneshot::Sender<()>),
     Input(RackInput),
     /// A datagram that any machine can send, and its permit in the quota for those.
     Datagram(RackInput, DatagramPermit),
@@ -52,9 +56,30 @@ enum EngineMessage {
 /// A handle to the engine, for the listeners.
 #[derive(Clone)]
 pub(crate) struct Engine {
-    queue: SyncSender<EngineMessage>,
+    queue: EngineQueue,
     view: watch::Receiver<Arc<RackView>>,
     datagrams: DatagramQuotas,
+    telemetry: Arc<Telemetry>,
+}
+
+/// The sending end of the engine's queue, which counts the inputs in it.
+#[derive(Clone)]
+struct EngineQueue {
+    sender: SyncSender<EngineMessage>,
+    telemetry: Arc<Telemetry>,
+}
+
+impl EngineQueue {
+    #[expect(clippy::result_large_err, reason = "it comes back to be offered again")]
+    fn try_send(&self, message: EngineMessage) -> Result<(), TrySendError<EngineMessage>> {
+        // Counted before it is there: the engine may take it at once.
+        self.telemetry.enqueue();
+        let sent = self.sender.try_send(message);
+        if sent.is_err() {
+            self.telemetry.enqueue_failed();
+        }
+        sent
+    }
 }
 
 impl Engine {
@@ -82,7 +107,10 @@ impl Engine {
                     .is_some_and(|mac| self.view.borrow().macs.contains_key(&mac));
                 match self.datagrams.acquire(known) {
                     Some(place) => EngineMessage::Datagram(input, place),
-                    None => return Err(input),
+                    None => {
+                        self.telemetry.count(MetricFamily::EngineQueueFull);
+                        return Err(input);
+                    }
                 }
             }
             _ => EngineMessage::Input(input),
@@ -143,6 +171,19 @@ impl Engine {
             .try_send(EngineMessage::File(wanted))
             .map_err(|_| EngineBusy)?;
         answer.await.map_err(|_| EngineBusy)
+    }
+
+    /// What is counted, and the newest events.
+    pub(crate) fn telemetry(&self) -> &Arc<Telemetry> {
+        &self.telemetry
+    }
+
+    /// Whether the engine handles its queue: resolves when it has taken this question. False if
+    /// its queue is full or if it has ended.
+    pub(crate) async fn answers(&self) -> bool {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.queue.try_send(EngineMessage::Ping(reply));
+        sent.is_ok() && answer.await.is_ok()
     }
 
     /// Stops the engine after the current batch. Waits while the queue is full.
@@ -239,6 +280,7 @@ struct EngineThread {
     deferred: BTreeMap<u64, OrderReplySender>,
     files: BTreeMap<u64, PendingFileRequest>,
     trim: MemoryTrim,
+    telemetry: Arc<Telemetry>,
     stopping: Option<oneshot::Sender<()>>,
 }
 
@@ -285,6 +327,7 @@ impl EngineThread {
         let (queue, inputs) = sync_channel(INPUTS_WAITING_MAX);
         let rack = rack(&settings, &mut store)?;
         let (view, watch) = watch::channel(Arc::new(rack.view()));
+        let telemetry = Telemetry::new();
         let thread = Self {
             clock,
             settings,
@@ -298,12 +341,17 @@ impl EngineThread {
             deferred: BTreeMap::new(),
             files: BTreeMap::new(),
             trim: MemoryTrim::new(),
+            telemetry: Arc::clone(&telemetry),
             stopping: None,
         };
         let engine = Engine {
-            queue,
+            queue: EngineQueue {
+                sender: queue,
+                telemetry: Arc::clone(&telemetry),
+            },
             view: watch,
             datagrams: DatagramQuotas::default(),
+            telemetry,
         };
         Ok((thread, engine))
     }
@@ -351,6 +399,7 @@ impl EngineThread {
         {
             batch.push(message);
         }
+        self.telemetry.batch_taken(batch.len());
         let due = self
             .rack
             .deadline()
@@ -371,12 +420,16 @@ impl EngineThread {
         for message in batch {
             let input = self.input(message);
             if let Some(input) = input {
+                self.telemetry.input(&input);
                 self.rack.handle(self.clock.now(), input, &mut outbox);
             }
         }
         self.rack.take_changes(&mut outbox);
+        let start = self.clock.now().tick;
         match trivet_rack::make_durable(&mut self.store, &outbox.changes) {
             Ok(()) => {
+                let took_ms = self.clock.now().tick.since_ms(start);
+                self.telemetry.committed(self.store.stats(), took_ms);
                 self.view.send_replace(Arc::new(self.rack.view()));
                 outbox
                     .outputs
@@ -388,9 +441,12 @@ impl EngineThread {
                 Ok(None)
             }
             Err(error @ (CommitError::Flash(_) | CommitError::Poisoned)) => {
+                self.telemetry.store_refused(Some("the store cannot write to its flash"));
                 Err(EngineError::Store(error))
             }
             Err(error) => {
+                let is_full = matches!(error, CommitError::Full { .. });
+                self.telemetry.store_refused(is_full.then_some("the store is full"));
                 let orders = std::mem::take(&mut self.orders).into_values();
                 let files = std::mem::take(&mut self.files).into_values();
                 let messages = orders
@@ -406,6 +462,10 @@ impl EngineThread {
         self.tickets += 1;
         let ticket = self.tickets;
         match message {
+            EngineMessage::Ping(reply) => {
+                let _ = reply.send(());
+                None
+            }
             EngineMessage::Input(input) => Some(input),
             EngineMessage::Datagram(input, place) => {
                 drop(place);
@@ -498,6 +558,8 @@ impl EngineThread {
     }
 
     fn emit(&mut self, output: RackOutput) {
+        let now = self.clock.now().tick;
+        self.telemetry.output(now, &output, &self.view.borrow());
         match output {
             RackOutput::Reply { ticket, result } => {
                 if let Some(asked) = self.orders.remove(&ticket) {

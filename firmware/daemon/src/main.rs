@@ -22,9 +22,11 @@ mod reload;
 mod serve;
 mod sockets;
 mod store_tool;
+mod telemetry;
 #[cfg(test)]
 mod testbed;
 mod tls_identity;
+mod webhooks;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

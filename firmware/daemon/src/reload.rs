@@ -148,6 +148,8 @@ fn changed(old: &Settings, new: &Settings) -> Vec<&'static str> {
         ("[hardware]", old.hardware != new.hardware),
         ("[agent]", old.agent != new.agent),
         ("[limits]", old.limits != new.limits),
+        ("[metrics]", old.metrics != new.metrics),
+        ("[[webhook]]", old.webhooks != new.webhooks),
     ];
     let differ = sections.into_iter().filter(|(_, differs)| *differs);
     differ.map(|(name, _)| name).collect()

@@ -29,6 +29,7 @@ use crate::clock::DaemonClock;
 use crate::listeners::browser::HostNames;
 use crate::reload::Reload;
 use crate::tls_identity::ServerCertificate;
+use crate::webhooks::Webhook;
 use crate::{check, image_directory, listeners, log, sockets, tls_identity};
 
 /// Runs until SIGINT or SIGTERM. `file` is read again at SIGHUP.
@@ -85,6 +86,8 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
         logs: data.join("logs"),
         cache: (data.join("cache"), cache_settings(&settings, clock)?),
         notes: appliance::note_logger(clock),
+        open_metrics: settings.metrics.allow_open,
+        webhooks: webhooks(&settings)?,
     };
     let mut rack = rack_settings(&settings, &links, &ground)?;
     rack.faults.extend(missing.iter().cloned());
@@ -100,6 +103,11 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     let ended = run_to_end(appliance, settings, missing).await;
     reloading.abort();
     ended
+}
+
+/// The URLs that receive events.
+fn webhooks(settings: &Settings) -> anyhow::Result<Vec<Webhook>> {
+    settings.webhooks.iter().map(Webhook::open).collect()
 }
 
 /// The facts about the box that the API shows.

@@ -87,6 +87,26 @@ pub enum FrameError {
     BadAddress,
 }
 
+impl FrameError {
+    /// The name, for counters.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Other => "other_protocol",
+            Self::NotForUs => "not_for_us",
+            Self::Malformed => "malformed_frame",
+            Self::Damaged => "damaged_frame",
+            Self::Fragment => "fragment",
+            Self::BadAddress => "bad_address",
+        }
+    }
+
+    /// Whether the frame was lost for this box: other frames of a network are none of its
+    /// business.
+    pub const fn is_loss(self) -> bool {
+        !matches!(self, Self::Other | Self::NotForUs)
+    }
+}
+
 /// Decodes a frame for a box whose hardware address is `own`.
 ///
 /// Frames to other machines are ignored, except replies of other DHCP servers, which show who

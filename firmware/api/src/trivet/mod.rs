@@ -7,3 +7,4 @@ pub(crate) mod images;
 pub(crate) mod lan;
 pub(crate) mod nodes;
 pub(crate) mod progress;
+pub(crate) mod telemetry;

@@ -113,6 +113,8 @@ impl DemoAppliance {
             logs: data.join("logs"),
             cache: (data.join("cache"), ImageCacheOptions::plain(clock)),
             notes: Box::new(|_, _| {}),
+            open_metrics: false,
+            webhooks: Vec::new(),
         };
         let settings = settings(data, files, api_url, http_url)?;
         let store = open_store(data, STORE_MIB)?;

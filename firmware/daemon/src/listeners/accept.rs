@@ -82,6 +82,11 @@ impl ConnectionLimit {
             reserved: (connections_max / RESERVED_SHARE).max(RESERVED_MIN),
         }
     }
+
+    /// How many of the shared connections are not in use.
+    pub(crate) fn available(&self) -> usize {
+        self.shared.available_permits()
+    }
 }
 
 /// How many connections the open-file limit of this process allows: each may need one

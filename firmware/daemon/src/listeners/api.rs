@@ -26,7 +26,10 @@ use crate::clock::{DaemonClock, DaemonEntropy};
 use crate::engine::{self, Engine};
 use crate::log::throttle::{self, LogThrottle};
 
+mod telemetry;
 mod upload;
+
+pub(crate) use telemetry::ApiTelemetry;
 
 /// How often a change is retried when another client changed the record meanwhile.
 const TRIES_MAX: u32 = 8;
@@ -53,6 +56,8 @@ pub(crate) struct ApiService {
     pub(crate) hosts: HostNames,
     /// The log of refused agents.
     pub(crate) refusals: RefusalLog,
+    /// Metrics, health and events.
+    pub(crate) observed: ApiTelemetry,
 }
 
 /// A rate-limited log of refused agents: any client that reaches the API can cause
@@ -79,7 +84,14 @@ pub(crate) fn handler(api: Arc<ApiService>) -> HttpHandler {
     Arc::new(
         move |peer: SocketAddr, secure, request| -> HttpResponseFuture {
             let api = Arc::clone(&api);
-            Box::pin(async move { api.answer(peer.ip(), secure, request).await })
+            Box::pin(async move {
+                let (start, method) = (api.clock.now().tick, request.method().clone());
+                let answer = api.answer(peer.ip(), secure, request).await;
+                let took_ms = api.clock.now().tick.since_ms(start);
+                let telemetry = api.engine.telemetry();
+                telemetry.api_request(method.as_str(), answer.status().as_u16(), took_ms);
+                answer
+            })
         },
     )
 }
@@ -108,6 +120,9 @@ impl ApiService {
             body: &[],
             request_id: &request_id,
         };
+        if let Some(answer) = self.telemetry(&request, &head.headers, peer).await {
+            return answer;
+        }
         let access = trivet_api::access(request.method, request.path);
         if let Err(refused) = self.check_browser(&head.headers) {
             return response(refuse(&request, &refused));

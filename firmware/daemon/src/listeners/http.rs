@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty, Full};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body as _, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -55,6 +55,22 @@ pub(crate) fn full(bytes: impl Into<Bytes>) -> HttpResponseBody {
 /// No body.
 pub(crate) fn empty() -> HttpResponseBody {
     Empty::new().map_err(|never| match never {}).boxed()
+}
+
+/// A body whose pieces come through a channel.
+pub(crate) struct ByteStream(pub(crate) tokio::sync::mpsc::Receiver<Bytes>);
+
+impl futures_core::Stream for ByteStream {
+    type Item = Result<Frame<Bytes>, std::io::Error>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        self.0
+            .poll_recv(context)
+            .map(|item| item.map(|bytes| Ok(Frame::data(bytes))))
+    }
 }
 
 /// A plain text response.

@@ -156,6 +156,7 @@ mod tests {
             any_agent_address: true,
             hosts: browser::HostNames::default(),
             refusals: crate::listeners::api::RefusalLog::new(clock.now().tick),
+            observed: crate::listeners::api::ApiTelemetry::new(false),
             logs: crate::agent_logs::AgentLogStore::at(scratch.0.join("logs")),
             engine,
             facts: trivet_api::ApiFacts::default(),

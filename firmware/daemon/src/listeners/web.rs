@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, StreamBody};
-use hyper::body::Frame;
 use hyper::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -115,7 +114,7 @@ impl WebPageService {
                 }
             }
         });
-        StreamBody::new(WebEventStream(receiver)).boxed()
+        StreamBody::new(http::ByteStream(receiver)).boxed()
     }
 }
 
@@ -125,21 +124,6 @@ fn response_of_type(kind: &'static str, body: HttpResponseBody) -> Response<Http
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
-}
-
-struct WebEventStream(mpsc::Receiver<Bytes>);
-
-impl futures_core::Stream for WebEventStream {
-    type Item = Result<Frame<Bytes>, std::io::Error>;
-
-    fn poll_next(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
-        self.0
-            .poll_recv(context)
-            .map(|item| item.map(|bytes| Ok(Frame::data(bytes))))
-    }
 }
 
 #[cfg(test)]

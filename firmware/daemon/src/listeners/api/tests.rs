@@ -53,6 +53,7 @@ async fn served_api(auth: impl FnOnce(&TestbedDirectory) -> Authenticator) -> Se
         any_agent_address: true,
         hosts: HostNames::default(),
         refusals: RefusalLog::new(clock.now().tick),
+        observed: ApiTelemetry::new(false),
         logs: AgentLogStore::at(scratch.0.join("logs")),
     });
     let mut doors = JoinSet::new();

@@ -17,6 +17,8 @@ pub(super) enum DhcpFrameAction {
     Answer(Vec<u8>),
     /// Ignore it.
     Nothing,
+    /// Count it: it may have been for this box and cannot be read, for the reason of this name.
+    Dropped(&'static str),
 }
 
 /// The state of one interface.
@@ -85,6 +87,7 @@ impl DhcpFrameHandler {
                 let answer = advertiser.and_then(|one| one.solicited(now, from, source));
                 answer.map_or(DhcpFrameAction::Nothing, DhcpFrameAction::Answer)
             }
+            Err(error) if error.is_loss() => DhcpFrameAction::Dropped(error.name()),
             Ok(ReceivedPacket::ArpClaim { .. }) | Err(_) => DhcpFrameAction::Nothing,
         }
     }

@@ -16,6 +16,7 @@ use trivet_board_linux::{EthernetInterface, PacketSocketReceiver, PacketSocketSe
 use trivet_link::{
     ALL_ROUTERS_MAC, BOOT_PORT, DhcpReplyTarget, SERVER_PORT, arp_probe_frame, dhcp_reply_frame,
 };
+use trivet_metrics::MetricFamily;
 use trivet_model::{LinkId, MacAddr, Tick};
 use trivet_rack::DhcpDestination;
 
@@ -259,6 +260,10 @@ impl DhcpInterface {
             }
             DhcpFrameAction::Answer(frame) => self.send_frame(frame),
             DhcpFrameAction::Nothing => {}
+            DhcpFrameAction::Dropped(reason) => {
+                let mut counts = engine.telemetry().counts();
+                counts.add(MetricFamily::DhcpDropped, [reason, ""], 1);
+            }
         }
     }
 
