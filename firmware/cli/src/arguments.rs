@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use trivet_model::ProvisionState;
 
 pub use crate::bmc::BmcArguments;
+use crate::events::EventsArguments;
 
 /// Default of `--timeout`, in seconds.
 const TIMEOUT_S: u32 = 3600;
@@ -25,6 +26,8 @@ pub enum ClientCommand {
     Lan(LanArguments),
     /// Sensors, event log, indicator light and other BMC functions except power
     Bmc(BmcArguments),
+    /// Events of the box: states of nodes, faults, images and others
+    Events(EventsArguments),
 }
 
 /// Arguments of `trivet node`.

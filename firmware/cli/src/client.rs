@@ -8,9 +8,10 @@ use bytes::Bytes;
 use http_body_util::Full;
 use serde_json::Value;
 use trivet_model::bmc_request::BMC_REQUEST_MS_MAX;
-use trivet_net_http::{HttpClient, HttpError, HttpServer, HttpTimeouts};
+use trivet_net_http::{HttpBody, HttpClient, HttpError, HttpServer, HttpTimeouts};
 
 use crate::connection::CliConnection;
+use crate::events::EventTooLong;
 use crate::exit::Exit;
 use crate::fault::CliFault;
 use crate::request::{CliRequest, CliResponse};
@@ -94,17 +95,47 @@ impl CliClient {
             .await
         {
             Ok(answer) => self.answer(answer),
-            Err(error) => {
-                let hint = match error {
-                    HttpError::Connect(_) => REACH_HINT,
-                    HttpError::Tls(_) => TRUST_HINT,
-                    HttpError::InvalidName => " Is its host name right?",
-                    HttpError::ConnectTimedOut | HttpError::ResponseTimedOut => "",
-                    _ => PROTOCOL_HINT,
-                };
-                Err(self.unreachable(&error.cause(), hint))
-            }
+            Err(error) => Err(self.no_response(&error)),
         }
+    }
+
+    /// The body of a response without end. `subject` names the object of the request.
+    pub(crate) async fn stream(
+        &self,
+        request: &CliRequest,
+        subject: &str,
+    ) -> Result<HttpBody, CliFault> {
+        let client = HttpClient::new(HttpTimeouts {
+            connect: EXCHANGE_TIMEOUT,
+            total: EXCHANGE_TIMEOUT,
+        });
+        let message = self.message(request)?;
+        let response = client.send(&self.server, message).await;
+        let (head, body) = response.map_err(|error| self.no_response(&error))?.into_parts();
+        if head.status.is_success() {
+            return Ok(body);
+        }
+        let body = body.collect(ANSWER_BYTES_MAX).await;
+        let body = body.map_err(|error| self.no_response(&error))?;
+        let answer = self.answer(hyper::Response::from_parts(head, body))?;
+        Err(CliFault::of(&answer, subject))
+    }
+
+    /// The fault for a request without a response.
+    pub(crate) fn no_response(&self, error: &HttpError) -> CliFault {
+        let hint = match error {
+            HttpError::Connect(_) => REACH_HINT,
+            HttpError::Tls(_) => TRUST_HINT,
+            HttpError::InvalidName => " Is its host name right?",
+            HttpError::ConnectTimedOut | HttpError::ResponseTimedOut => "",
+            _ => PROTOCOL_HINT,
+        };
+        self.unreachable(&error.cause(), hint)
+    }
+
+    /// The fault for a stream that is not one of events.
+    pub(crate) fn not_events(&self, _: EventTooLong) -> CliFault {
+        self.unreachable("its answer is not a stream of events", PROTOCOL_HINT)
     }
 
     fn head(&self, request: &CliRequest) -> hyper::http::request::Builder {

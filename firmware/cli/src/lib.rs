@@ -10,6 +10,7 @@ mod arguments;
 mod bmc;
 mod client;
 mod connection;
+mod events;
 mod exit;
 mod fault;
 mod manual_pages;
@@ -31,6 +32,7 @@ pub use arguments::{
     BmcArguments, CompletionArguments, ImageArguments, LanArguments, NodeArguments, PortArguments,
 };
 pub use arguments::{ClientCommand, completion};
+pub use events::EventsArguments;
 pub use exit::{EXIT_CODES, Exit};
 pub use manual_pages::ManualPageArguments;
 pub use shell::{run, run_into};

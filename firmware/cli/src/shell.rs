@@ -11,6 +11,7 @@ use crate::arguments::{ClientCommand, ImageCommand};
 use crate::bmc;
 use crate::client::CliClient;
 use crate::connection::CliConnection;
+use crate::events::{EventPrinter, EventsArguments, EventsEnd};
 use crate::exit::Exit;
 use crate::fault::CliFault;
 use crate::plan;
@@ -68,6 +69,8 @@ fn run_on(command: ClientCommand, mut screen: TerminalOutput<'_>, width: Option<
             pin: *pin,
         };
         self::upload(&command, &upload, &mut screen)
+    } else if let ClientCommand::Events(events) = &command {
+        self::events(events, &mut screen)
     } else {
         prepare(command, width).and_then(|(client, task)| drive(&client, task, &mut screen))
     };
@@ -94,6 +97,8 @@ fn prepare(
         ClientCommand::Port(port) => (port.global, plan::port(&port.command)),
         ClientCommand::Image(image) => (image.global, plan::image(&image.command)),
         ClientCommand::Lan(lan) => (lan.global, plan::lan(lan.command)),
+        // It has no plan: its response is a stream.
+        ClientCommand::Events(_) => return Err(CliFault::usage("events are not planned")),
         ClientCommand::Bmc(bmc) => {
             let plan = bmc::plan(&bmc.command, &read)?;
             (bmc.global, plan)
@@ -106,6 +111,40 @@ fn prepare(
         width,
     };
     Ok((CliClient::new(connection)?, CommandTask::new(plan, style)))
+}
+
+fn events(
+    arguments: &EventsArguments,
+    screen: &mut TerminalOutput<'_>,
+) -> Result<Exit, CliFault> {
+    let taken = Cell::new(false);
+    let read = |name: &str| text_of(name, &taken);
+    let variable = |name: &str| std::env::var(name).ok();
+    let connection = CliConnection::of(&arguments.global, &variable, &read)?;
+    let client = CliClient::new(connection)?;
+    let runtime = runtime()?;
+    let ended = runtime.block_on(async {
+        let mut stop = signal(SignalKind::interrupt()).map_err(|error| broken(&error))?;
+        tokio::select! {
+            ended = arguments.run(&client, screen) => ended.map(|()| Exit::Fine),
+            _ = stop.recv() => Err(EventsEnd::Output(Exit::Interrupted)),
+        }
+    });
+    runtime.shutdown_background();
+    match ended {
+        Ok(exit) | Err(EventsEnd::Output(exit)) => Ok(exit),
+        Err(EventsEnd::Fault(fault)) => Err(fault),
+    }
+}
+
+impl EventPrinter for TerminalOutput<'_> {
+    fn event(&mut self, line: &str) -> Result<(), Exit> {
+        self.line(line)
+    }
+
+    fn note(&mut self, sentence: &str) {
+        Self::note(self, sentence);
+    }
 }
 
 fn upload(

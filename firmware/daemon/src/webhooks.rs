@@ -197,7 +197,9 @@ pub(crate) async fn run(webhook: Webhook, engine: Engine, clock: DaemonClock, na
         };
         if let Some(result) = result {
             sending = None;
-            runner.ended(result).await;
+            if let Some((fault, exists)) = runner.ended(result) {
+                retry_offer(&runner.engine, RackInput::Fault { fault, exists }).await;
+            }
         }
     }
 }
@@ -240,7 +242,8 @@ impl WebhookRunner {
         self.counted = self.queue.len();
     }
 
-    async fn ended(&mut self, result: Result<(), String>) {
+    /// A request has ended. Returns the fault that begins (true) or ends with it.
+    fn ended(&mut self, result: Result<(), String>) -> Option<(BoxFault, bool)> {
         let word = if result.is_ok() { "ok" } else { "failed" };
         let telemetry = self.engine.telemetry();
         let mut counts = telemetry.counts();
@@ -255,7 +258,7 @@ impl WebhookRunner {
         }
         drop(counts);
         self.show_length();
-        let change = match (is_failing, result) {
+        match (is_failing, result) {
             (Some(true), Err(why)) => {
                 let url = self.webhook.shown.clone();
                 let fault = BoxFault::WebhookFailed { url, why };
@@ -264,9 +267,6 @@ impl WebhookRunner {
             }
             (Some(false), _) => self.fault.take().map(|fault| (fault, false)),
             _ => None,
-        };
-        if let Some((fault, exists)) = change {
-            retry_offer(&self.engine, RackInput::Fault { fault, exists }).await;
         }
     }
 }

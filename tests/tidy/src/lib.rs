@@ -4,6 +4,7 @@
 //! is caught. What the tree holds is asked of `git` and `cargo` in `tree`; nothing else
 //! here leaves memory. `tests/workspace.rs` runs all checks over this repository.
 
+pub mod counted;
 pub mod direction;
 pub mod finding;
 pub mod interface_names;

@@ -24,7 +24,7 @@ pub fn settings(defaults: &str, page_path: &str, page: &str) -> Vec<Finding> {
 }
 
 /// The variants of an enum, from the text of its file.
-fn variants(text: &str, name: &str) -> Vec<String> {
+pub(crate) fn variants(text: &str, name: &str) -> Vec<String> {
     let masked = mask(text);
     let Some(at) = masked.find(&format!("enum {name} {{")) else {
         return Vec::new();

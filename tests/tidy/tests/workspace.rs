@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use trivet_tests_tidy::{
-    Finding, RepositoryTree, SourceFile, direction, interface_names, layout, module_paths, ratio,
+    Finding, RepositoryTree, SourceFile, counted, direction, interface_names, layout, module_paths, ratio,
     references, size, type_names, vocabulary, word,
 };
 
@@ -177,6 +177,29 @@ fn what_the_simulator_ignores_has_a_reason() {
         LIST,
         tree().text(LIST),
     ));
+}
+
+#[test]
+fn each_kind_of_note_is_counted_or_has_a_reason() {
+    const LIST: &str = "firmware/metrics/uncounted.txt";
+    none(counted::notes(
+        tree().text("firmware/model/src/note.rs"),
+        tree().text("firmware/metrics/src/notes.rs"),
+        LIST,
+        tree().text(LIST),
+    ));
+}
+
+#[test]
+fn each_reason_is_counted() {
+    none(counted::reasons(tree().rust()));
+}
+
+#[test]
+fn the_manual_lists_the_metrics_of_the_code() {
+    const PAGE: &str = "firmware/guide/src/monitoring.md";
+    let code = tree().text("firmware/metrics/src/family.rs");
+    none(counted::manual_page(code, PAGE, tree().text(PAGE)));
 }
 
 #[test]

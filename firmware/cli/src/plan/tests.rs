@@ -13,6 +13,7 @@ fn plan(line: &str) -> Result<CommandPlan, CliFault> {
         ClientCommand::Image(image) => Ok(super::image(&image.command)),
         ClientCommand::Lan(lan) => Ok(super::lan(lan.command)),
         ClientCommand::Bmc(bmc) => crate::bmc::plan(&bmc.command, &files),
+        ClientCommand::Events(_) => panic!("{line}: events are a stream"),
     }
 }
 
