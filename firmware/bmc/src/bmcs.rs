@@ -405,7 +405,8 @@ impl Bmcs {
             return;
         };
         let took_ms = context.now.since_ms(exchange.asked);
-        self.measurements.record(&exchange, took_ms, answer.as_ref().err());
+        self.measurements
+            .record(&exchange, took_ms, answer.as_ref().err());
         self.record_health(&exchange, Some(took_ms), answer.as_ref().err());
         if let Some(order) = exchange.order {
             self.route_answer(context, number, &exchange, order, answer);
@@ -422,7 +423,8 @@ impl Bmcs {
             return;
         };
         let took_ms = context.now.since_ms(exchange.asked);
-        self.measurements.record(&exchange, took_ms, reply.as_ref().err());
+        self.measurements
+            .record(&exchange, took_ms, reply.as_ref().err());
         self.record_health(&exchange, None, reply.as_ref().err());
         self.route_reply(&exchange, reply);
     }

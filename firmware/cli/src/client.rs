@@ -111,7 +111,9 @@ impl CliClient {
         });
         let message = self.message(request)?;
         let response = client.send(&self.server, message).await;
-        let (head, body) = response.map_err(|error| self.no_response(&error))?.into_parts();
+        let (head, body) = response
+            .map_err(|error| self.no_response(&error))?
+            .into_parts();
         if head.status.is_success() {
             return Ok(body);
         }

@@ -118,7 +118,10 @@ impl EventsArguments {
         let mut parser = EventParser::default();
         while let Some(piece) = body.next().await {
             let piece = piece.map_err(|error| client.no_response(&error))?;
-            for event in parser.push(&piece).map_err(|error| client.not_events(error))? {
+            for event in parser
+                .push(&piece)
+                .map_err(|error| client.not_events(error))?
+            {
                 self.show(&event, printer).map_err(EventsEnd::Output)?;
                 *last = event.id.or_else(|| last.take());
             }

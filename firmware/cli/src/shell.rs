@@ -113,10 +113,7 @@ fn prepare(
     Ok((CliClient::new(connection)?, CommandTask::new(plan, style)))
 }
 
-fn events(
-    arguments: &EventsArguments,
-    screen: &mut TerminalOutput<'_>,
-) -> Result<Exit, CliFault> {
+fn events(arguments: &EventsArguments, screen: &mut TerminalOutput<'_>) -> Result<Exit, CliFault> {
     let taken = Cell::new(false);
     let read = |name: &str| text_of(name, &taken);
     let variable = |name: &str| std::env::var(name).ok();

@@ -441,12 +441,14 @@ impl EngineThread {
                 Ok(None)
             }
             Err(error @ (CommitError::Flash(_) | CommitError::Poisoned)) => {
-                self.telemetry.store_refused(Some("the store cannot write to its flash"));
+                self.telemetry
+                    .store_refused(Some("the store cannot write to its flash"));
                 Err(EngineError::Store(error))
             }
             Err(error) => {
                 let is_full = matches!(error, CommitError::Full { .. });
-                self.telemetry.store_refused(is_full.then_some("the store is full"));
+                self.telemetry
+                    .store_refused(is_full.then_some("the store is full"));
                 let orders = std::mem::take(&mut self.orders).into_values();
                 let files = std::mem::take(&mut self.files).into_values();
                 let messages = orders

@@ -148,7 +148,8 @@ impl Telemetry {
                 ..
             } => {
                 let bytes = (*sent, *requested);
-                self.counts().count_transfer(protocol.name(), bytes, *took_ms);
+                self.counts()
+                    .count_transfer(protocol.name(), bytes, *took_ms);
             }
             RackInput::FileRefused {
                 protocol, answer, ..

@@ -94,7 +94,9 @@ impl Webhook {
         let request = request.body(Full::new(Bytes::from(body)));
         let request = request.map_err(|error| format!("is not a valid URL: {error}"))?;
         let client = HttpClient::new(TIMEOUTS);
-        let response = client.exchange(&self.server, request, ANSWER_BYTES_MAX).await;
+        let response = client
+            .exchange(&self.server, request, ANSWER_BYTES_MAX)
+            .await;
         let status = response.map_err(|error| error.to_string())?.status();
         if status.is_success() {
             return Ok(());

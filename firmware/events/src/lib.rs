@@ -14,7 +14,7 @@ mod tests;
 mod webhook;
 
 pub use event::{BoxEvent, MESSAGE_CHARS_MAX};
-pub use ring::{EVENTS_MAX, EVENTS_BYTES_MAX, EventOvertaken, EventRing, StreamReset, StreamStart};
+pub use ring::{EVENTS_BYTES_MAX, EVENTS_MAX, EventOvertaken, EventRing, StreamReset, StreamStart};
 pub use webhook::{
     WEBHOOK_TRIES_MAX, WEBHOOK_WAITING_MAX, WebhookNews, WebhookQueue, WebhookStep, signature,
 };

@@ -1,9 +1,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use trivet_model::{
-    BoxFault, EventTopic, NodeId, Note, NoteKind, ProvisionState, Tick, UnixMs,
-};
+use trivet_model::{BoxFault, EventTopic, NodeId, Note, NoteKind, ProvisionState, Tick, UnixMs};
 use uuid::Uuid;
 
 use super::*;
@@ -40,7 +38,10 @@ fn an_event_has_its_facts_as_fields() {
     assert_eq!(json["id"], "000000000000feed-1");
     assert_eq!(json["topic"], "state");
     assert_eq!(json["kind"], "state_changed");
-    assert_eq!((&json["from"], &json["to"]), (&"deploying".into(), &"active".into()));
+    assert_eq!(
+        (&json["from"], &json["to"]),
+        (&"deploying".into(), &"active".into())
+    );
     assert_eq!(json["node"], "00000000-0000-0000-0000-000000000007");
     assert_eq!(json["node_name"], "n1");
     assert_eq!(json["message"], "deploying -> active");
@@ -78,7 +79,13 @@ fn faults_and_images_have_topics_of_their_own() {
 fn a_client_continues_after_its_last_event() {
     let ring = ring(10);
     let start = ring.resume(&ring.id(7));
-    assert_eq!(start, StreamStart { after: 7, reset: None });
+    assert_eq!(
+        start,
+        StreamStart {
+            after: 7,
+            reset: None
+        }
+    );
     assert_eq!(numbers(&ring.read(7, 9).unwrap()), [8, 9, 10]);
     assert_eq!(numbers(&ring.read(7, 2).unwrap()), [8, 9]);
     assert!(ring.read(10, 9).unwrap().is_empty());
@@ -129,7 +136,11 @@ fn the_bytes_of_the_ring_have_a_bound() {
     }
     let kept = ring.read(ring.start(true).after, usize::MAX).unwrap();
     let bytes: usize = kept.iter().map(|event| event.json.len()).sum();
-    assert!(bytes <= EVENTS_BYTES_MAX && kept.len() > 1000, "{}", kept.len());
+    assert!(
+        bytes <= EVENTS_BYTES_MAX && kept.len() > 1000,
+        "{}",
+        kept.len()
+    );
 }
 
 fn queue(events: u64) -> WebhookQueue {
@@ -156,7 +167,11 @@ fn events_are_sent_one_after_the_other_in_order() {
     assert_eq!(id, "000000000000feed-1");
     assert_eq!((&body["box"], &body["missed"]), (&"box".into(), &0.into()));
     assert_eq!(body["event"]["id"], id);
-    assert_eq!(queue.next_step(Tick(0), "box"), WebhookStep::Wait(None), "one at a time");
+    assert_eq!(
+        queue.next_step(Tick(0), "box"),
+        WebhookStep::Wait(None),
+        "one at a time"
+    );
     let fine = WebhookNews {
         is_failing: None,
         is_dropped: false,

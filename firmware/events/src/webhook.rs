@@ -150,8 +150,7 @@ impl WebhookQueue {
 
 /// The signature of a body: `sha256=` and the HMAC-SHA256 (RFC 2104) in hexadecimal digits.
 pub fn signature(secret: &[u8], body: &[u8]) -> String {
-    let mut mac =
-        Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
     mac.update(body);
     let mut text = "sha256=".to_owned();
     for byte in mac.finalize().into_bytes() {

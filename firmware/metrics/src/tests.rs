@@ -235,7 +235,10 @@ fn names_follow_the_conventions_of_prometheus() {
             assert!(name.ends_with("_duration_seconds"), "{name}");
         }
         assert!(family.labels().len() <= 2, "{name}");
-        assert!(help.ends_with('.') && !help.contains('\n'), "{name}: {help}");
+        assert!(
+            help.ends_with('.') && !help.contains('\n'),
+            "{name}: {help}"
+        );
     }
     let mut names: Vec<_> = F::ALL.iter().map(|family| family.name()).collect();
     names.sort_unstable();
@@ -248,7 +251,10 @@ fn an_empty_box_has_zero_counters_and_no_labelled_series() {
     let text = exposition(&MetricCounts::default(), &[]);
     assert!(text.contains("\ntrivet_store_commits_total 0\n"));
     assert!(!text.contains("trivet_jobs_total"));
-    assert!(!text.contains("trivet_nodes"), "gauges come from a snapshot");
+    assert!(
+        !text.contains("trivet_nodes"),
+        "gauges come from a snapshot"
+    );
 }
 
 #[test]

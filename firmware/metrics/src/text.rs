@@ -32,17 +32,18 @@ pub fn exposition(counts: &MetricCounts, samples: &[MetricSample]) -> String {
     out
 }
 
-fn series(
-    out: &mut String,
-    counts: &MetricCounts,
-    samples: &[MetricSample],
-    family: MetricFamily,
-) {
+fn series(out: &mut String, counts: &MetricCounts, samples: &[MetricSample], family: MetricFamily) {
     let first = (family, ["", ""]);
     let mut any = false;
     for sample in samples.iter().filter(|sample| sample.family == family) {
         any = true;
-        line(out, family, "", (&sample.labels, None), &number(sample.value));
+        line(
+            out,
+            family,
+            "",
+            (&sample.labels, None),
+            &number(sample.value),
+        );
     }
     if family.kind() == MetricKind::Histogram {
         let all = counts.histograms.range(first..);
@@ -72,7 +73,13 @@ fn histogram_lines(
     for bucket in &histogram.buckets {
         total = total.saturating_add(*bucket);
         let bound = bounds.next().map_or("+Inf".to_owned(), |ms| seconds(*ms));
-        line(out, family, "_bucket", (labels, Some(&bound)), &total.to_string());
+        line(
+            out,
+            family,
+            "_bucket",
+            (labels, Some(&bound)),
+            &total.to_string(),
+        );
     }
     let sum = seconds(histogram.sum_ms);
     line(out, family, "_sum", (labels, None), &sum);

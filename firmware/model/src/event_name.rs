@@ -71,9 +71,9 @@ impl NoteKind {
             | Self::Inspected
             | Self::PortFound { .. }
             | Self::PortNeverSeen { .. } => EventTopic::Agent,
-            Self::OrderReceived { .. }
-            | Self::CallerRefused { .. }
-            | Self::VendorCalled { .. } => EventTopic::Order,
+            Self::OrderReceived { .. } | Self::CallerRefused { .. } | Self::VendorCalled { .. } => {
+                EventTopic::Order
+            }
             Self::StepStarted { .. }
             | Self::StepDone { .. }
             | Self::Retrying { .. }

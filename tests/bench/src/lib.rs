@@ -15,6 +15,7 @@ pub mod disk;
 pub mod figure;
 pub mod http_load;
 pub mod images;
+pub mod metrics;
 pub mod peers;
 pub mod power;
 pub mod process;

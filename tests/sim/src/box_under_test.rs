@@ -366,8 +366,7 @@ impl BoxUnderTest {
             RackOutput::CollectLogs { .. }
             | RackOutput::DropLogs(_)
             | RackOutput::Probe { .. }
-            | RackOutput::Measured(_) => {
-            }
+            | RackOutput::Measured(_) => {}
             RackOutput::Image(order) => {
                 on.images.carry_out(now.tick, *order);
                 on.answer_image_requests(now.tick, out);

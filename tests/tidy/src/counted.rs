@@ -45,9 +45,14 @@ pub fn notes(note_file: &str, metrics: &str, list_path: &str, list: &str) -> Vec
             _ => {}
         }
     }
-    let unknown = listed.iter().filter(|one| !kinds.iter().any(|kind| kind == *one));
+    let unknown = listed
+        .iter()
+        .filter(|one| !kinds.iter().any(|kind| kind == *one));
     let unknown = unknown.map(|one| {
-        Finding::in_file(list_path, format!("there is no NoteKind::{one}: remove the line"))
+        Finding::in_file(
+            list_path,
+            format!("there is no NoteKind::{one}: remove the line"),
+        )
     });
     findings.extend(unknown);
     findings
@@ -97,7 +102,10 @@ pub fn reasons<'a>(sources: impl Iterator<Item = &'a SourceFile>) -> Vec<Finding
         .iter()
         .filter(|(name, ..)| !found.iter().any(|one| one == name));
     findings.extend(missing.map(|(name, path, _)| {
-        Finding::in_file(path, format!("no enum {name} was found: the check reads nothing"))
+        Finding::in_file(
+            path,
+            format!("no enum {name} was found: the check reads nothing"),
+        )
     }));
     findings
 }
@@ -143,13 +151,15 @@ pub fn manual_page(code: &str, page_path: &str, page: &str) -> Vec<Finding> {
         findings.push(Finding::in_file(page_path, sentence));
     }
     let missing = names.iter().filter(|name| !rows.contains(name));
-    findings.extend(missing.map(|name| {
-        Finding::in_file(page_path, format!("lacks the metric {name}"))
-    }));
+    findings.extend(
+        missing.map(|name| Finding::in_file(page_path, format!("lacks the metric {name}"))),
+    );
     let stale = rows.iter().filter(|name| !names.contains(name));
-    findings.extend(stale.map(|name| {
-        Finding::in_file(page_path, format!("{name} is no metric: remove the row"))
-    }));
+    findings.extend(
+        stale.map(|name| {
+            Finding::in_file(page_path, format!("{name} is no metric: remove the row"))
+        }),
+    );
     findings
 }
 
@@ -157,7 +167,8 @@ pub fn manual_page(code: &str, page_path: &str, page: &str) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    const NOTES: &str = "/// X\npub enum NoteKind {\n    One,\n    Two { a: u8 },\n    Three(u8),\n}\n";
+    const NOTES: &str =
+        "/// X\npub enum NoteKind {\n    One,\n    Two { a: u8 },\n    Three(u8),\n}\n";
 
     fn source(path: &str, text: &str) -> SourceFile {
         SourceFile {
@@ -174,10 +185,18 @@ mod tests {
         assert_eq!(notes(NOTES, code, "l", "").len(), 1);
         assert_eq!(notes(NOTES, code, "l", "Three: no\n").len(), 1, "no reason");
         let comment = "// NoteKind::Three\nNoteKind::One NoteKind::Two";
-        assert_eq!(notes(NOTES, comment, "l", "").len(), 1, "a comment counts nothing");
+        assert_eq!(
+            notes(NOTES, comment, "l", "").len(),
+            1,
+            "a comment counts nothing"
+        );
         let both = format!("{listed}One: it is counted anyway\nFour: there is none such\n");
         assert_eq!(notes(NOTES, code, "l", &both).len(), 2);
-        assert_eq!(notes("", code, "l", "").len(), 1, "an empty enum is no enum");
+        assert_eq!(
+            notes("", code, "l", "").len(),
+            1,
+            "an empty enum is no enum"
+        );
     }
 
     #[test]
@@ -185,17 +204,32 @@ mod tests {
         let label = "const fn name(self) {\n        match self { A => 1 }\n    }\n";
         let word = label.replace("name", "word");
         let all = [
-            source("firmware/dhcp/src/reason.rs", &format!("pub enum Reason {{\n{label}")),
-            source("firmware/link/src/receive.rs", &format!("pub enum FrameError {{\n{label}")),
-            source("firmware/model/src/power.rs", &format!("pub enum BmcFailureCause {{\n{word}")),
+            source(
+                "firmware/dhcp/src/reason.rs",
+                &format!("pub enum Reason {{\n{label}"),
+            ),
+            source(
+                "firmware/link/src/receive.rs",
+                &format!("pub enum FrameError {{\n{label}"),
+            ),
+            source(
+                "firmware/model/src/power.rs",
+                &format!("pub enum BmcFailureCause {{\n{word}"),
+            ),
         ];
         assert!(reasons(all.iter()).is_empty(), "{:?}", reasons(all.iter()));
         assert_eq!(reasons(all[..2].iter()).len(), 1, "one is gone");
-        let new = source("firmware/tftp/src/x.rs", "pub(crate) enum TftpDropReason {\n");
+        let new = source(
+            "firmware/tftp/src/x.rs",
+            "pub(crate) enum TftpDropReason {\n",
+        );
         assert_eq!(reasons(all.iter().chain([&new])).len(), 1);
         let open = source(
             "firmware/dhcp/src/reason.rs",
-            &format!("pub enum Reason {{\n{}", label.replace("A => 1", "A => 1, _ => 2")),
+            &format!(
+                "pub enum Reason {{\n{}",
+                label.replace("A => 1", "A => 1, _ => 2")
+            ),
         );
         assert_eq!(reasons([&open, &all[1], &all[2]].into_iter()).len(), 1);
     }

@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use trivet_tests_tidy::{
-    Finding, RepositoryTree, SourceFile, counted, direction, interface_names, layout, module_paths, ratio,
-    references, size, type_names, vocabulary, word,
+    Finding, RepositoryTree, SourceFile, counted, direction, interface_names, layout, module_paths,
+    ratio, references, size, type_names, vocabulary, word,
 };
 
 fn tree() -> &'static RepositoryTree {

@@ -120,7 +120,10 @@ impl ApiService {
             body: &[],
             request_id: &request_id,
         };
-        if let Some(answer) = self.telemetry(&request, &head.headers, peer).await {
+        if let Some(mut answer) = self.telemetry(&request, &head.headers, peer).await {
+            if let Ok(id) = HeaderValue::from_str(&request_id) {
+                answer.headers_mut().insert("x-openstack-request-id", id);
+            }
             return answer;
         }
         let access = trivet_api::access(request.method, request.path);

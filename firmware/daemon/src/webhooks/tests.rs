@@ -59,7 +59,10 @@ async fn an_event_is_signed_and_repeated_until_it_is_accepted() {
     raise(&engine, BoxFault::AgentMissing, true);
     let (head, body) = receive(&listener, 500).await;
     assert!(head.starts_with("post /hooks/x http/1.1\r\n"), "{head}");
-    let signed = format!("x-trivet-signature-256: {}", signature(b"Jefe", body.as_bytes()));
+    let signed = format!(
+        "x-trivet-signature-256: {}",
+        signature(b"Jefe", body.as_bytes())
+    );
     assert!(head.contains(&signed), "{head}");
     let json: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(json["event"]["fault"], "agent_missing");
@@ -88,7 +91,11 @@ async fn a_webhook_that_keeps_failing_is_a_fault_until_it_works() {
         receive(&listener, 503).await;
     }
     let failing = view
-        .wait_for(|view| view.faults.keys().any(|fault| fault.name() == "webhook_failed"))
+        .wait_for(|view| {
+            view.faults
+                .keys()
+                .any(|fault| fault.name() == "webhook_failed")
+        })
         .await;
     drop(failing.unwrap());
     receive(&listener, 200).await;

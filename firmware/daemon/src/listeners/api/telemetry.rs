@@ -133,7 +133,9 @@ impl ApiService {
             );
         };
         let last = headers.get("last-event-id");
-        let last = last.and_then(|value| value.to_str().ok()).or(query.after.as_deref());
+        let last = last
+            .and_then(|value| value.to_str().ok())
+            .or(query.after.as_deref());
         let telemetry = Arc::clone(self.engine.telemetry());
         let events = telemetry.events();
         let start = match last {
@@ -150,7 +152,10 @@ impl ApiService {
             _permit: permit,
         };
         tokio::spawn(stream.run(start));
-        response_of_type("text/event-stream", StreamBody::new(ByteStream(receiver)).boxed())
+        response_of_type(
+            "text/event-stream",
+            StreamBody::new(ByteStream(receiver)).boxed(),
+        )
     }
 }
 
@@ -199,7 +204,10 @@ impl EventStream {
         }
         loop {
             news.borrow_and_update();
-            let read = self.telemetry.events().read(self.position, EVENTS_AT_ONCE_MAX);
+            let read = self
+                .telemetry
+                .events()
+                .read(self.position, EVENTS_AT_ONCE_MAX);
             let Ok(events) = read else {
                 return StreamEnd::Cut;
             };

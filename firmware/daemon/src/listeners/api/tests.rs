@@ -1,5 +1,6 @@
 //! Tests of the Ironic API over loopback, with a real engine.
 
+mod telemetry;
 mod upload;
 
 use super::*;
