@@ -41,7 +41,7 @@ pub(crate) fn float(count: u64) -> f64 {
 
 /// What is counted in the pass over all nodes.
 #[derive(Default)]
-struct NodeCounts {
+struct NodeTotals {
     states: Vec<u64>,
     power: [u64; 3],
     maintenance: u64,
@@ -78,9 +78,9 @@ fn labelled(family: MetricFamily, label: &'static str, count: u64) -> MetricSamp
 
 fn nodes(view: &RackView, samples: &mut Vec<MetricSample>) {
     use MetricFamily as F;
-    let mut counts = NodeCounts {
+    let mut counts = NodeTotals {
         states: vec![0; ProvisionState::ALL.len()],
-        ..NodeCounts::default()
+        ..NodeTotals::default()
     };
     for one in view.nodes.values() {
         let node = &one.node;
