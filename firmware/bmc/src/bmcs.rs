@@ -49,7 +49,7 @@ pub struct Bmcs {
     calls: u64,
     pub(crate) changes: PowerChanges,
     sync: PowerSyncSchedule,
-    health: BmcHealthTracker,
+    pub(crate) health: BmcHealthTracker,
     conflicts: BmcAddressConflicts,
     /// Replies that callers wait for; with the request, unless it is a power order.
     pub(crate) replies: DeferredReplies<Option<BmcRequest>>,
@@ -60,11 +60,11 @@ pub struct Bmcs {
 
 /// A request that is not answered yet.
 pub(crate) struct BmcExchange {
-    node: NodeId,
+    pub(crate) node: NodeId,
     origin: BmcRequestOrigin,
     /// None for a BMC request other than power.
-    order: Option<PowerOrder>,
-    asked: Tick,
+    pub(crate) order: Option<PowerOrder>,
+    pub(crate) asked: Tick,
     pub(crate) reach: BmcReach,
     /// The name of its protocol; none where no protocol serves it.
     pub(crate) protocol: Option<&'static str>,
@@ -404,10 +404,7 @@ impl Bmcs {
         let Some(exchange) = self.exchanges.remove(&number) else {
             return;
         };
-        let took_ms = context.now.since_ms(exchange.asked);
-        self.measurements
-            .record(&exchange, took_ms, answer.as_ref().err());
-        self.record_health(&exchange, Some(took_ms), answer.as_ref().err());
+        self.record_end(context.now, &exchange, answer.as_ref().err());
         if let Some(order) = exchange.order {
             self.route_answer(context, number, &exchange, order, answer);
         }
@@ -422,27 +419,8 @@ impl Bmcs {
         let Some(exchange) = self.exchanges.remove(&number) else {
             return;
         };
-        let took_ms = context.now.since_ms(exchange.asked);
-        self.measurements
-            .record(&exchange, took_ms, reply.as_ref().err());
-        self.record_health(&exchange, None, reply.as_ref().err());
+        self.record_end(context.now, &exchange, reply.as_ref().err());
         self.route_reply(&exchange, reply);
-    }
-
-    fn record_health(
-        &mut self,
-        exchange: &BmcExchange,
-        took_ms: Option<u64>,
-        error: Option<&PowerError>,
-    ) {
-        if exchange.reach != BmcReach::Bmc {
-            return;
-        }
-        let node = exchange.node;
-        if let Some(health) = self.health.record(node, took_ms, error) {
-            self.outcomes
-                .push_back(BmcOutcome::HealthChanged { node, health });
-        }
     }
 
     /// The answer to an order goes to its origin.

@@ -3,6 +3,7 @@
 mod changes;
 mod conflicts;
 mod fake;
+mod measurements;
 mod routing;
 mod sync;
 mod vendor;

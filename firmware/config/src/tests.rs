@@ -6,6 +6,7 @@ mod every_key;
 mod images;
 mod registries;
 mod services;
+mod webhook;
 
 use std::path::PathBuf;
 

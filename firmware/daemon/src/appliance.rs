@@ -146,22 +146,15 @@ impl RunningAppliance {
         doors.spawn(bmc::run(bmc_socket, engine.clone()));
         doors.spawn(deliver_image_reports(reports, engine.clone()));
         dhcp.receive(ears, &mut doors, &engine, clock);
-        serve_tftp(
-            &mut doors,
-            ground.tftp,
-            ground.transfers_max,
-            &engine,
-            clock,
-        )?;
+        let tftp = (ground.tftp, ground.transfers_max);
+        serve_tftp(&mut doors, tftp, &engine, clock)?;
         let facts = trivet_api::ApiFacts {
             images,
             inspector: !ground.inspector.sockets.is_empty(),
             ..ground.facts
         };
-        for webhook in ground.webhooks {
-            let name = facts.hostname.clone();
-            doors.spawn(webhooks::run(webhook, engine.clone(), clock, name));
-        }
+        let name = &facts.hostname;
+        webhooks::start(&mut doors, ground.webhooks, &engine, clock, name);
         let strangers = allows_remote_clients(&ground.api, &ground.auth);
         let api = Arc::new(api::ApiService {
             engine: engine.clone(),
@@ -176,10 +169,8 @@ impl RunningAppliance {
             observed: api::ApiTelemetry::new(ground.open_metrics),
         });
         let page = web::handler(engine.clone(), clock, ground.hosts);
-        let places = http::ConnectionLimit::new(ground.connections_max);
+        let places = counted_connections(&engine, ground.connections_max);
         let seats = (&places, http::ClientTimeouts::default());
-        let telemetry = engine.telemetry();
-        telemetry.set_connections(places.clone(), ground.connections_max);
         let services = [
             (ground.api, api::handler(Arc::clone(&api))),
             (ground.inspector, inspector::handler(api, strangers)),
@@ -212,6 +203,14 @@ impl RunningAppliance {
     }
 }
 
+/// The limit of connections, which the metrics show.
+fn counted_connections(engine: &Engine, connections_max: usize) -> http::ConnectionLimit {
+    let limit = http::ConnectionLimit::new(connections_max);
+    let telemetry = engine.telemetry();
+    telemetry.set_connections(limit.clone(), connections_max);
+    limit
+}
+
 /// Opens the image cache.
 fn open_cache(
     (root, options): &(PathBuf, ImageCacheOptions),
@@ -231,8 +230,7 @@ pub(crate) async fn deliver_image_reports(mut reports: ImageReports, engine: Eng
 /// All of TFTP runs on one thread, which ends together with the listeners.
 fn serve_tftp(
     doors: &mut JoinSet<()>,
-    sockets: Vec<UdpSocket>,
-    transfers_max: usize,
+    (sockets, transfers_max): (Vec<UdpSocket>, usize),
     engine: &Engine,
     clock: DaemonClock,
 ) -> anyhow::Result<()> {

@@ -13,6 +13,7 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Request, Uri};
+use tokio::task::JoinSet;
 use trivet_config::WebhookSettings;
 use trivet_events::{WebhookNews, WebhookQueue, WebhookStep, signature};
 use trivet_metrics::MetricFamily;
@@ -151,8 +152,21 @@ struct WebhookRunner {
     fault: Option<BoxFault>,
 }
 
+/// Starts all webhooks. `name` is the name of this box.
+pub(crate) fn start(
+    tasks: &mut JoinSet<()>,
+    webhooks: Vec<Webhook>,
+    engine: &Engine,
+    clock: DaemonClock,
+    name: &str,
+) {
+    for webhook in webhooks {
+        tasks.spawn(run(webhook, engine.clone(), clock, name.to_owned()));
+    }
+}
+
 /// Sends events until the box stops. `name` is the name of this box.
-pub(crate) async fn run(webhook: Webhook, engine: Engine, clock: DaemonClock, name: String) {
+async fn run(webhook: Webhook, engine: Engine, clock: DaemonClock, name: String) {
     let mut news = engine.telemetry().watch_events();
     let mut runner = WebhookRunner {
         webhook,

@@ -113,6 +113,9 @@ mod tests {
         let mut wol = WakeOnLanProtocol::default();
         assert!(wol.serves(&node, BmcInterface::Power(PowerInterface::WakeOnLan)));
         assert_eq!(wol.reach(), BmcReach::OneWay);
+        assert_eq!(wol.name(), "wake_on_lan");
+        assert!(wol.deadline().is_none());
+        assert!(wol.bmc_identity(&node).is_none());
         let step = order(&mut wol, &node, PowerOrder::On);
         assert_eq!(step, Ok(BmcOrderStep::Taken));
         let answer = wol.next_event();

@@ -274,6 +274,23 @@ fn a_router_solicitation_from_afar_or_damaged_is_refused() {
     }
 }
 
+#[test]
+fn each_error_has_a_name_and_only_losses_are_counted() {
+    let all = [
+        (FrameError::Other, "other_protocol", false),
+        (FrameError::NotForUs, "not_for_us", false),
+        (FrameError::Malformed, "malformed_frame", true),
+        (FrameError::Damaged, "damaged_frame", true),
+        (FrameError::Fragment, "fragment", true),
+        (FrameError::BadAddress, "bad_address", true),
+    ];
+    for (error, name, is_loss) in all {
+        assert_eq!((error.name(), error.is_loss()), (name, is_loss), "{error}");
+    }
+    refused(b"", FrameError::Malformed);
+    refused(&[0xff; 60], FrameError::BadAddress);
+}
+
 proptest! {
     #[test]
     fn noise_is_never_more_than_noise(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
