@@ -117,22 +117,17 @@ fn not_in_version(call: &ApiCall<'_>) -> ApiFault {
             "PUT" => ApiFault::of_method("The API version does not allow traits"),
             _ => ApiFault::not_found("Resource could not be found."),
         },
-        ("lookup", _) => ApiFault::not_found("Resource could not be found."),
         ("runbooks", _) if call.word(3) == "traits" => ApiFault::no_path(),
         ("deploy_templates" | "runbooks", _) if !reads => {
             ApiFault::layer(405, "Method Not Allowed", not_allowed)
         }
         ("allocations" | "inspection_rules", _) if !reads => ApiFault::of_method(not_allowed),
-        ("heartbeat", _) | ("nodes", Some("inject_nmi")) => {
+        ("heartbeat" | "lookup", _) | ("nodes", Some("inject_nmi")) => {
             ApiFault::not_found("Resource could not be found.")
         }
-        ("events", _) => ApiFault::not_found("The API is not supported for this version"),
         ("allocations" | "inspection_rules" | "shards", _) => ApiFault::not_found(not_allowed),
         ("portgroups", _) if call.segments.len() > 3 => ApiFault::no_path(),
-        ("conductors" | "portgroups", _) => {
-            ApiFault::not_found("The API is not supported for this version")
-        }
-        ("volume" | "nodes", Some("volume")) => {
+        ("conductors" | "events" | "portgroups", _) | ("volume" | "nodes", Some("volume")) => {
             ApiFault::not_found("The API is not supported for this version")
         }
         _ => ApiFault::no_path(),

@@ -223,6 +223,34 @@ fn flagged(name: &'static str, want: bool) -> NodePredicate {
     }
 }
 
+/// The filters whose values are of a known form; none for others.
+fn checked_predicate(name: &str, value: &str) -> Result<Option<NodePredicate>, ApiFault> {
+    let checked: NodePredicate = match name {
+        "instance_uuid" => {
+            let id: NodeId = value
+                .parse()
+                .map_err(|_| field::expected_uuid("instance_uuid", value))?;
+            let id = id.to_string();
+            Box::new(move |view| view.node.instance_uuid.as_deref() == Some(&id))
+        }
+        "provision_state" => {
+            let want: ProvisionState = value.parse().map_err(|_| {
+                let value = value.escape_debug();
+                ApiFault::bad(format!("Provision state \"{value}\" is not valid"))
+            })?;
+            Box::new(move |view| view.node.provision_state == want)
+        }
+        "fault" if !FAULTS.contains(&value) => {
+            return Err(ApiFault::bad(format!(
+                "Unrecognized fault \"{}\" is specified, allowed faults are {FAULTS:?}",
+                value.escape_debug()
+            )));
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(checked))
+}
+
 fn predicate(
     call: &ApiCall<'_>,
     name: &'static str,
@@ -235,27 +263,10 @@ fn predicate(
     {
         return Ok(flagged(name, call.query.flag(name)?.unwrap_or_default()));
     }
+    if let Some(checked) = checked_predicate(name, &value)? {
+        return Ok(checked);
+    }
     Ok(match name {
-        "instance_uuid" => {
-            let id: NodeId = value
-                .parse()
-                .map_err(|_| field::expected_uuid("instance_uuid", &value))?;
-            let id = id.to_string();
-            Box::new(move |view| view.node.instance_uuid.as_deref() == Some(&id))
-        }
-        "provision_state" => {
-            let want: ProvisionState = value.parse().map_err(|_| {
-                let value = value.escape_debug();
-                ApiFault::bad(format!("Provision state \"{value}\" is not valid"))
-            })?;
-            Box::new(move |view| view.node.provision_state == want)
-        }
-        "fault" if !FAULTS.contains(&value.as_str()) => {
-            return Err(ApiFault::bad(format!(
-                "Unrecognized fault \"{}\" is specified, allowed faults are {FAULTS:?}",
-                value.escape_debug()
-            )));
-        }
         "conductor" => {
             let ours = call.facts.hostname == value;
             Box::new(move |_| ours)

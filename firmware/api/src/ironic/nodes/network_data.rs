@@ -107,9 +107,12 @@ fn has(object: &JsonObject, required: &[&str]) -> Result<(), ApiFault> {
 
 fn text<'d>(object: &'d JsonObject, name: &str) -> Result<&'d str, ApiFault> {
     let text = object.get(name).and_then(Value::as_str);
-    text.ok_or_else(|| match object.contains_key(name) {
-        true => wrong_type(object, name, "string"),
-        false => invalid(&format!("'{name}' is a required property")),
+    text.ok_or_else(|| {
+        if object.contains_key(name) {
+            wrong_type(object, name, "string")
+        } else {
+            invalid(&format!("'{name}' is a required property"))
+        }
     })
 }
 

@@ -268,8 +268,8 @@ fn check_name(node: &Node) -> Result<(), ApiFault> {
         return Ok(());
     }
     Err(ApiFault::bad(format!(
-        "Cannot create or change a node with invalid name '{}': a name has letters, digits and -._~ only, and is \
-         neither a UUID nor a word of the API.",
+        "Cannot create or change a node with invalid name '{}': a name has letters, digits and \
+         -._~ only, and is neither a UUID nor a word of the API.",
         name.escape_debug()
     )))
 }

@@ -24,7 +24,8 @@ fn a_port_is_made_with_its_address_in_lower_case() {
     let mut bench = bench();
     let body = json!({
         "address": "52:54:00:AA:BB:CC", "node_uuid": node_id(1).to_string(), "pxe_enabled": "False",
-        "extra": {"a": 1}, "local_link_connection": {"port_id": "x", "hostname": "h"}, "name": "eth0",
+        "extra": {"a": 1}, "local_link_connection": {"port_id": "x", "hostname": "h"},
+        "name": "eth0",
     })
     .to_string();
     let response = bench.done(&send("POST", "/v1/ports", &body).at(LATEST));

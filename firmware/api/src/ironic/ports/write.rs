@@ -127,8 +127,8 @@ pub(crate) fn update(call: &ApiCall<'_>, old: &Port) -> Result<ApiOutcome, ApiFa
         }
         if change.op == PatchOp::Remove && ["address", "node_uuid"].contains(&root) {
             return Err(ApiFault::bad(format!(
-                "Schema error for patch: '{root}' is a required property: '/{root}' is mandatory and can \
-                 not be removed"
+                "Schema error for patch: '{root}' is a required property: '/{root}' is mandatory \
+                 and can not be removed"
             )));
         }
     }
