@@ -246,8 +246,7 @@ fn values_that_ironic_refuses_are_refused_in_its_words() {
     ] {
         let mut body = json!({"driver": "fake-hardware"});
         body[field] = value;
-        let request = send("POST", "/v1/nodes", &body.to_string()).at(LATEST);
-        let said = bench.refuses(&request, 400);
+        let said = refuses(&bench, &body, LATEST, 400);
         assert!(said.contains(words), "{said}");
     }
     let odd = send("POST", "/v1/nodes", r#"{"driver": "odd"}"#).at(LATEST);
