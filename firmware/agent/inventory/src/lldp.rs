@@ -317,4 +317,18 @@ mod tests {
         let name = parsed(&name)["switch_system_name"].clone();
         assert_eq!(name.as_str().unwrap().len(), TEXT_CHARS_MAX);
     }
+
+    #[test]
+    fn aggregation_may_be_announced_by_either_organization() {
+        for organization in ["0080c207", "00120f03"] {
+            let entry = |state: &str| json!([[127, format!("{organization}{state}00000102")]]);
+            let of = |state: &str| parsed(&entry(state));
+            let key = |name: &str| format!("switch_port_link_aggregation_{name}");
+            let found = of("01");
+            assert_eq!(found[&key("support")], true);
+            assert_eq!(found[&key("enabled")], false);
+            assert_eq!(found[&key("id")], 258);
+            assert_eq!(of("02")[&key("enabled")], true);
+        }
+    }
 }

@@ -26,7 +26,7 @@ impl Rack {
     fn inspected_without_ports(&self) -> impl Iterator<Item = &Node> {
         // By the index of states, because every unknown machine that boots asks for these.
         let states = [ProvisionState::Inspecting, ProvisionState::InspectWait];
-        let views = states.into_iter().flat_map(|state| {
+        let views = states.into_iter().flat_map(move |state| {
             let range = IndexRange::Value(Some(state.as_str()));
             let nodes = &self.records.view.nodes;
             nodes.walk(NodeKey::ProvisionState, range, None, false)
