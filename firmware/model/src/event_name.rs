@@ -155,3 +155,52 @@ impl BoxFault {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ProvisionState;
+
+    fn check(kind: &NoteKind, topic: EventTopic, name: &str) {
+        assert_eq!((kind.topic(), kind.name()), (topic, name));
+        let fits = name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        assert!(fits, "{name}");
+    }
+
+    #[test]
+    fn events_have_a_topic_and_a_name() {
+        let (from, to) = (ProvisionState::Deploying, ProvisionState::Active);
+        let changed = NoteKind::StateChanged { from, to };
+        check(&changed, EventTopic::State, "state_changed");
+        let order = "power on";
+        let ordered = NoteKind::PowerOrdered { order };
+        check(&ordered, EventTopic::Power, "power_ordered");
+        let why = "x".to_owned();
+        check(&NoteKind::Failed { why }, EventTopic::Job, "failed");
+        check(&NoteKind::Inspected, EventTopic::Agent, "inspected");
+        let image = "x".to_owned();
+        let evicted = NoteKind::ImageEvicted { image };
+        check(&evicted, EventTopic::Image, "image_evicted");
+        let more = 1;
+        let unknown = NoteKind::UnknownMachinesSeen { more };
+        check(&unknown, EventTopic::Network, "unknown_machines_seen");
+        let raised = NoteKind::FaultRaised(BoxFault::AgentMissing);
+        check(&raised, EventTopic::Fault, "fault_raised");
+        let (method, outcome) = ("x".to_owned(), "y".to_owned());
+        let called = NoteKind::VendorCalled { method, outcome };
+        check(&called, EventTopic::Order, "vendor_called");
+    }
+
+    #[test]
+    fn topics_are_read_from_their_names_and_faults_have_names() {
+        for topic in EventTopic::ALL {
+            assert_eq!(topic.as_str().parse(), Ok(*topic));
+        }
+        assert!("States".parse::<EventTopic>().is_err());
+        let (url, why) = ("http://h".to_owned(), "answers 500".to_owned());
+        let failed = BoxFault::WebhookFailed { url, why };
+        assert_eq!(failed.name(), "webhook_failed");
+        assert!(failed.to_string().starts_with("the webhook http://h answers 500; "));
+        assert_eq!(BoxFault::AgentMissing.name(), "agent_missing");
+    }
+}

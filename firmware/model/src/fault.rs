@@ -196,11 +196,7 @@ impl fmt::Display for BoxFault {
                  find out which machine has which address"
             ),
             Self::ImageFailed { why, .. } => out.write_str(why),
-            Self::WebhookFailed { url, why } => write!(
-                out,
-                "the webhook {url} {why}; events wait for it and are sent again; correct the \
-                 receiver or webhook.url"
-            ),
+            Self::WebhookFailed { url, why } => fmt_webhook(out, url, why),
             Self::LoaderMissing { path, firmware } => write!(
                 out,
                 "{path} is missing, so {firmware} cannot boot; install it (Debian: ipxe) or set \
@@ -208,6 +204,14 @@ impl fmt::Display for BoxFault {
             ),
         }
     }
+}
+
+fn fmt_webhook(out: &mut fmt::Formatter<'_>, url: &str, why: &str) -> fmt::Result {
+    write!(
+        out,
+        "the webhook {url} {why}; events wait for it and are sent again; correct the receiver or \
+         webhook.url"
+    )
 }
 
 /// Another server, formatted for people.
