@@ -2,6 +2,7 @@
 
 mod parser;
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
@@ -68,15 +69,15 @@ impl From<CliFault> for EventsEnd {
 impl EventsArguments {
     fn request(&self, after: Option<&str>) -> CliRequest {
         let mut path = format!("/trivet/events?follow={}", self.follow);
-        match after {
-            Some(after) => path += &format!("&after={}", encode(after)),
-            None => path += "&kept=true",
-        }
+        let _ = match after {
+            Some(after) => write!(path, "&after={}", encode(after)),
+            None => write!(path, "&kept=true"),
+        };
         if !self.topic.is_empty() {
-            path += &format!("&topics={}", self.topic.join(","));
+            let _ = write!(path, "&topics={}", self.topic.join(","));
         }
         if let Some(node) = &self.node {
-            path += &format!("&node={}", encode(node));
+            let _ = write!(path, "&node={}", encode(node));
         }
         CliRequest::get(path)
     }

@@ -17,12 +17,9 @@ pub fn exposition(counts: &MetricCounts, samples: &[MetricSample]) -> String {
     let mut out = String::with_capacity(32 * 1024);
     for family in MetricFamily::ALL {
         let start = out.len();
-        let head = (family.name(), family.help(), family.kind().word());
-        let _ = write!(
-            out,
-            "# HELP {0} {1}\n# TYPE {0} {2}\n",
-            head.0, head.1, head.2
-        );
+        let (name, help) = (family.name(), family.help());
+        let kind = family.kind().word();
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
         let body = out.len();
         series(&mut out, counts, samples, *family);
         if out.len() == body {
@@ -42,7 +39,7 @@ fn series(out: &mut String, counts: &MetricCounts, samples: &[MetricSample], fam
             family,
             "",
             (&sample.labels, None),
-            &number(sample.value),
+            &sample.value.to_string(),
         );
     }
     if family.kind() == MetricKind::Histogram {
@@ -114,8 +111,4 @@ fn line(
 fn seconds(ms: u64) -> String {
     let text = format!("{}.{:03}", ms / 1000, ms % 1000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-fn number(value: f64) -> String {
-    format!("{value}")
 }

@@ -200,7 +200,11 @@ mod tests {
         let (url, why) = ("http://h".to_owned(), "answers 500".to_owned());
         let failed = BoxFault::WebhookFailed { url, why };
         assert_eq!(failed.name(), "webhook_failed");
-        assert!(failed.to_string().starts_with("the webhook http://h answers 500; "));
+        assert!(
+            failed
+                .to_string()
+                .starts_with("the webhook http://h answers 500; ")
+        );
         assert_eq!(BoxFault::AgentMissing.name(), "agent_missing");
     }
 }
