@@ -1,0 +1,16 @@
+//! What happened to a node: the stages of each job, how long they usually take, and why a job
+//! does not go on.
+//!
+//! Everything here is derived from the typed notes of [`trivet_model::NoteKind`]. A running job
+//! has a record of its stages and a [`JobEvidence`]: what the notes of the job show. When a
+//! stage is late or fails, [`diagnose`] asks each rule in order; the first that matches gives
+//! the sentence, the likely cause and the next action. Nothing here has input or output.
+
+mod diagnosis;
+mod evidence;
+pub mod rules;
+mod stage;
+
+pub use diagnosis::{Diagnosis, DiagnosisContext, SuggestedAction, diagnose};
+pub use evidence::JobEvidence;
+pub use stage::{Stage, StageState};
