@@ -16,7 +16,7 @@ use crate::deferred_replies::DeferredReplies;
 use crate::health::BmcHealthTracker;
 use crate::measurements::BmcMeasurements;
 use crate::message::{BmcMessage, BmcTransmit};
-use crate::outcome::{BmcOutcome, BmcRequestOrigin};
+use crate::outcome::{BmcOutcome, BmcRequestOrigin, power_failed};
 use crate::power_changes::PowerChanges;
 use crate::power_sync::PowerSyncSchedule;
 use crate::protocol::{
@@ -447,8 +447,7 @@ impl Bmcs {
             }
             BmcRequestOrigin::Order(owner) => {
                 if let (Err(error), false) = (&answer, order.at_most_once()) {
-                    let message = error.to_string();
-                    self.note(node, NoteKind::PowerFailed { message });
+                    self.note(node, power_failed(error));
                 }
                 self.outcomes.push_back(BmcOutcome::OrderCompleted {
                     node,

@@ -111,3 +111,11 @@ pub enum BmcOutcome {
         result: Result<Value, OrderRefusal>,
     },
 }
+
+/// The note of an order that failed.
+pub(crate) fn power_failed(error: &PowerError) -> NoteKind {
+    NoteKind::PowerFailed {
+        kind: error.root().kind(),
+        message: error.to_string(),
+    }
+}

@@ -6,7 +6,7 @@ use trivet_model::{NodeId, NoteKind, PowerAnswer, PowerError, PowerOrder, PowerS
 
 use crate::Bmcs;
 use crate::context::BmcContext;
-use crate::outcome::{BmcOrderOwner, BmcOutcome, BmcRequestOrigin};
+use crate::outcome::{BmcOrderOwner, BmcOutcome, BmcRequestOrigin, power_failed};
 use crate::power_change::{PowerChange, PowerChangeAction, PowerChangeRules, PowerChangeStart};
 
 /// The changes, and when they continue.
@@ -150,13 +150,13 @@ impl Bmcs {
         number: u64,
         answer: Result<PowerAnswer, PowerError>,
     ) {
-        let failure = answer.as_ref().err().map(ToString::to_string);
+        let failure = answer.as_ref().err().map(power_failed);
         let change = self.changes.by_node.get_mut(&id);
         let next = change
             .and_then(|change| change.handle_answer(context.now, number, answer, &context.limits));
         let Some((action, why)) = next else {
-            if let Some(message) = failure {
-                self.note(id, NoteKind::PowerFailed { message });
+            if let Some(note) = failure {
+                self.note(id, note);
             }
             return;
         };
@@ -180,8 +180,7 @@ impl Bmcs {
             return;
         };
         if let Err(error) = &result {
-            let message = error.to_string();
-            self.note(node, NoteKind::PowerFailed { message });
+            self.note(node, power_failed(error));
         }
         let (order, owner) = change.order();
         self.outcomes.push_back(BmcOutcome::OrderCompleted {

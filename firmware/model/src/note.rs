@@ -1,11 +1,15 @@
 //! Events as values: the timeline, the log line and the diagnosis are renderings of these.
 
+mod evidence;
+
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use crate::fault::ForeignServerText;
 use crate::{ApiCaller, BoxFault, MacAddr, NodeId, PowerState, ProvisionState, UnixMs};
+
+pub use evidence::{EvidenceNote, ImageProblem, LOOKUP_MACS_NOTED_MAX};
 
 /// An event with its time.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -52,6 +56,8 @@ pub enum NoteKind {
     },
     /// The BMC failed an order.
     PowerFailed {
+        /// The kind of the error, see [`crate::PowerError::kind`].
+        kind: &'static str,
         /// The whole error message.
         message: String,
     },
@@ -265,6 +271,8 @@ pub enum NoteKind {
         /// Its name.
         step: String,
     },
+    /// A fact that the diagnosis of the job reads.
+    Evidence(EvidenceNote),
     /// A try failed and will be repeated.
     Retrying {
         /// The error.
@@ -425,7 +433,7 @@ impl fmt::Display for NoteKind {
                 write!(out, "waits for its turn to boot, {ahead} ahead")
             }
             Self::ManualActionNeeded { what } => write!(out, "by hand: {what}"),
-            Self::PowerFailed { message: said } => write!(out, "power order failed: {said}"),
+            Self::PowerFailed { message: said, .. } => write!(out, "power order failed: {said}"),
             Self::VendorCalled { method, outcome } => write!(out, "{method}: {outcome}"),
             Self::UnknownMachineSeen { mac } => {
                 write!(out, "unknown machine {mac} requested an address")
@@ -470,6 +478,7 @@ impl fmt::Display for NoteKind {
             }
             Self::StepStarted { step } => write!(out, "step {step} started"),
             Self::StepDone { step } => write!(out, "step {step} done"),
+            Self::Evidence(evidence) => evidence.fmt(out),
             Self::Retrying { why } => write!(out, "trying again: {why}"),
             Self::Warning { why } => write!(out, "warning: {why}"),
             Self::Failed { why } => write!(out, "failed: {why}"),

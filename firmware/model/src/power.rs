@@ -355,6 +355,14 @@ impl PowerError {
         }
     }
 
+    /// The last failure, where the error is that all requests failed.
+    pub fn root(&self) -> &Self {
+        match self {
+            Self::Unanswered { last, .. } => last.root(),
+            other => other,
+        }
+    }
+
     /// Whether the BMC did not reply at all.
     pub const fn is_no_response(&self) -> bool {
         matches!(

@@ -13,7 +13,9 @@ use crate::index::{IndexRange, NodeIndex, NodeKey, PortIndex};
 use crate::link::{LinkId, LinkView};
 use crate::power::HardwareHealth;
 pub use crate::timeline::Timeline;
-use crate::{MacAddr, Node, NodeId, Port, PortId, Resource, ResourceId, ResourceKind, UnixMs};
+use crate::{
+    Diagnosis, MacAddr, Node, NodeId, Port, PortId, Resource, ResourceId, ResourceKind, UnixMs,
+};
 
 /// How many notes of each node are in memory.
 pub const TIMELINE_NOTES_MAX: usize = 200;
@@ -101,6 +103,8 @@ pub struct NodeLiveState {
     pub health: Option<HardwareHealth>,
     /// The stored logs of its agents, oldest first.
     pub logs: Vec<LogBundle>,
+    /// Why its last or present job does not go on, as far as that is known.
+    pub diagnosis: Option<Arc<Diagnosis>>,
 }
 
 /// The logs of one agent, as a file.

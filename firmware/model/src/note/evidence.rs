@@ -1,0 +1,121 @@
+//! Facts that the diagnosis of a job reads and that no other note has.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr};
+
+use crate::MacAddr;
+
+/// The most hardware addresses of a lookup in a note. Ours.
+pub const LOOKUP_MACS_NOTED_MAX: usize = 8;
+
+/// A fact about the machine or the job of a node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum EvidenceNote {
+    /// The machine requested an address on a link where the box sends nothing.
+    DhcpNotServed {
+        /// The interface.
+        link: String,
+        /// The hardware address of the machine.
+        mac: MacAddr,
+    },
+    /// The machine chose the offer of another DHCP server.
+    OtherServerChosen {
+        /// The interface.
+        link: String,
+        /// The hardware address of the machine.
+        mac: MacAddr,
+        /// The address that it gets there.
+        address: Ipv4Addr,
+        /// The server identifier in its REQUEST.
+        server: Ipv4Addr,
+    },
+    /// The agent sends heartbeats and cannot be called.
+    AgentUnreachable {
+        /// Its callback URL.
+        url: String,
+        /// The error of the connection.
+        error: String,
+    },
+    /// The agent looked its node up by hardware addresses that are not those of one node.
+    LookupUnmatched {
+        /// The address it called from.
+        from: IpAddr,
+        /// The hardware addresses, at most [`LOOKUP_MACS_NOTED_MAX`].
+        macs: Vec<MacAddr>,
+        /// How many nodes have one of them.
+        nodes: usize,
+    },
+    /// The agent found no disk that fits the hints.
+    DiskNotFound {
+        /// The hints, as in the record.
+        hints: String,
+        /// The disks of the inventory.
+        disks: String,
+    },
+    /// The job ends because of its image.
+    ImageUnusable {
+        /// What is wrong with it.
+        problem: ImageProblem,
+        /// Its name.
+        image: String,
+        /// The whole error message.
+        why: String,
+    },
+}
+
+/// What is wrong with an image.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ImageProblem {
+    /// The source has something else than the record says.
+    Different,
+    /// It cannot be fetched.
+    Unavailable,
+    /// It is larger than where it is written.
+    TooLarge,
+}
+
+impl fmt::Display for EvidenceNote {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DhcpNotServed { link, mac } => {
+                write!(
+                    out,
+                    "{mac} requests an address on {link}, where this box sends nothing"
+                )
+            }
+            Self::OtherServerChosen {
+                link,
+                mac,
+                address,
+                server,
+            } => write!(
+                out,
+                "{mac} chose {address} of another DHCP server, {server}, on {link}"
+            ),
+            Self::AgentUnreachable { url, error } => {
+                write!(
+                    out,
+                    "the agent sends heartbeats, but {url} cannot be called: {error}"
+                )
+            }
+            Self::LookupUnmatched { from, macs, nodes } => {
+                write!(out, "the agent at {from} named the hardware addresses ")?;
+                for (index, mac) in macs.iter().enumerate() {
+                    let comma = if index > 0 { ", " } else { "" };
+                    write!(out, "{comma}{mac}")?;
+                }
+                match nodes {
+                    0 => write!(out, "; no node has one of them"),
+                    nodes => write!(out, "; {nodes} nodes have one of them"),
+                }
+            }
+            Self::DiskNotFound { hints, disks } => {
+                write!(
+                    out,
+                    "no disk fits the hints {hints}; inspection found {disks}"
+                )
+            }
+            Self::ImageUnusable { why, .. } => out.write_str(why),
+        }
+    }
+}
