@@ -9,8 +9,15 @@
 mod diagnosis;
 mod evidence;
 pub mod rules;
+mod site_facts;
 mod stage;
 
 pub use diagnosis::{Diagnosis, DiagnosisContext, SuggestedAction, diagnose};
-pub use evidence::JobEvidence;
+pub use evidence::{
+    AgentCallEvidence, BmcEvidence, BootEvidence, DiskEvidence, EVIDENCE_TEXT_BYTES_MAX,
+    FileEvidence, ImageEvidence, ImageProblemKind, JobEvidence, LookupEvidence,
+    OtherServerEvidence, RefusedFileEvidence, UNKNOWN_MACHINES_PER_JOB_MAX, UnknownMachineEvidence,
+    UnservedLinkEvidence,
+};
+pub use site_facts::{SiteFacts, SiteLink};
 pub use stage::{Stage, StageState};

@@ -1,0 +1,67 @@
+//! The BMC says that the machine is on, and no packet of it arrives.
+
+use super::{DiagnosisRule, DiagnosisText, action, boots, duration, lacks_agent};
+use crate::{DiagnosisContext, JobEvidence};
+use trivet_model::Diagnosis;
+
+pub(super) const RULE: DiagnosisRule = DiagnosisRule {
+    name: "no-packet",
+    diagnose,
+};
+
+fn diagnose(evidence: &JobEvidence, context: &DiagnosisContext) -> Option<Diagnosis> {
+    if !lacks_agent(evidence, context) || evidence.boot.first_frame_at.is_some() {
+        return None;
+    }
+    let node = &context.node_name;
+    let ports = match context.site.port_macs.join(", ") {
+        ports if ports.is_empty() => "any port; the node has none".to_owned(),
+        ports => ports,
+    };
+    let usual = match context.usual_ms {
+        Some(ms) => format!(" (usual: {})", duration(ms)),
+        None => String::new(),
+    };
+    let text = DiagnosisText {
+        sentence: format!(
+            "No packet arrived from {ports} within {} after the power-on{usual}{}.",
+            duration(context.stage_ms),
+            boots(evidence)
+        ),
+        cause:
+            "The hardware address in the record is wrong, the cable is in another port, network \
+                boot is off in the firmware, or the machine stops in its self-test."
+                .to_owned(),
+        next_action: "Switch its light on, compare the cable and the hardware address, and look \
+                      at its console."
+            .to_owned(),
+        action: action("light-on", format!("trivet bmc light {node} on")),
+    };
+    Some(text.of(&RULE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{addressed, check, check_none, in_time, job, late, switched_on};
+    use super::*;
+
+    #[test]
+    fn the_time_the_usual_time_and_the_boot_are_named() {
+        let evidence = job(&[switched_on(), switched_on()]);
+        check_none(&RULE, &evidence, &in_time());
+        let found = check(&RULE, &evidence, &late(&evidence));
+        assert_eq!(
+            found.sentence,
+            "No packet arrived from 52:54:00:00:00:17 within 4 min 2 s after the power-on (usual: \
+             1 min 11 s) (boot 2)."
+        );
+    }
+
+    #[test]
+    fn a_machine_that_was_seen_or_not_switched_on_does_not_match() {
+        let evidence = job(&addressed());
+        check_none(&RULE, &evidence, &late(&evidence));
+        let evidence = job(&[]);
+        check_none(&RULE, &evidence, &late(&evidence));
+    }
+}
