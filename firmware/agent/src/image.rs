@@ -251,6 +251,17 @@ pub fn is_out_of_space(said: &str) -> bool {
     words.iter().any(|word| said.contains(word))
 }
 
+/// Whether the error of an agent means that no disk fits the hints of the record. The texts are
+/// those of the stock agent's `DeviceNotFound`.
+pub fn is_disk_not_found(said: &str) -> bool {
+    let said = said.to_ascii_lowercase();
+    let words = [
+        "no suitable device was found",
+        "error finding the disk or partition device",
+    ];
+    words.iter().any(|word| said.contains(word))
+}
+
 /// The source of an image's digest.
 #[derive(Clone, Copy)]
 enum ImageChecksum<'a> {

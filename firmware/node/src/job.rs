@@ -247,7 +247,12 @@ impl NodeTransition<'_> {
             return;
         };
         let boots = job.boots.map_or(0, NonZeroU32::get);
-        if boots >= self.limits.boots_max {
+        let is_last = boots >= self.limits.boots_max;
+        self.actions.push(NodeAction::BootFailed {
+            why: why.to_owned(),
+            last_of: is_last.then_some(boots),
+        });
+        if is_last {
             self.fail(&format!(
                 "{why} after {boots} boots; look at the machine's console, its boot order and the \
                  network between it and this box"

@@ -105,6 +105,14 @@ pub enum NodeAction {
         /// The sentence about this node.
         why: String,
     },
+    /// The machine did not come up, or lost its agent, in this boot. It is booted again, unless
+    /// this was the last boot: then the job has failed.
+    BootFailed {
+        /// What was missing.
+        why: String,
+        /// The number of boots, if this was the last one.
+        last_of: Option<u32>,
+    },
     /// Add this note to the node's timeline.
     Note(NoteKind),
 }

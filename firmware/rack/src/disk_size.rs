@@ -12,6 +12,9 @@ use crate::image_deployment::image_source;
 
 const GIB: u64 = 1 << 30;
 
+/// The most disks in one sentence. Ours.
+const DISKS_SHOWN_MAX: usize = 6;
+
 impl Rack {
     /// An error message where the image is known to be larger than the node's disk.
     pub(crate) fn image_too_large(&self, node: &Node, image_info: &Value) -> Option<String> {
@@ -107,4 +110,29 @@ fn disk_of(disk: &Value) -> Option<InspectedDisk> {
         name: disk["name"].as_str().unwrap_or("the disk").to_owned(),
         bytes: disk["size"].as_u64().filter(|bytes| *bytes > 0)?,
     })
+}
+
+/// The hints of the record, as JSON; the instance's own come before those of the node.
+pub(crate) fn root_device_hints(node: &Node) -> String {
+    let infos = [&node.instance_info, &node.properties];
+    let mut hints = infos.iter().filter_map(|info| info.get("root_device"));
+    hints.find(|hints| !hints.is_null()).map_or_else(
+        || "of the agent (none are in the record)".to_owned(),
+        Value::to_string,
+    )
+}
+
+/// The disks that inspection found, with their sizes.
+pub(crate) fn inspected_disks(node: &Node) -> String {
+    let found = node.inventory.as_ref();
+    let disks = found.and_then(|found| found["inventory"]["disks"].as_array());
+    let disks = disks.into_iter().flatten().filter_map(disk_of);
+    let texts = disks.take(DISKS_SHOWN_MAX).map(|disk| {
+        let gigabytes = disk.bytes / 1_000_000_000;
+        format!("{} ({gigabytes} GB)", disk.name)
+    });
+    match texts.collect::<Vec<_>>() {
+        texts if texts.is_empty() => "no disks".to_owned(),
+        texts => texts.join(", "),
+    }
 }

@@ -243,14 +243,16 @@ impl Rack {
         while let Some(message) = self.bmcs.next_transmit(now.tick) {
             self.outputs.push(RackOutput::Bmc(message));
         }
+        self.update_diagnoses(now);
     }
 
     fn step(&mut self, now: Now, id: NodeId, event: NodeEvent) {
         let Some(before) = self.records.node(id).cloned() else {
             return;
         };
-        let (after, actions) =
+        let (mut after, mut actions) =
             trivet_node::step(now, &self.settings.limits, (*before).clone(), event);
+        self.diagnose_failed_boot(now, &mut after, &mut actions);
         if after != *before {
             if after.job.is_none() {
                 self.pending_writes.remove(id);
@@ -277,6 +279,8 @@ impl Rack {
                 }
                 NodeAction::SwitchOffFailed => self.switch_off_failed(now, id),
                 NodeAction::AgentContradictsBmc { why } => self.agent_contradicts_bmc(id, &why),
+                // `diagnose_failed_boot` has read it.
+                NodeAction::BootFailed { .. } => {}
                 NodeAction::Note(kind) => self.note(now, Some(id), kind),
             }
         }

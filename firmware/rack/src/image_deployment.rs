@@ -9,8 +9,8 @@ use trivet_agent::{ImageUrls, WRITE_IMAGE};
 use trivet_images::{ImageFormat, ImageSpec, file_name, is_name};
 use trivet_model::image::{ImageState, ImageStatus};
 use trivet_model::{
-    AgentOrder, Digest, JobPhase, JobStep, Node, NodeId, NoteKind, Now, OciReference, OrderRefusal,
-    RefusalKind, ResourceId, ResourceKind,
+    AgentOrder, Digest, EvidenceNote, ImageProblem, JobPhase, JobStep, Node, NodeId, NoteKind, Now,
+    OciReference, OrderRefusal, RefusalKind, ResourceId, ResourceKind,
 };
 use trivet_node::NodeEvent;
 use trivet_oci::OciQuery;
@@ -369,7 +369,7 @@ impl Rack {
             return None;
         }
         if let Some(why) = self.image_too_large(node, &step.args["image_info"]) {
-            self.image_unusable(node.id, why);
+            self.image_unusable(now, node.id, ImageProblem::TooLarge, why);
             return None;
         }
         let Some(wanted) = self.wanted_by(node) else {
@@ -419,7 +419,7 @@ impl Rack {
                 Ok(digest) => self.set_image_digest(now, id, digest),
                 Err(why) => {
                     let why = format!("the digest of the image is not known: {why}");
-                    self.fail_held_write(id, &why);
+                    self.fail_held_write(now, id, ImageProblem::Unavailable, &why);
                 }
             }
         }
@@ -460,7 +460,7 @@ impl Rack {
                     ImageState::Failed(why) | ImageState::Wrong(why),
                     Some(PendingImageWrite::Start),
                 ) => {
-                    self.fail_held_write(id, why);
+                    self.fail_held_write(now, id, problem_of(&news.state), why);
                 }
                 (_, Some(PendingImageWrite::Start)) if news.raw.is_some() => {
                     self.start_held_write(now, id);
@@ -474,7 +474,7 @@ impl Rack {
                 ) => {
                     let why = format!("{why} (the agent reported: {said})");
                     self.pending_writes.by_node.remove(&id);
-                    self.image_unusable(id, why);
+                    self.image_unusable(now, id, problem_of(&news.state), why);
                 }
                 (ImageState::Complete, Some(PendingImageWrite::Retry(_))) => {
                     self.pending_writes.by_node.remove(&id);
@@ -508,15 +508,36 @@ impl Rack {
         }
     }
 
-    pub(crate) fn fail_held_write(&mut self, id: NodeId, why: &str) {
+    pub(crate) fn fail_held_write(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        problem: ImageProblem,
+        why: &str,
+    ) {
         if let Some(PendingImageWrite::Start) = self.pending_writes.by_node.get(&id) {
             self.pending_writes.by_node.remove(&id);
-            self.image_unusable(id, why.to_owned());
+            self.image_unusable(now, id, problem, why.to_owned());
         }
     }
 
     /// Ends the node's job with the error of its image.
-    pub(crate) fn image_unusable(&mut self, id: NodeId, why: String) {
+    pub(crate) fn image_unusable(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        problem: ImageProblem,
+        why: String,
+    ) {
+        let node = self.records.node(id).filter(|node| is_to_be_written(node));
+        if let Some(node) = node {
+            let evidence = EvidenceNote::ImageUnusable {
+                problem,
+                image: file_name(image_source(node)).to_owned(),
+                why: why.clone(),
+            };
+            self.note(now, Some(id), NoteKind::Evidence(evidence));
+        }
         self.events
             .push_back((id, NodeEvent::ImageUnusable { why }));
     }
@@ -543,7 +564,7 @@ impl Rack {
         if writes && trivet_agent::is_out_of_space(said) {
             let info = image_info(&node).unwrap_or(&Value::Null);
             let why = self.out_of_space(&node, info, said);
-            self.image_unusable(id, why);
+            self.image_unusable(now, id, ImageProblem::TooLarge, why);
             return true;
         }
         let again = self.pending_writes.retries.get(&id).copied().unwrap_or(0);
@@ -557,7 +578,12 @@ impl Rack {
             let Some(why) = self.images.failure_of(wanted.digest) else {
                 return false;
             };
-            self.image_unusable(id, format!("{why} (the agent reported: {said})"));
+            let problem = match self.images.wrong(&wanted) {
+                Some(_) => ImageProblem::Different,
+                None => ImageProblem::Unavailable,
+            };
+            let why = format!("{why} (the agent reported: {said})");
+            self.image_unusable(now, id, problem, why);
             return true;
         }
         self.pending_writes.retries.insert(id, again + 1);
@@ -572,6 +598,20 @@ impl Rack {
         let (images, mut context) = self.images_and_context(now);
         images.verify_again(&mut context, &wanted);
         true
+    }
+}
+
+/// Whether the job of the node has its image still to write, or writes it now.
+fn is_to_be_written(node: &Node) -> bool {
+    let Some(job) = &node.job else { return false };
+    let mut left = job.steps.iter().skip(job.at as usize);
+    left.any(|step| step.step == WRITE_IMAGE)
+}
+
+fn problem_of(state: &ImageState) -> ImageProblem {
+    match state {
+        ImageState::Wrong(_) => ImageProblem::Different,
+        _ => ImageProblem::Unavailable,
     }
 }
 

@@ -8,11 +8,9 @@ use trivet_images::{
 };
 use trivet_model::image::{ImageFormat, ImageState, ImageStatus};
 use trivet_model::{
-    BoxFault, Digest, Node, NodeId, NoteKind, Now, OrderRefusal, RefusalKind, Resource, ResourceId,
-    ResourceKind,
+    BoxFault, Digest, ImageProblem, Node, NodeId, NoteKind, Now, OrderRefusal, RefusalKind,
+    Resource, ResourceId, ResourceKind,
 };
-
-use trivet_node::NodeEvent;
 
 use crate::image_deployment::image_info;
 use crate::oci_images::oci_query;
@@ -301,9 +299,7 @@ impl Rack {
                 if !node.is_some_and(|node| is_of_format(node, news.format)) {
                     continue;
                 }
-                let why = why.clone();
-                self.events
-                    .push_back((id, NodeEvent::ImageUnusable { why }));
+                self.image_unusable(now, id, ImageProblem::Different, why.clone());
             }
         }
         self.resume_image_writes(now, news);

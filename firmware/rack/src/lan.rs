@@ -15,7 +15,8 @@ use trivet_model::boot::ClientSeen;
 use trivet_model::link::{FOREIGN_SERVERS_MAX, ForeignServer, LinkView};
 use trivet_model::view::UnknownMachine;
 use trivet_model::{
-    BoxFault, Lease, LinkId, LinkMode, MacAddr, Measurement, NodeId, NoteKind, Now, RackView, Tick,
+    BoxFault, EvidenceNote, Lease, LinkId, LinkMode, MacAddr, Measurement, NodeId, NoteKind, Now,
+    RackView, Tick,
 };
 
 use crate::bounds::PORTS_MAX;
@@ -57,6 +58,8 @@ pub(crate) struct NodeDhcpMessage {
     node: NodeId,
     /// What the message and the reply were.
     note: Option<NoteKind>,
+    /// What the diagnosis reads of it.
+    evidence: Option<EvidenceNote>,
 }
 
 impl LanPart {
@@ -162,14 +165,14 @@ impl LanPart {
         bytes: &[u8],
     ) -> Option<NodeDhcpMessage> {
         let dhcp = self.dhcp.as_mut()?;
-        let outcome = dhcp.handle(
+        let mut outcome = dhcp.handle(
             context.now.tick,
             bytes,
             arrival,
             PortHostDirectory(&context.records.view),
         );
         context.measure(measurement(&outcome));
-        lease_changes(context, outcome.changes);
+        lease_changes(context, std::mem::take(&mut outcome.changes));
         if let Some(foreign) = outcome.foreign_server {
             record_foreign_server(context, arrival.link, foreign);
         }
@@ -179,11 +182,15 @@ impl LanPart {
             self.record_foreign_lease(lease);
         }
         let mut message = None;
-        if let Some(client) = outcome.seen {
+        if let Some(client) = outcome.seen.take() {
             match context.records.node_of_mac(client.mac) {
                 Some(node) => {
-                    let note = outcome.note;
-                    message = Some(NodeDhcpMessage { node, note });
+                    let known = context.records.view.links.get(&arrival.link);
+                    message = Some(NodeDhcpMessage {
+                        node,
+                        evidence: evidence_of(known.map(AsRef::as_ref), client.mac, &outcome),
+                        note: outcome.note.take(),
+                    });
                 }
                 None => self.handle_unknown_machine(context, client),
             }
@@ -349,7 +356,11 @@ fn record_foreign_server(context: &mut PartContext, id: LinkId, heard: DhcpForei
 impl Rack {
     /// A machine of a node sent a DHCP message: it is running, and may have just started.
     pub(crate) fn handle_node_dhcp(&mut self, now: Now, message: NodeDhcpMessage) {
-        let NodeDhcpMessage { node, note } = message;
+        let NodeDhcpMessage {
+            node,
+            note,
+            evidence,
+        } = message;
         if let Some(NoteKind::Dhcp {
             mac,
             request: "DISCOVER",
@@ -365,6 +376,18 @@ impl Rack {
             let output = self.records.note_exchange(now, node, kind);
             self.outputs.extend(output);
         }
+        // Once for each boot.
+        let known = self.records.evidence_of(node).map(|known| &known.boot);
+        let is_new = match (&evidence, known) {
+            (Some(EvidenceNote::DhcpNotServed { .. }), Some(boot)) => boot.unserved.is_none(),
+            (Some(EvidenceNote::OtherServerChosen { .. }), Some(boot)) => {
+                boot.other_server.is_none()
+            }
+            _ => false,
+        };
+        if let (true, Some(evidence)) = (is_new, evidence) {
+            self.note(now, Some(node), NoteKind::Evidence(evidence));
+        }
     }
 }
 
@@ -379,6 +402,27 @@ fn measurement(outcome: &DhcpOutcome) -> Measurement {
         reply,
         dropped: outcome.dropped.map(Reason::name),
     }
+}
+
+/// What the diagnosis reads of a message of a node's machine. On a link where the box only
+/// listens it is expected that another server answers.
+fn evidence_of(
+    link: Option<&LinkView>,
+    mac: MacAddr,
+    outcome: &DhcpOutcome,
+) -> Option<EvidenceNote> {
+    let name = || link.map_or_else(|| "its network".to_owned(), |link| link.name.clone());
+    if outcome.dropped == Some(Reason::OnlyListening) {
+        return Some(EvidenceNote::DhcpNotServed { link: name(), mac });
+    }
+    let server = outcome.foreign_server?.address;
+    let address = outcome.foreign_lease?.address;
+    Some(EvidenceNote::OtherServerChosen {
+        link: name(),
+        mac,
+        address,
+        server,
+    })
 }
 
 fn lease_changes(context: &mut PartContext, changes: Vec<LeaseChange>) {

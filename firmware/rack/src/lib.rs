@@ -10,6 +10,7 @@ mod bmcs;
 mod boot;
 mod boot_files;
 mod bounds;
+mod diagnosis;
 mod disk_size;
 mod dispatch;
 mod durable;
@@ -23,6 +24,7 @@ mod oci_images;
 mod part_context;
 mod records;
 mod requests;
+mod site_facts;
 #[cfg(test)]
 mod tests;
 
@@ -43,6 +45,7 @@ pub use trivet_dhcp as dhcp;
 pub use trivet_dhcp::DhcpDestination;
 pub use trivet_node::{EraseScope, NodeLimits};
 pub use trivet_store::{StoreChange, StoreRecords};
+pub use trivet_story as story;
 
 use trivet_model::secret::SecretText;
 use trivet_model::view::LogBundle;

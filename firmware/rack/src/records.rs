@@ -1,5 +1,6 @@
 //! The records in memory, the snapshot for readers, and what changed.
 
+mod job_evidence;
 mod recently_seen;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +16,10 @@ use trivet_model::{
     ResourceId, ResourceKind,
 };
 use trivet_store::StoreChange;
+use trivet_story::JobEvidence;
 
 use crate::RackOutput;
+use job_evidence::JobEvidenceTable;
 use recently_seen::RecentlySeenMacs;
 
 /// How many exchanges back an equal one is searched. Ours: a boot has six.
@@ -32,6 +35,8 @@ pub(crate) struct RecordIndex {
     lease_holders: BTreeMap<Ipv4Addr, MacAddr>,
     /// Unknown machines, by when they were last seen.
     unknown_machines: RecentlySeenMacs,
+    /// What the notes of each node's job show.
+    evidence: JobEvidenceTable,
     serial: u64,
     serial_changed: bool,
     nodes_changed: BTreeSet<NodeId>,
@@ -228,6 +233,27 @@ impl RecordIndex {
         }
         self.nodes_changed.insert(id);
         self.bmcs_changed.insert(id);
+        self.evidence.remove(id);
+    }
+
+    /// What the notes of a node's job show.
+    pub(crate) fn evidence_of(&self, id: NodeId) -> Option<&JobEvidence> {
+        self.evidence.of(id)
+    }
+
+    /// The same of all nodes.
+    pub(crate) fn all_evidence(&self) -> impl Iterator<Item = (&NodeId, &JobEvidence)> {
+        self.evidence.all()
+    }
+
+    /// Takes the nodes whose job has begun.
+    pub(crate) fn take_jobs_begun(&mut self) -> BTreeSet<NodeId> {
+        self.evidence.take_begun()
+    }
+
+    /// Takes the nodes whose evidence has changed so that their diagnosis may.
+    pub(crate) fn take_evidence_changed(&mut self) -> BTreeSet<NodeId> {
+        self.evidence.take_changed()
     }
 
     pub(crate) fn put_port(&mut self, now: Now, mut port: Port) {
@@ -356,8 +382,12 @@ impl RecordIndex {
             kind,
         };
         let mut label = None;
-        if let Some(id) = id {
-            label = self.node(id).map(|node| node.label());
+        if let Some(id) = id
+            && let Some(node) = self.node(id)
+        {
+            label = Some(node.label());
+            let has_job = node.job.is_some();
+            self.evidence.observe(now.wall, id, has_job, &note.kind);
             self.change_view(id, |view| {
                 if view.timeline.len() >= TIMELINE_NOTES_MAX {
                     view.timeline.pop_front();
@@ -365,6 +395,8 @@ impl RecordIndex {
                 let place = view.timeline.len().saturating_sub(follow);
                 view.timeline.insert(place, note.clone());
             });
+        } else if id.is_none() {
+            self.evidence.observe_box(now.wall, &note.kind);
         }
         RackOutput::Note { note, label }
     }

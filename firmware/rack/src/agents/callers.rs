@@ -142,6 +142,9 @@ impl Rack {
             Ok(AgentAuthentication::Lease) if !addresses.iter().any(own) => Err(NO_MAC_OF_NODE),
             other => other,
         };
+        if proof == Err(NO_MAC_OF_NODE) {
+            self.note_lookup_unmatched(now, node.id, from, (addresses, 0));
+        }
         let proof = proof.map_err(|why| self.lookup_refused(now, node.id, from, why))?;
         self.check_contested(now, node, from, proof)?;
         Ok(proof)

@@ -1,9 +1,9 @@
 //! Calls to agents, and their replies.
 
-use trivet_model::{AgentError, AgentEvent, AgentOrder, NodeId, Now};
+use trivet_model::{AgentError, AgentEvent, AgentOrder, EvidenceNote, NodeId, NoteKind, Now};
 use trivet_node::NodeEvent;
 
-use crate::{Rack, RackOutput};
+use crate::{Rack, RackOutput, disk_size};
 
 impl Rack {
     pub(crate) fn call_agent(&mut self, now: Now, id: NodeId, order: AgentOrder) {
@@ -103,6 +103,7 @@ impl Rack {
         {
             return;
         }
+        self.note_agent_evidence(now, id, &answer);
         // A short step may end, and its heartbeat arrive, before the reply that reports its
         // start. That heartbeat carried the result, and the next one is minutes away.
         let looks_again = beaten
@@ -115,5 +116,39 @@ impl Rack {
         if looks_again {
             self.events.push_back((id, NodeEvent::Heartbeat));
         }
+    }
+
+    /// Notes what the diagnosis reads of a failed call: once for each boot.
+    fn note_agent_evidence(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        answer: &Result<AgentEvent, AgentError>,
+    ) {
+        let evidence = match answer {
+            Err(AgentError::Unreachable { url, said }) => {
+                let known = self.records.evidence_of(id);
+                if known.is_some_and(|known| known.boot.agent_call.is_some()) {
+                    return;
+                }
+                EvidenceNote::AgentUnreachable {
+                    url: url.clone(),
+                    error: said.clone(),
+                }
+            }
+            Ok(AgentEvent::StepFailed { message, .. })
+                if trivet_agent::is_disk_not_found(message) =>
+            {
+                let Some(node) = self.records.node(id) else {
+                    return;
+                };
+                EvidenceNote::DiskNotFound {
+                    hints: disk_size::root_device_hints(node),
+                    disks: disk_size::inspected_disks(node),
+                }
+            }
+            _ => return,
+        };
+        self.note(now, Some(id), NoteKind::Evidence(evidence));
     }
 }

@@ -5,10 +5,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use trivet_model::caller::printable;
+use trivet_model::note::LOOKUP_MACS_NOTED_MAX;
 use trivet_model::order::{AgentHeartbeat, LookupResult};
 use trivet_model::secret::{MASK, masked};
 use trivet_model::{
-    AgentSession, MacAddr, Node, NodeId, NoteKind, Now, OrderOutcome, OrderRefusal, RefusalKind,
+    AgentSession, EvidenceNote, MacAddr, Node, NodeId, NoteKind, Now, OrderOutcome, OrderRefusal,
+    RefusalKind,
 };
 use trivet_node::NodeEvent;
 
@@ -222,13 +224,39 @@ impl Rack {
         }
         if owners.is_empty() && !addresses.is_empty() {
             self.note_leaseholder_refused(now, from, UNKNOWN_MACS);
+            if let Some(id) = self.node_of_peer(from.to_canonical()) {
+                self.note_lookup_unmatched(now, id, from, (addresses, 0));
+            }
         }
+        let nodes = owners.len();
         for id in owners {
+            self.note_lookup_unmatched(now, id, from, (addresses, nodes));
             let why = "it names addresses of this node and of another one; remove the ports that \
                        are not this machine's";
             self.note_refused(now, id, from, why);
         }
         None
+    }
+
+    /// Notes, once for each boot, which hardware addresses an agent named.
+    pub(crate) fn note_lookup_unmatched(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        from: IpAddr,
+        (addresses, nodes): (&[MacAddr], usize),
+    ) {
+        let known = self.records.evidence_of(id);
+        if known.is_none_or(|known| !known.is_running || known.boot.lookup.is_some()) {
+            return;
+        }
+        let macs = addresses.iter().take(LOOKUP_MACS_NOTED_MAX).copied();
+        let evidence = EvidenceNote::LookupUnmatched {
+            from: from.to_canonical(),
+            macs: macs.collect(),
+            nodes,
+        };
+        self.note(now, Some(id), NoteKind::Evidence(evidence));
     }
 
     pub(crate) fn heartbeat(
