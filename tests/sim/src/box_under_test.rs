@@ -115,6 +115,8 @@ pub(crate) struct BoxUnderTest {
     /// The files of the cache while the box is off.
     image_disk: SimImageDisk,
     wrong_images: Vec<String>,
+    /// The time of transfers of images is that of links of different rates.
+    pub(crate) measures_links: bool,
     pub(crate) running: Option<RunningBox>,
     /// Counts starts: events of an earlier start are dropped.
     pub(crate) life: u64,
@@ -219,6 +221,7 @@ impl BoxUnderTest {
             image,
             image_disk: SimImage::empty_disk(),
             wrong_images: Vec::new(),
+            measures_links: false,
             running: None,
             life: 0,
             durable: RackView::default(),
@@ -249,7 +252,7 @@ impl BoxUnderTest {
             inbox: vec![RackInput::Started],
             tickets: 0,
             orders: BTreeMap::new(),
-            file_servers: SimFileServers::default(),
+            file_servers: SimFileServers::new(self.measures_links),
             images,
             image_requests: Vec::new(),
             entropy: SeededRandom::new(!seed),

@@ -84,6 +84,8 @@ pub(crate) struct SeedFaults {
     pub(crate) answered_twice: u64,
     /// Incidents, in order of time.
     pub(crate) incidents: Vec<(Tick, Incident)>,
+    /// The content of the image, in place of the usual one.
+    pub(crate) image: Option<Vec<u8>>,
     /// Faults that happen at a point of a node's job.
     pub(crate) fault_points: Vec<FaultPoint>,
 }
@@ -136,6 +138,7 @@ impl SeedFaults {
             cut_writing: rate(300),
             answered_twice: rate(200),
             incidents: Vec::new(),
+            image: None,
             fault_points: Vec::new(),
         };
         for _ in 0..chance.below(INCIDENTS_MAX + 1) {

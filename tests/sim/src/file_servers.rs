@@ -10,7 +10,8 @@ use trivet_model::{Entropy as _, SeededRandom, Tick};
 use trivet_rack::{FileServerProtocol, RackInput};
 
 use crate::box_under_test::SimBoxOutput;
-use crate::network::{BOX, SimHttpExchange};
+use crate::diagnosed_faults::transfer_ms;
+use crate::network::{BOX, SimHttpClient, SimHttpExchange};
 
 /// Most TFTP transfers at a time; further requests are dropped.
 const TRANSFERS_MAX: usize = 8;
@@ -37,9 +38,27 @@ pub(crate) struct SimFileServers {
     pending: BTreeMap<u64, SimFileRequest>,
     transfers: BTreeMap<u16, SimTftpTransfer>,
     ports: u16,
+    measures_links: bool,
 }
 
 impl SimFileServers {
+    /// `measures_links`: transfers of images take the time of the machine's link.
+    pub(crate) fn new(measures_links: bool) -> Self {
+        Self {
+            measures_links,
+            ..Self::default()
+        }
+    }
+
+    fn took_ms(&self, client: &SimHttpClient, bytes: u64) -> u64 {
+        match client {
+            SimHttpClient::Image { machine, .. } if self.measures_links => {
+                transfer_ms(*machine == 0, bytes)
+            }
+            _ => 0,
+        }
+    }
+
     pub(crate) fn deadline(&self) -> Option<Tick> {
         let deadlines = self
             .transfers
@@ -123,21 +142,34 @@ impl SimFileServers {
         match self.pending.remove(&ticket) {
             None => {}
             Some(SimFileRequest::Http(exchange)) => {
-                let status = if body.is_some() { 200 } else { 404 };
-                let body = body.unwrap_or_default();
+                let Some(body) = body else {
+                    inbox.push(RackInput::FileRefused {
+                        peer: IpAddr::V4(exchange.peer),
+                        protocol: FileServerProtocol::Http,
+                        path: exchange.path.clone(),
+                        answer: "404 Not Found",
+                        why: "there is no such file on this box".to_owned(),
+                    });
+                    return out.push(SimBoxOutput::Http {
+                        exchange,
+                        status: 404,
+                        body: Vec::new(),
+                    });
+                };
                 let size = body.len() as u64;
+                let took_ms = self.took_ms(&exchange.client, size);
                 inbox.push(RackInput::FileSent {
                     peer: IpAddr::V4(exchange.peer),
                     protocol: FileServerProtocol::Http,
                     path: exchange.path.clone(),
                     sent: size,
                     requested: size,
-                    took_ms: 0,
+                    took_ms,
                     ended: true,
                 });
                 out.push(SimBoxOutput::Http {
                     exchange,
-                    status,
+                    status: 200,
                     body,
                 });
             }

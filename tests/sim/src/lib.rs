@@ -11,6 +11,7 @@ mod allocator;
 mod box_under_test;
 mod checks;
 mod dhcp_client;
+mod diagnosed_faults;
 mod fault_points;
 mod faults;
 mod file_servers;
@@ -24,6 +25,7 @@ mod trace;
 
 use std::collections::BTreeMap;
 
+pub use diagnosed_faults::{DIAGNOSED_FAULTS, DiagnosedFault};
 pub use fault_points::{AGENT_JOB_POINTS, INJECTED_FAULTS, InjectedFault, JOB_POINTS};
 pub use simulation::AgentMix;
 pub use trace::Trace;
@@ -69,6 +71,29 @@ pub fn run_with_fault(place: &'static str, trouble: InjectedFault, keep_text: bo
 /// One machine with the stock agent from enrol to active, without faults.
 pub fn run_without_faults(fast_track: bool) -> SeedReport {
     run_to_end(simulation::RackSimulation::without_faults(fast_track))
+}
+
+/// The end of a run with a fault that a rule of the diagnosis explains.
+#[derive(Debug)]
+pub struct DiagnosisReport {
+    /// What readers see when the job of the node has ended, if there is a diagnosis.
+    pub diagnosis: Option<trivet_model::Diagnosis>,
+    /// `last_error` of the node then.
+    pub last_error: Option<String>,
+    /// The events.
+    pub trace: Trace,
+}
+
+/// Runs a rack with this fault until the node that has it has a diagnosis and no job.
+pub fn run_until_diagnosed(fault: DiagnosedFault) -> DiagnosisReport {
+    let mut world = simulation::RackSimulation::with_diagnosed_fault(fault);
+    let end = world.run_until_diagnosed();
+    let last_error = end.as_ref().and_then(|end| end.last_error.clone());
+    DiagnosisReport {
+        diagnosis: end.map(|end| end.diagnosis),
+        last_error,
+        trace: world.trace,
+    }
 }
 
 fn run_to_end(mut world: simulation::RackSimulation) -> SeedReport {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use trivet_agent_wire::LOOKUP_VERSION;
 use trivet_bmc_ipmi::bmc::{IpmiChassis as _, IpmiSimulator};
-use trivet_model::{BootDevice, PowerOrder, PowerState, SeededRandom, Tick};
+use trivet_model::{BootDevice, MacAddr, PowerOrder, PowerState, SeededRandom, Tick};
 use trivet_rack::AgentHttpRequest;
 use trivet_sim::{
     AgentKernelArguments, SimBootNetwork, SimChassis, SimFirmware, SimFirmwareAction,
@@ -148,6 +148,10 @@ pub(crate) struct FaultyMachine {
     /// Its ramdisk of this boot has a rescue password.
     pub(crate) rescued: bool,
     pub(crate) tick_at: Option<Tick>,
+    /// The hardware address of the only network card that its agent sees.
+    pub(crate) agent_mac: Option<MacAddr>,
+    /// Its firmware boots from the network where the BMC names no device.
+    pub(crate) boots_network_first: bool,
     /// Its ramdisk has the stock agent; otherwise our own.
     stock: bool,
     case: SimChassis,
@@ -176,6 +180,8 @@ impl FaultyMachine {
             heartbeats_lost_until: None,
             rescued: false,
             tick_at: None,
+            agent_mac: None,
+            boots_network_first: false,
             stock,
             case: SimChassis::default(),
             claimed: None,
@@ -479,9 +485,9 @@ impl FaultyMachine {
         self.rescued = false;
         let (index, life) = (self.index, self.life);
         if self.case.is_on() {
-            let device = self
-                .case
-                .boot_device(matches!(self.disk, SimMachineDisk::Image(_)));
+            let device = self.case.boot_device(
+                matches!(self.disk, SimMachineDisk::Image(_)) && !self.boots_network_first,
+            );
             out.push(SimMachineOutput::Log(format!(
                 "machine {index} life {life} on, boots {device}"
             )));
@@ -580,7 +586,9 @@ impl FaultyMachine {
                 let seed = self
                     .stock
                     .then(|| stock_agent::seed_of(&self.entropy, life));
-                let did = host.poll_agent(now, &self.hardware, seed, (index, life), out);
+                let mut hardware = self.hardware.clone();
+                hardware.mac = self.agent_mac.unwrap_or(hardware.mac);
+                let did = host.poll_agent(now, &hardware, seed, (index, life), out);
                 self.apply_effects(did);
             }
         }

@@ -74,6 +74,12 @@ pub(crate) struct SimOperator {
     verbs_left: Vec<Verb>,
     /// The operator aborts the next wait state it sees.
     aborts: bool,
+    /// The password of the BMC in the record.
+    bmc_password: &'static str,
+    /// The machine whose BMC the record names.
+    bmc_of: usize,
+    /// The properties in the record.
+    properties: Value,
 }
 
 impl SimOperator {
@@ -105,6 +111,9 @@ impl SimOperator {
             end: None,
             verbs_left: more,
             aborts: chance.chance(100),
+            bmc_password: BMC_PASSWORD,
+            bmc_of: machine,
+            properties: json!({}),
         }
     }
 
@@ -116,6 +125,26 @@ impl SimOperator {
     /// Aborts nothing, and once active tries at most this.
     pub(crate) fn use_plain_plan(&mut self, more: Option<Verb>) {
         (self.verbs_left, self.aborts) = (more.into_iter().collect(), false);
+    }
+
+    /// Writes a wrong password of the BMC into the record.
+    pub(crate) fn use_wrong_password(&mut self) {
+        self.bmc_password = "not the password";
+    }
+
+    /// Creates its port with this hardware address.
+    pub(crate) fn use_mac(&mut self, mac: MacAddr) {
+        self.mac = mac;
+    }
+
+    /// Writes hints into the record that no disk fits.
+    pub(crate) fn use_wrong_hint(&mut self) {
+        self.properties = json!({ "root_device": { "serial": "S-ABSENT" } });
+    }
+
+    /// Writes the BMC of another machine into the record.
+    pub(crate) fn use_bmc_of(&mut self, machine: usize) {
+        self.bmc_of = machine;
     }
 
     /// Whether it follows the plain plan: nothing is aborted.
@@ -193,9 +222,10 @@ impl SimOperator {
             "driver": "ipmi",
             "resource_class": CLASS,
             "driver_info": {
-                "ipmi_address": bmc_address(self.machine).to_string(),
-                "ipmi_username": BMC_USER, "ipmi_password": BMC_PASSWORD,
+                "ipmi_address": bmc_address(self.bmc_of).to_string(),
+                "ipmi_username": BMC_USER, "ipmi_password": self.bmc_password,
             },
+            "properties": self.properties,
         })
     }
 

@@ -23,6 +23,7 @@ use crate::operator::{SimOperator, SimOperatorOutcome};
 use crate::trace::{Trace, short_hash};
 
 mod delivery;
+mod diagnosed;
 mod image_checks;
 mod job_watch;
 mod machine_outputs;
@@ -76,6 +77,7 @@ pub(crate) struct RackSimulation {
     job_points: Vec<String>,
     /// What was observed, and at which point.
     pub(crate) observed: BTreeMap<String, u64>,
+    diagnosed: diagnosed::DiagnosedRun,
 }
 
 impl RackSimulation {
@@ -130,7 +132,8 @@ impl RackSimulation {
         keep_text: bool,
     ) -> Self {
         let count = stock.len();
-        let raw = file_content(Path::new("/images/disk.raw")).unwrap_or_default();
+        let usual = || file_content(Path::new("/images/disk.raw"));
+        let raw = faults.image.clone().or_else(usual).unwrap_or_default();
         let digest = sha256(&raw);
         let image = SimImage::new(seed, raw);
         let info = image.instance_info();
@@ -172,6 +175,7 @@ impl RackSimulation {
             image: digest,
             job_points: vec![String::new(); count],
             observed: BTreeMap::new(),
+            diagnosed: diagnosed::DiagnosedRun::default(),
             faults,
         };
         world.schedule_start(strangers);

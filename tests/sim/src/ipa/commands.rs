@@ -286,6 +286,15 @@ impl SimIpa {
             kind: kind.to_owned(),
             step: step.clone(),
         };
+        if let Some(hints) = self.unmatched_hints().filter(|_| name == "write_image") {
+            let details = format!(
+                "Unexpected exception performing {kind} step write_image. DeviceNotFound: Error \
+                 finding the disk or partition device to deploy the image onto: No suitable \
+                 device was found for deployment using these hints {}",
+                python(&hints)
+            );
+            return SimIpaTask::Finish(Err(messages::error("DeploymentError", &details)));
+        }
         match name {
             "erase_devices" | "erase_devices_metadata" | "erase_devices_express" => {
                 SimIpaTask::Erase(step)

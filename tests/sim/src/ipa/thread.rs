@@ -117,6 +117,19 @@ impl SimIpa {
         }))
     }
 
+    /// The hints of the node, if no disk fits them. Only equality is compared.
+    pub(super) fn unmatched_hints(&self) -> Option<Value> {
+        let hints = ["instance_info", "properties"].map(|place| &self.node[place]["root_device"]);
+        let hints = hints.into_iter().find(|hints| hints.is_object())?;
+        let disks = self.setup.inventory["disks"].as_array();
+        let fits = |disk: &Value| {
+            let mut all = hints.as_object().into_iter().flatten();
+            all.all(|(key, value)| disk[key] == *value)
+        };
+        let any = disks.is_some_and(|disks| disks.iter().any(fits));
+        (!any).then(|| hints.clone())
+    }
+
     pub(super) fn start_thread(&mut self, now: Tick, id: &str, name: &str, task: SimIpaTask) {
         let after_ms = match &task {
             SimIpaTask::Finish(_) if name == "install_bootloader" => ERASE_MS,

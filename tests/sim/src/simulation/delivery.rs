@@ -57,6 +57,7 @@ impl RackSimulation {
                 }
             }
             SimBoxOutput::Bmc { .. } => {}
+            SimBoxOutput::Tftp { .. } if self.loses_tftp_data() => {}
             SimBoxOutput::Tftp { to, from, bytes } => {
                 self.datagram(
                     |bytes| SimEvent::Tftp {
@@ -133,7 +134,8 @@ impl RackSimulation {
             *byte ^= 1;
         }
         if let Some(after_ms) = self.http_delay_ms() {
-            let at = self.now.after_ms(after_ms);
+            let link_ms = self.link_ms(&exchange.client, body.len());
+            let at = self.now.after_ms(after_ms + link_ms);
             let answer = Some((status, body));
             self.queue.push(
                 at,
@@ -199,7 +201,8 @@ impl RackSimulation {
                 answer: None,
             },
         );
-        if self.loses_heartbeat(&exchange.client) {
+        if self.loses_heartbeat(&exchange.client) || api && self.loses_api_request(&exchange.client)
+        {
             return;
         }
         if let Some(after_ms) = self.http_delay_ms() {

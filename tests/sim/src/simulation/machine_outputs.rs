@@ -26,6 +26,11 @@ impl RackSimulation {
             // No machine has that address: the call times out.
             return;
         };
+        if self.refuses_calls() {
+            let (at, result) = (self.now.after_ms(2), Err("connection refused".to_owned()));
+            self.queue.push(at, SimEvent::BoxAgentReply { to, result });
+            return;
+        }
         let mut out = Vec::new();
         self.machines[machine].handle_call(self.now, to, request, &mut out);
         self.apply_outputs(machine, out);
@@ -51,6 +56,9 @@ impl RackSimulation {
     pub(super) fn apply_output(&mut self, index: usize, effect: SimMachineOutput) {
         match effect {
             SimMachineOutput::Dhcp(bytes) => {
+                if self.loses_dhcp(index, &bytes) {
+                    return;
+                }
                 self.datagram(|bytes| SimEvent::BoxDhcp { from: index, bytes }, bytes);
             }
             SimMachineOutput::Controlled(order) => {
@@ -62,6 +70,9 @@ impl RackSimulation {
             }
             SimMachineOutput::Tftp { peer, to, bytes } => {
                 let port = to.port();
+                if self.loses_tftp_request(port) {
+                    return;
+                }
                 self.datagram(|bytes| SimEvent::BoxTftp { peer, port, bytes }, bytes);
             }
             SimMachineOutput::Http {

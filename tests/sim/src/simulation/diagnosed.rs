@@ -1,0 +1,241 @@
+//! Runs with a fault that a rule of the diagnosis explains.
+
+use std::net::Ipv4Addr;
+
+use trivet_dhcp::{
+    BootServer, DhcpArrival, DhcpLinkSettings, DhcpServer, DhcpServerSettings, HostDirectory,
+    LoaderFileNames, Subnet,
+};
+use trivet_model::{Diagnosis, LinkMode, MacAddr, SeededRandom};
+
+use super::RackSimulation;
+use crate::diagnosed_faults::{DiagnosedFault, OTHER_MAC, transfer_ms};
+use crate::faults::{InjectedBmcFault, SeedFaults};
+use crate::image_faults::ImageFault;
+use crate::network::{BOX, SimEvent, SimHttpClient, TFTP_PORT, relay_address};
+
+/// The other DHCP server.
+const OTHER_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
+
+/// The size of the image where its rate counts: it just fits on the disk of a machine.
+const LARGE_IMAGE_BYTES: usize = 1 << 20;
+
+/// Datagrams of a transfer that arrive before the rest is lost.
+const TFTP_DATAGRAMS_MAX: u32 = 2;
+
+/// The fault of a run, and what it needs.
+#[derive(Default)]
+pub(crate) struct DiagnosedRun {
+    pub(crate) fault: Option<DiagnosedFault>,
+    other_server: Option<DhcpServer>,
+    tftp_datagrams: u32,
+}
+
+/// The other server knows every machine.
+struct AnyMachine;
+
+impl HostDirectory for &AnyMachine {
+    fn known(&self, _: MacAddr) -> bool {
+        true
+    }
+
+    fn reserved(&self, _: MacAddr) -> Option<Ipv4Addr> {
+        None
+    }
+
+    fn owner(&self, _: Ipv4Addr) -> Option<MacAddr> {
+        None
+    }
+}
+
+/// The end of a run with a diagnosis.
+pub(crate) struct DiagnosedEnd {
+    pub(crate) diagnosis: Diagnosis,
+    pub(crate) last_error: Option<String>,
+}
+
+fn link(mode: LinkMode) -> DhcpLinkSettings {
+    DhcpLinkSettings {
+        name: "eth1".to_owned(),
+        mode,
+        discovery: true,
+        server: BOX,
+        boot: BootServer::new(BOX, String::new()),
+        relayed: false,
+        network: None,
+    }
+}
+
+fn other_server() -> DhcpServer {
+    let subnet = Subnet {
+        network: Ipv4Addr::new(10, 0, 0, 0),
+        prefix: 24,
+        first: Ipv4Addr::new(10, 0, 0, 59),
+        last: Ipv4Addr::new(10, 0, 0, 69),
+        server: OTHER_SERVER,
+        router: None,
+        dns: Vec::new(),
+        boot: BootServer {
+            loaders: LoaderFileNames::default(),
+            ..BootServer::new(OTHER_SERVER, String::new())
+        },
+        known_only: false,
+        lease_s: 600,
+    };
+    DhcpServer::new(DhcpServerSettings {
+        links: Vec::new(),
+        subnets: vec![subnet],
+    })
+}
+
+impl RackSimulation {
+    /// Machines with the stock agent, and this fault for the whole run.
+    pub(crate) fn with_diagnosed_fault(fault: DiagnosedFault) -> Self {
+        let image = fault == DiagnosedFault::SlowLink;
+        let faults = SeedFaults {
+            image: image.then(|| vec![0x5a; LARGE_IMAGE_BYTES]),
+            ..SeedFaults::default()
+        };
+        let stock = vec![true; fault.machines()];
+        let mut world = Self::with(8, &stock, faults, SeededRandom::new(8), true);
+        world.diagnosed.fault = Some(fault);
+        for (machine, operator) in world.machines.iter_mut().zip(&mut world.operators) {
+            operator.use_plain_plan(None);
+            machine.switch_power_at_once();
+        }
+        world.prepare(fault);
+        world
+    }
+
+    fn prepare(&mut self, fault: DiagnosedFault) {
+        // The one whose node is diagnosed.
+        let machine = 0;
+        let settings = &mut self.box_under_test.settings;
+        match fault {
+            DiagnosedFault::NoAgent => {
+                (settings.files.kernel, settings.files.ramdisk) = (None, None);
+            }
+            DiagnosedFault::KernelAbsent => settings.files.kernel = Some("/boot/absent".into()),
+            DiagnosedFault::LoopbackApi => {
+                settings.api_url = "http://127.0.0.1:6385".to_owned();
+            }
+            DiagnosedFault::ListenOnly | DiagnosedFault::OtherServer => {
+                let mode = match fault {
+                    DiagnosedFault::ListenOnly => LinkMode::Listen,
+                    _ => LinkMode::Server,
+                };
+                if let Some(dhcp) = &mut settings.dhcp {
+                    dhcp.links.push(link(mode));
+                }
+                let other = fault == DiagnosedFault::OtherServer;
+                self.diagnosed.other_server = other.then(other_server);
+            }
+            DiagnosedFault::BmcSilent => self.machines[machine].bmc_hangs = true,
+            DiagnosedFault::BmcPassword => self.operators[machine].use_wrong_password(),
+            DiagnosedFault::OtherMac => self.operators[machine].use_mac(OTHER_MAC),
+            DiagnosedFault::OtherCards => self.machines[machine].agent_mac = Some(OTHER_MAC),
+            DiagnosedFault::WrongHint => self.operators[machine].use_wrong_hint(),
+            DiagnosedFault::NetworkFirst => {
+                self.machines[machine].bmc_fault = Some(InjectedBmcFault::ForgetsBootDevice);
+                self.machines[machine].boots_network_first = true;
+            }
+            DiagnosedFault::SharedBmc => self.operators[machine].use_bmc_of(1),
+            DiagnosedFault::ImageChanged => {
+                self.box_under_test.inject_image_fault(ImageFault::Changed);
+            }
+            DiagnosedFault::SlowLink => self.box_under_test.measures_links = true,
+            DiagnosedFault::CableOut
+            | DiagnosedFault::TftpBlocked
+            | DiagnosedFault::TftpCut
+            | DiagnosedFault::LoaderWithoutDriver
+            | DiagnosedFault::AgentSilent
+            | DiagnosedFault::AgentRefusesCalls => {}
+        }
+    }
+
+    /// Runs until the node of the fault has a diagnosis and no job.
+    pub(crate) fn run_until_diagnosed(&mut self) -> Option<DiagnosedEnd> {
+        let node = self.operators[0].node;
+        while let Some((at, event)) = self.queue.pop() {
+            self.now = at;
+            if at.0 > super::TIME_MS_MAX {
+                return None;
+            }
+            self.trace_event(&event);
+            self.handle(event);
+            self.arm_box();
+            let view = self.box_under_test.durable.nodes.get(&node);
+            if let Some(view) = view
+                && let Some(diagnosis) = &view.live.diagnosis
+                && view.node.job.is_none()
+            {
+                return Some(DiagnosedEnd {
+                    diagnosis: Diagnosis::clone(diagnosis),
+                    last_error: view.node.last_error.clone(),
+                });
+            }
+        }
+        None
+    }
+
+    fn has_fault(&self, fault: DiagnosedFault) -> bool {
+        self.diagnosed.fault == Some(fault)
+    }
+
+    /// A machine sends a DHCP message: whether it is lost. The other server answers at once.
+    pub(super) fn loses_dhcp(&mut self, index: usize, bytes: &[u8]) -> bool {
+        let is_ipxe = bytes.windows(4).any(|word| word == b"iPXE");
+        if let Some(server) = &mut self.diagnosed.other_server {
+            let source = std::net::SocketAddrV4::new(relay_address(index), 67);
+            let arrival = DhcpArrival::datagram(OTHER_SERVER, source);
+            let outcome = server.handle(self.now, bytes, arrival, &AnyMachine);
+            if let Some(reply) = outcome.reply {
+                let bytes = reply.bytes;
+                self.datagram(|bytes| SimEvent::Dhcp { to: index, bytes }, bytes);
+            }
+        }
+        self.has_fault(DiagnosedFault::CableOut)
+            || self.has_fault(DiagnosedFault::LoaderWithoutDriver) && is_ipxe
+    }
+
+    /// Whether a TFTP datagram of a machine is lost.
+    pub(super) fn loses_tftp_request(&mut self, port: u16) -> bool {
+        if port == TFTP_PORT {
+            self.diagnosed.tftp_datagrams = 0;
+        }
+        self.has_fault(DiagnosedFault::TftpBlocked)
+    }
+
+    /// Whether a TFTP datagram of the box is lost.
+    pub(super) fn loses_tftp_data(&mut self) -> bool {
+        self.diagnosed.tftp_datagrams += 1;
+        let is_late = self.diagnosed.tftp_datagrams > TFTP_DATAGRAMS_MAX;
+        self.has_fault(DiagnosedFault::TftpCut) && is_late
+    }
+
+    /// Whether a request to the API is lost: an agent that was told a loopback address calls
+    /// itself.
+    pub(super) fn loses_api_request(&self, client: &SimHttpClient) -> bool {
+        let is_agent = matches!(
+            client,
+            SimHttpClient::Agent { .. } | SimHttpClient::Stock { .. }
+        );
+        let loses = [DiagnosedFault::AgentSilent, DiagnosedFault::LoopbackApi];
+        is_agent && loses.iter().any(|fault| self.has_fault(*fault))
+    }
+
+    /// Whether connections to agents are refused.
+    pub(super) fn refuses_calls(&self) -> bool {
+        self.has_fault(DiagnosedFault::AgentRefusesCalls)
+    }
+
+    /// How long a response takes on the link of its client.
+    pub(super) fn link_ms(&self, client: &SimHttpClient, bytes: usize) -> u64 {
+        match client {
+            SimHttpClient::Image { machine, .. } if self.has_fault(DiagnosedFault::SlowLink) => {
+                transfer_ms(*machine == 0, bytes as u64)
+            }
+            _ => 0,
+        }
+    }
+}
