@@ -102,6 +102,7 @@ fn run_to_end(mut world: simulation::RackSimulation) -> SeedReport {
         world.checks.violations.push(sentence);
     }
     let took_ms = world.now.0;
+    world.check_no_diagnosis();
     world.check_end();
     SeedReport {
         machines: world.machines.len(),

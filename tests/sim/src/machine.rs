@@ -9,7 +9,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use trivet_agent_wire::LOOKUP_VERSION;
 use trivet_bmc_ipmi::bmc::{IpmiChassis as _, IpmiSimulator};
-use trivet_model::{BootDevice, MacAddr, PowerOrder, PowerState, SeededRandom, Tick};
+use trivet_model::{BootDevice, PowerOrder, PowerState, SeededRandom, Tick};
 use trivet_rack::AgentHttpRequest;
 use trivet_sim::{
     AgentKernelArguments, SimBootNetwork, SimChassis, SimFirmware, SimFirmwareAction,
@@ -20,7 +20,7 @@ use crate::dhcp_client::RenewingDhcpClient;
 use crate::faults::InjectedBmcFault;
 use crate::ipa::SimAgentEffect;
 use crate::network::{
-    AgentCall, HTTP_TIMEOUT_MS, SimHttpClient, SimHttpResult, TFTP_PORT, relay_address,
+    AgentCall, HTTP_TIMEOUT_MS, SimHttpClient, SimHttpResult, TFTP_PORT, relay_address, url_path,
 };
 
 mod faulty_chassis;
@@ -148,10 +148,10 @@ pub(crate) struct FaultyMachine {
     /// Its ramdisk of this boot has a rescue password.
     pub(crate) rescued: bool,
     pub(crate) tick_at: Option<Tick>,
-    /// The hardware address of the only network card that its agent sees.
-    pub(crate) agent_mac: Option<MacAddr>,
-    /// Its firmware boots from the network where the BMC names no device.
-    pub(crate) boots_network_first: bool,
+    /// The hardware that its agent sees.
+    pub(crate) agent_hardware: SimHardware,
+    /// The first device in the boot order of its firmware, disk or network.
+    pub(crate) first_device: BootDevice,
     /// Its ramdisk has the stock agent; otherwise our own.
     stock: bool,
     case: SimChassis,
@@ -173,6 +173,7 @@ impl FaultyMachine {
         Self {
             index,
             bmc: IpmiSimulator::new(hardware.bmc()),
+            agent_hardware: hardware.clone(),
             hardware,
             disk: SimMachineDisk::Empty,
             bmc_fault: None,
@@ -180,8 +181,7 @@ impl FaultyMachine {
             heartbeats_lost_until: None,
             rescued: false,
             tick_at: None,
-            agent_mac: None,
-            boots_network_first: false,
+            first_device: BootDevice::Disk,
             stock,
             case: SimChassis::default(),
             claimed: None,
@@ -486,7 +486,8 @@ impl FaultyMachine {
         let (index, life) = (self.index, self.life);
         if self.case.is_on() {
             let device = self.case.boot_device(
-                matches!(self.disk, SimMachineDisk::Image(_)) && !self.boots_network_first,
+                matches!(self.disk, SimMachineDisk::Image(_))
+                    && self.first_device == BootDevice::Disk,
             );
             out.push(SimMachineOutput::Log(format!(
                 "machine {index} life {life} on, boots {device}"
@@ -586,19 +587,11 @@ impl FaultyMachine {
                 let seed = self
                     .stock
                     .then(|| stock_agent::seed_of(&self.entropy, life));
-                let mut hardware = self.hardware.clone();
-                hardware.mac = self.agent_mac.unwrap_or(hardware.mac);
-                let did = host.poll_agent(now, &hardware, seed, (index, life), out);
+                let did = host.poll_agent(now, &self.agent_hardware, seed, (index, life), out);
                 self.apply_effects(did);
             }
         }
     }
-}
-
-/// The path of one of our URLs.
-fn url_path(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.find('/').map_or("/", |at| &rest[at..])
 }
 
 pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {

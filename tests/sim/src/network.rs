@@ -43,6 +43,12 @@ pub(crate) fn bmc_index(address: Ipv4Addr) -> Option<usize> {
     address.octets()[3].checked_sub(10).map(usize::from)
 }
 
+/// The path of one of our URLs.
+pub(crate) fn url_path(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.find('/').map_or("/", |at| &rest[at..])
+}
+
 /// The client of an HTTP request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum SimHttpClient {

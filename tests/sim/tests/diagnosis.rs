@@ -1,6 +1,6 @@
 //! Each rule of the diagnosis, provoked by its fault in a whole rack, with the texts that an
 //! operator sees. The texts are in `golden/diagnosis.txt`; `TRIVET_WRITE_SNAPSHOTS=1` writes
-//! them anew. `TRIVET_DIAGNOSED_FAULT=CableOut` prints the run of one fault line by line.
+//! them again. `TRIVET_DIAGNOSED_FAULT=CableOut` prints the run of one fault line by line.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

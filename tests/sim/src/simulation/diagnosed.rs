@@ -6,7 +6,7 @@ use trivet_dhcp::{
     BootServer, DhcpArrival, DhcpLinkSettings, DhcpServer, DhcpServerSettings, HostDirectory,
     LoaderFileNames, Subnet,
 };
-use trivet_model::{Diagnosis, LinkMode, MacAddr, SeededRandom};
+use trivet_model::{BootDevice, Diagnosis, LinkMode, MacAddr, SeededRandom};
 
 use super::RackSimulation;
 use crate::diagnosed_faults::{DiagnosedFault, OTHER_MAC, transfer_ms};
@@ -117,7 +117,7 @@ impl RackSimulation {
             }
             DiagnosedFault::KernelAbsent => settings.files.kernel = Some("/boot/absent".into()),
             DiagnosedFault::LoopbackApi => {
-                settings.api_url = "http://127.0.0.1:6385".to_owned();
+                "http://127.0.0.1:6385".clone_into(&mut settings.api_url);
             }
             DiagnosedFault::ListenOnly | DiagnosedFault::OtherServer => {
                 let mode = match fault {
@@ -133,11 +133,13 @@ impl RackSimulation {
             DiagnosedFault::BmcSilent => self.machines[machine].bmc_hangs = true,
             DiagnosedFault::BmcPassword => self.operators[machine].use_wrong_password(),
             DiagnosedFault::OtherMac => self.operators[machine].use_mac(OTHER_MAC),
-            DiagnosedFault::OtherCards => self.machines[machine].agent_mac = Some(OTHER_MAC),
+            DiagnosedFault::OtherCards => {
+                self.machines[machine].agent_hardware.mac = OTHER_MAC;
+            }
             DiagnosedFault::WrongHint => self.operators[machine].use_wrong_hint(),
             DiagnosedFault::NetworkFirst => {
                 self.machines[machine].bmc_fault = Some(InjectedBmcFault::ForgetsBootDevice);
-                self.machines[machine].boots_network_first = true;
+                self.machines[machine].first_device = BootDevice::Pxe;
             }
             DiagnosedFault::SharedBmc => self.operators[machine].use_bmc_of(1),
             DiagnosedFault::ImageChanged => {
@@ -151,6 +153,19 @@ impl RackSimulation {
             | DiagnosedFault::AgentSilent
             | DiagnosedFault::AgentRefusesCalls => {}
         }
+    }
+
+    /// Without faults no node has a diagnosis.
+    pub(crate) fn check_no_diagnosis(&mut self) {
+        if !self.faults.are_none() {
+            return;
+        }
+        let views = self.box_under_test.durable.nodes.values();
+        let found = views.filter_map(|view| view.live.diagnosis.as_ref());
+        let broken: Vec<_> = found
+            .map(|found| format!("without a fault there is the diagnosis {found:?}"))
+            .collect();
+        self.checks.violations.extend(broken);
     }
 
     /// Runs until the node of the fault has a diagnosis and no job.
