@@ -439,6 +439,7 @@ fn log_note(note: &Note, node: &str) {
         NoteKind::Failed { .. }
             | NoteKind::Warning { .. }
             | NoteKind::PowerFailed { .. }
+            | NoteKind::Evidence(_)
             | NoteKind::FaultRaised(_)
             | NoteKind::CallerRefused { .. }
             | NoteKind::AgentRefused { .. }

@@ -426,6 +426,21 @@ mod tests {
     }
 
     #[test]
+    fn the_kind_of_a_long_failure_is_that_of_its_last_error() {
+        let last = Box::new(PowerError::Unanswered {
+            waited_s: 80,
+            last: Box::new(PowerError::Privilege),
+        });
+        let error = PowerError::Unanswered {
+            waited_s: 240,
+            last,
+        };
+        assert_eq!(error.kind(), "unreachable");
+        assert_eq!(error.root().kind(), "privilege");
+        assert_eq!(PowerError::QueueFull.root(), &PowerError::QueueFull);
+    }
+
+    #[test]
     fn errors_that_need_the_operator_are_not_retried() {
         let bmc = |cause| PowerError::Bmc {
             cause,

@@ -7,6 +7,7 @@ mod boot;
 mod boot_files;
 mod boot_queue;
 mod callers;
+mod diagnosis;
 mod flash;
 mod hardware;
 mod health;

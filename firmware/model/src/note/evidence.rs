@@ -119,3 +119,70 @@ impl fmt::Display for EvidenceNote {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+
+    #[track_caller]
+    fn check(note: &EvidenceNote, want: &str) {
+        assert_eq!(note.to_string(), want);
+    }
+
+    #[test]
+    fn each_fact_is_a_sentence() {
+        let link = || "eth1".to_owned();
+        check(
+            &EvidenceNote::DhcpNotServed {
+                link: link(),
+                mac: MAC,
+            },
+            "02:00:00:00:00:01 requests an address on eth1, where this box sends nothing",
+        );
+        check(
+            &EvidenceNote::OtherServerChosen {
+                link: link(),
+                mac: MAC,
+                address: [192, 0, 2, 59].into(),
+                server: [192, 0, 2, 254].into(),
+            },
+            "02:00:00:00:00:01 chose 192.0.2.59 of another DHCP server, 192.0.2.254, on eth1",
+        );
+        let lookup = |macs: &[MacAddr], nodes| EvidenceNote::LookupUnmatched {
+            from: [192, 0, 2, 9].into(),
+            macs: macs.to_vec(),
+            nodes,
+        };
+        check(
+            &lookup(&[MAC, MAC], 0),
+            "the agent at 192.0.2.9 named the hardware addresses 02:00:00:00:00:01, \
+             02:00:00:00:00:01; no node has one of them",
+        );
+        check(
+            &lookup(&[MAC], 2),
+            "the agent at 192.0.2.9 named the hardware addresses 02:00:00:00:00:01; 2 nodes have \
+             one of them",
+        );
+    }
+
+    #[test]
+    fn facts_of_the_agent_have_its_url_and_the_hints() {
+        check(
+            &EvidenceNote::AgentUnreachable {
+                url: "https://192.0.2.9:9999".to_owned(),
+                error: "connection refused".to_owned(),
+            },
+            "the agent sends heartbeats, but https://192.0.2.9:9999 cannot be called: connection \
+             refused",
+        );
+        check(
+            &EvidenceNote::DiskNotFound {
+                hints: "{}".to_owned(),
+                disks: "no disks".to_owned(),
+            },
+            "no disk fits the hints {}; inspection found no disks",
+        );
+    }
+}

@@ -239,6 +239,25 @@ fn what_may_be_stopped_is_stopped_at_once() {
 }
 
 #[test]
+fn each_failed_boot_is_reported_and_the_last_one_with_the_number_of_boots() {
+    let mut rig = NodeTestRig::new(Manageable);
+    rig.limits.boots_max = 2;
+    rig.apply_verb(Verb::Inspect, vec![]).boots();
+    let reported = |rig: &NodeTestRig| {
+        rig.actions.iter().find_map(|action| match action {
+            NodeAction::BootFailed { why, last_of } => Some((why.clone(), *last_of)),
+            _ => None,
+        })
+    };
+    let why = "no sign of the agent in time".to_owned();
+    rig.handle(NodeEvent::TimerExpired);
+    assert_eq!(reported(&rig), Some((why.clone(), None)));
+    rig.boots_again().handle(NodeEvent::TimerExpired);
+    assert_eq!(reported(&rig), Some((why, Some(2))));
+    rig.is(InspectFail);
+}
+
+#[test]
 fn a_failed_inspection_names_what_is_missing() {
     let last = |change: &dyn Fn(&mut NodeTestRig)| {
         let mut rig = NodeTestRig::new(Manageable);
