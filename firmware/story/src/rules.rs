@@ -168,6 +168,22 @@ mod tests {
     }
 
     #[test]
+    fn each_rule_has_its_section_in_the_manual() {
+        let manual = include_str!("../../guide/src/why.md");
+        let sections = manual.lines().filter_map(|line| line.strip_prefix("## `"));
+        let sections: Vec<_> = sections
+            .filter_map(|line| line.split_once('`'))
+            .map(|(name, _)| name)
+            .collect();
+        let names = ALL.map(|rule| rule.name);
+        for name in names {
+            let count = sections.iter().filter(|section| **section == name).count();
+            assert_eq!(count, 1, "{name}");
+        }
+        assert_eq!(sections.len(), names.len(), "{sections:?}");
+    }
+
+    #[test]
     fn a_job_without_evidence_has_no_diagnosis() {
         for stage in [None, Some(crate::Stage::Post)] {
             let context = DiagnosisContext {

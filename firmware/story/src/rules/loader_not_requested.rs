@@ -16,9 +16,10 @@ fn diagnose(evidence: &JobEvidence, context: &DiagnosisContext) -> Option<Diagno
     if !lacks_agent(evidence, context) || has_gone_on || boot.refused.is_some() {
         return None;
     }
-    let (port, service) = match file.starts_with("http") {
-        true => ("TCP port 80 or 8080", "HTTP"),
-        false => ("UDP port 69", "TFTP"),
+    let (port, service) = if file.starts_with("http") {
+        ("the TCP port of its URL", "HTTP")
+    } else {
+        ("UDP port 69", "TFTP")
     };
     let text = DiagnosisText {
         sentence: format!(

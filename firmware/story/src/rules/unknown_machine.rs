@@ -46,9 +46,10 @@ fn candidate(
     let first = evidence.unknown_machines.iter();
     if let Some(first) = first.clone().find(|one| is_unknown(&one.mac)) {
         // In an earlier boot of the job it was seen before the latest power-on.
-        let after = match first.at >= on_at {
-            true => between(on_at, first.at),
-            false => "shortly".to_owned(),
+        let after = if first.at >= on_at {
+            between(on_at, first.at)
+        } else {
+            "shortly".to_owned()
         };
         return Some((first.mac.clone(), after));
     }
