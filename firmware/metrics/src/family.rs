@@ -144,6 +144,9 @@ families! {
         "Errors that ended a job."
     Warnings Counter "trivet_warnings_total" []
         "Errors that a job does not need to end for."
+    Evidence Counter "trivet_evidence_total" ["event"]
+        "Facts that the diagnosis of a job reads, such as a DHCP request that this box does not \
+         answer."
     StepsStarted Counter "trivet_steps_started_total" []
         "Steps of jobs that started."
     StepsDone Counter "trivet_steps_done_total" []

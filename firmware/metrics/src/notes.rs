@@ -42,6 +42,7 @@ impl MetricCounts {
             NoteKind::Retrying { .. } => self.count(F::JobRetries),
             NoteKind::Warning { .. } => self.count(F::Warnings),
             NoteKind::Failed { .. } => self.count(F::JobErrors),
+            NoteKind::Evidence(evidence) => self.count_as(F::Evidence, evidence.name()),
             kind => {
                 self.count_power(kind);
                 self.count_image(kind, note.node.is_some());

@@ -2,8 +2,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use trivet_model::{
-    ApiCaller, BoxFault, MacAddr, Measurement, Node, NodeId, Note, NoteKind, ProvisionState,
-    RackView, Tick, UnixMs,
+    ApiCaller, BoxFault, EvidenceNote, MacAddr, Measurement, Node, NodeId, Note, NoteKind,
+    ProvisionState, RackView, Tick, UnixMs,
 };
 use uuid::Uuid;
 
@@ -152,7 +152,10 @@ fn counted() -> Vec<Note> {
         note(NoteKind::PowerAccepted { order }),
         note(NoteKind::BootQueued { ahead: 1 }),
         note(NoteKind::ManualActionNeeded { what: text() }),
-        note(NoteKind::PowerFailed { message: text() }),
+        note(NoteKind::PowerFailed {
+            kind: "timeout",
+            message: text(),
+        }),
         note(NoteKind::VendorCalled {
             method: text(),
             outcome: text(),
@@ -210,6 +213,10 @@ fn counted() -> Vec<Note> {
         note(NoteKind::Retrying { why: text() }),
         note(NoteKind::Warning { why: text() }),
         note(NoteKind::Failed { why: text() }),
+        note(NoteKind::Evidence(EvidenceNote::DiskNotFound {
+            hints: text(),
+            disks: text(),
+        })),
     ]
 }
 

@@ -79,6 +79,7 @@ impl NoteKind {
             | Self::Retrying { .. }
             | Self::Warning { .. }
             | Self::Failed { .. } => EventTopic::Job,
+            Self::Evidence(evidence) => evidence.topic(),
         }
     }
 
@@ -130,6 +131,7 @@ impl NoteKind {
             Self::Retrying { .. } => "retrying",
             Self::Warning { .. } => "warning",
             Self::Failed { .. } => "failed",
+            Self::Evidence(evidence) => evidence.name(),
         }
     }
 }
@@ -159,7 +161,7 @@ impl BoxFault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ProvisionState;
+    use crate::{EvidenceNote, ProvisionState};
 
     fn check(kind: &NoteKind, topic: EventTopic, name: &str) {
         assert_eq!((kind.topic(), kind.name()), (topic, name));
@@ -189,6 +191,9 @@ mod tests {
         let (method, outcome) = ("x".to_owned(), "y".to_owned());
         let called = NoteKind::VendorCalled { method, outcome };
         check(&called, EventTopic::Order, "vendor_called");
+        let (url, error) = ("https://h".to_owned(), "refused".to_owned());
+        let evidence = NoteKind::Evidence(EvidenceNote::AgentUnreachable { url, error });
+        check(&evidence, EventTopic::Agent, "agent_unreachable");
     }
 
     #[test]

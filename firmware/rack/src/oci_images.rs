@@ -7,7 +7,9 @@
 use trivet_agent::WRITE_IMAGE;
 use trivet_images::{ImageFormat, OciResolution, sources_of};
 use trivet_model::oci::oci_digest;
-use trivet_model::{Node, NodeId, NoteKind, Now, OciReference, Resource, ResourceKind};
+use trivet_model::{
+    ImageProblem, Node, NodeId, NoteKind, Now, OciReference, Resource, ResourceKind,
+};
 use trivet_oci::{OciError, OciImage, OciQuery, RegistryCredentials};
 
 use crate::Rack;
@@ -96,8 +98,14 @@ impl Rack {
             match &found.result {
                 Ok(image) => self.set_node_image(now, id, &found.query.reference, image),
                 // No action of the machine or its agent can help.
-                Err(why) if why.is_final() => self.image_unusable(id, redacted(why.to_string())),
-                Err(why) => self.fail_held_write(id, &redacted(why.to_string())),
+                Err(why) if why.is_final() => {
+                    let why = redacted(why.to_string());
+                    self.image_unusable(now, id, ImageProblem::Unavailable, why);
+                }
+                Err(why) => {
+                    let why = redacted(why.to_string());
+                    self.fail_held_write(now, id, ImageProblem::Unavailable, &why);
+                }
             }
         }
     }

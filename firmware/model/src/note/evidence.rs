@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr};
 
-use crate::MacAddr;
+use crate::{EventTopic, MacAddr};
 
 /// The most hardware addresses of a lookup in a note. Ours.
 pub const LOOKUP_MACS_NOTED_MAX: usize = 8;
@@ -72,6 +72,30 @@ pub enum ImageProblem {
     Unavailable,
     /// It is larger than where it is written.
     TooLarge,
+}
+
+impl EvidenceNote {
+    /// The subject of the event.
+    pub const fn topic(&self) -> EventTopic {
+        match self {
+            Self::DhcpNotServed { .. } | Self::OtherServerChosen { .. } => EventTopic::Network,
+            Self::AgentUnreachable { .. } | Self::LookupUnmatched { .. } => EventTopic::Agent,
+            Self::DiskNotFound { .. } => EventTopic::Job,
+            Self::ImageUnusable { .. } => EventTopic::Image,
+        }
+    }
+
+    /// The name of the event for programs.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::DhcpNotServed { .. } => "dhcp_not_served",
+            Self::OtherServerChosen { .. } => "other_server_chosen",
+            Self::AgentUnreachable { .. } => "agent_unreachable",
+            Self::LookupUnmatched { .. } => "lookup_unmatched",
+            Self::DiskNotFound { .. } => "disk_not_found",
+            Self::ImageUnusable { .. } => "image_unusable",
+        }
+    }
 }
 
 impl fmt::Display for EvidenceNote {
