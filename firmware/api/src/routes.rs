@@ -11,7 +11,7 @@ use crate::table::call::ApiCall;
 use crate::table::error::ApiFault;
 use crate::table::path_forms;
 use crate::table::route::{self, ApiRoute};
-use crate::trivet::{agent_artifacts, bmc_requests, images, lan, progress, telemetry};
+use crate::trivet::{agent_artifacts, bmc_requests, images, lan, progress, story, telemetry};
 use crate::{ApiOutcome, BODY_BYTES_MAX, Response, inspector, trivet};
 
 /// All rows. The first matching row is used, so fixed segments are before segments in braces.
@@ -45,6 +45,7 @@ pub(crate) const TABLES: &[&[ApiRoute]] = &[
     lan::ROUTES,
     agent_artifacts::ROUTES,
     progress::ROUTES,
+    story::ROUTES,
     bmc_requests::ROUTES,
     telemetry::ROUTES,
 ];

@@ -98,10 +98,23 @@ impl ApiBench {
             ports: before.map(|view| view.ports.clone()).unwrap_or_default(),
             resources: Vec::new(),
             timeline: before.map(|view| view.timeline.clone()).unwrap_or_default(),
+            story: before.map(|view| view.story.clone()).unwrap_or_default(),
             live: NodeLiveState::default(),
             node: Arc::new(node),
         };
         self.view.nodes.insert(view.node.id, Arc::new(view));
+    }
+
+    /// Adds a failure to the history of the first node.
+    pub(crate) fn add_failure(&mut self, failure: trivet_model::story::NodeFailure) {
+        let id = node_id(1);
+        self.view.nodes.change(id, |view| {
+            let stories = view
+                .story
+                .finished
+                .get_or_insert_with(|| Arc::new(trivet_model::story::NodeStories::new(id)));
+            Arc::make_mut(stories).add_failure(failure);
+        });
     }
 
     pub(crate) fn add_port(&mut self, port: Port) {

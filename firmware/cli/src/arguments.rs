@@ -28,6 +28,15 @@ pub enum ClientCommand {
     Bmc(BmcArguments),
     /// Events of the box: states of nodes, faults, images and others
     Events(EventsArguments),
+    /// How many nodes are in which condition, and what needs attention: exit code 1 if anything
+    Status(StatusArguments),
+}
+
+/// Arguments of `trivet status`.
+#[derive(Args, Debug)]
+pub struct StatusArguments {
+    #[command(flatten)]
+    pub(crate) global: ConnectionArguments,
 }
 
 /// Arguments of `trivet node`.
@@ -219,12 +228,26 @@ pub(crate) enum NodeCommand {
     Validate(NodeIdentArguments),
     /// List the errors of a node
     History(NodeIdentArguments),
+    /// Show what happened to a node: the stages of its job, what is wrong, the notes
+    Story(NodeStoryArguments),
+    /// Say what is wrong with a node, and what to do: exit code 1 if anything
+    Why(NodeIdentArguments),
     /// Show the hardware that inspection found
     Inventory(NodeIdentArguments),
     /// List the steps that the node's agents offered, for clean, deploy, service and runbooks
     Steps(NodeIdentArguments),
     /// List the stored logs of its agents, or collect them now
     Logs(NodeLogsArguments),
+}
+
+/// Arguments of `trivet node story`.
+#[derive(Args, Debug)]
+pub(crate) struct NodeStoryArguments {
+    /// Name or UUID
+    pub(crate) node: String,
+    /// Show the last job that ended well, to compare
+    #[arg(long)]
+    pub(crate) last_good: bool,
 }
 
 /// Arguments of `trivet node logs`.

@@ -41,7 +41,7 @@ impl fmt::Display for Exit {
 
 /// What `trivet help exit-codes` prints.
 pub const EXIT_CODES: &str = "\
-Exit codes of trivet node, port, image, lan, bmc and events:
+Exit codes of trivet node, port, image, lan, bmc, events and status:
 
   0    done; with waiting: the node has reached the state
   1    the node ended in a failure state; its BMC did not answer or failed;

@@ -30,6 +30,7 @@ mod watch;
 
 pub use arguments::{
     BmcArguments, CompletionArguments, ImageArguments, LanArguments, NodeArguments, PortArguments,
+    StatusArguments,
 };
 pub use arguments::{ClientCommand, completion};
 pub use events::EventsArguments;

@@ -1,6 +1,7 @@
 //! Converts arguments to requests, and defines the action after the last of them.
 
 mod images;
+mod stories;
 
 use std::fmt::Write as _;
 
@@ -18,6 +19,8 @@ use crate::request::{CliRequest, node_path, own_node_path};
 use crate::show::OutputView;
 use crate::values::{FileTextReader, file_json, file_text, object, value};
 use crate::wait::WaitGoal;
+
+pub(crate) use stories::status;
 
 pub(crate) use images::{NewImage, image, look_image, new_image, put_image};
 
@@ -121,6 +124,8 @@ pub(crate) fn node(
             "/history?detail=True",
             OutputView::History,
         )),
+        C::Story(one) => Ok(stories::story(one)),
+        C::Why(one) => Ok(stories::why(&one.node)),
         C::Inventory(one) => Ok(shown(&one.node, "/inventory", OutputView::Inventory)),
         C::Steps(one) => Ok(agent_artifacts(&one.node, "steps", OutputView::Steps)),
         C::Logs(one) if one.collect => {

@@ -103,6 +103,7 @@ fn prepare(
             let plan = bmc::plan(&bmc.command, &read)?;
             (bmc.global, plan)
         }
+        ClientCommand::Status(status) => (status.global, plan::status()),
     };
     let variable = |name: &str| std::env::var(name).ok();
     let connection = CliConnection::of(&global, &variable, &read)?;

@@ -1,6 +1,7 @@
 //! Shows responses as tables.
 
 pub(crate) mod bmc;
+mod story;
 
 use std::fmt::Write as _;
 
@@ -35,6 +36,12 @@ pub(crate) enum OutputView {
     Validation,
     /// The errors of a node.
     History,
+    /// What happened to a node.
+    Story,
+    /// What is wrong with a node.
+    Why,
+    /// What needs attention.
+    Status,
     /// The result of an inspection.
     Inventory,
     /// The steps that agents offered.
@@ -93,7 +100,28 @@ impl OutputView {
                 let fit = NEEDED.iter().all(|kind| body[*kind]["result"] != false);
                 Ok((body, if fit { Exit::Fine } else { Exit::Failed }))
             }
+            Self::Why => {
+                let exit = story::why_exit(&body);
+                let answer = serde_json::json!({
+                    "uuid": body["uuid"], "name": body["name"], "why": body["why"],
+                });
+                Ok((answer, exit))
+            }
+            Self::Status => {
+                let exit = story::status_exit(&body);
+                Ok((body, exit))
+            }
             _ => Ok((body, Exit::Fine)),
+        }
+    }
+
+    /// The lines of a response, cut to `width` where there is one.
+    pub(crate) fn lines(&self, body: &Value, width: Option<usize>) -> Vec<String> {
+        match self {
+            Self::Story => story::story(body, width),
+            Self::Why => story::why(body, width),
+            Self::Status => story::status(body, width),
+            _ => self.table(body).lines(width),
         }
     }
 
@@ -111,6 +139,8 @@ impl OutputView {
             Self::Validation => validation(body),
             Self::History => history(body),
             Self::Inventory => inventory(&body["inventory"]),
+            // These are more than one table, see [`Self::lines`].
+            Self::Story | Self::Why | Self::Status => TextTable::default(),
             Self::Steps => steps(body),
             Self::Logs => logs(body),
             Self::BootDevices => {

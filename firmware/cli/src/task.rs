@@ -431,7 +431,7 @@ impl CommandTask {
         let lines = if self.style.json {
             vec![format!("{body:#}")]
         } else {
-            view.table(&body).lines(self.style.width)
+            view.lines(&body, self.style.width)
         };
         TaskStep {
             outs: lines.into_iter().map(TaskOutput::Line).collect(),

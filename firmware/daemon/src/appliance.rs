@@ -437,6 +437,7 @@ fn log_note(note: &Note, node: &str) {
     let needs_attention = matches!(
         kind,
         NoteKind::Failed { .. }
+            | NoteKind::StageLate { .. }
             | NoteKind::Warning { .. }
             | NoteKind::PowerFailed { .. }
             | NoteKind::Evidence(_)

@@ -310,11 +310,10 @@ pub(crate) fn start(
 
 fn rack(settings: &Settings, store: &mut Store<FileFlash>) -> Result<Rack, EngineError> {
     let records = store.take_records().map_err(EngineError::Records)?;
-    Ok(Rack::new(
-        settings.clone(),
-        Box::new(DaemonEntropy::new()),
-        records,
-    ))
+    let entropy = Box::new(DaemonEntropy::new());
+    let mut rack = Rack::new(settings.clone(), entropy, records);
+    rack.limit_stories(store.layout().live_bytes_max());
+    Ok(rack)
 }
 
 impl EngineThread {

@@ -142,6 +142,10 @@ families! {
         "Tries in jobs that failed and were repeated."
     JobErrors Counter "trivet_job_errors_total" []
         "Errors that ended a job."
+    StagesLate Counter "trivet_stages_late_total" ["stage"]
+        "Stages of jobs that took much longer than usual."
+    JobsContinued Counter "trivet_jobs_continued_total" []
+        "Jobs that went on after a restart of this box."
     Warnings Counter "trivet_warnings_total" []
         "Errors that a job does not need to end for."
     Evidence Counter "trivet_evidence_total" ["event"]

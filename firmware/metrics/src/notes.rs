@@ -42,6 +42,8 @@ impl MetricCounts {
             NoteKind::Retrying { .. } => self.count(F::JobRetries),
             NoteKind::Warning { .. } => self.count(F::Warnings),
             NoteKind::Failed { .. } => self.count(F::JobErrors),
+            NoteKind::StageLate { stage, .. } => self.count_as(F::StagesLate, stage.name()),
+            NoteKind::BoxRestarted => self.count(F::JobsContinued),
             NoteKind::Evidence(evidence) => self.count_as(F::Evidence, evidence.name()),
             kind => {
                 self.count_power(kind);

@@ -1,6 +1,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use trivet_model::story::Stage;
 use trivet_model::{
     ApiCaller, BoxFault, EvidenceNote, MacAddr, Measurement, Node, NodeId, Note, NoteKind,
     ProvisionState, RackView, Tick, UnixMs,
@@ -213,6 +214,13 @@ fn counted() -> Vec<Note> {
         note(NoteKind::Retrying { why: text() }),
         note(NoteKind::Warning { why: text() }),
         note(NoteKind::Failed { why: text() }),
+        note(NoteKind::StageLate {
+            stage: Stage::Post,
+            lasted_ms: 1,
+            usual_ms: None,
+            diagnosis: None,
+        }),
+        note(NoteKind::BoxRestarted),
         note(NoteKind::Evidence(EvidenceNote::DiskNotFound {
             hints: text(),
             disks: text(),
@@ -276,6 +284,7 @@ fn the_snapshot_is_counted_in_one_pass() {
             node: Arc::new(node),
             ports: Vec::new(),
             resources: Vec::new(),
+            story: trivet_model::story::NodeStoryView::default(),
             live: trivet_model::view::NodeLiveState::default(),
             timeline: trivet_model::view::Timeline::new(),
         };

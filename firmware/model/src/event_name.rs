@@ -78,7 +78,10 @@ impl NoteKind {
             | Self::StepDone { .. }
             | Self::Retrying { .. }
             | Self::Warning { .. }
-            | Self::Failed { .. } => EventTopic::Job,
+            | Self::Failed { .. }
+            | Self::StageLate { .. }
+            | Self::BoxRestarted
+            | Self::Restored { .. } => EventTopic::Job,
             Self::Evidence(evidence) => evidence.topic(),
         }
     }
@@ -131,6 +134,9 @@ impl NoteKind {
             Self::Retrying { .. } => "retrying",
             Self::Warning { .. } => "warning",
             Self::Failed { .. } => "failed",
+            Self::StageLate { .. } => "stage_late",
+            Self::BoxRestarted => "box_restarted",
+            Self::Restored { .. } => "restored",
             Self::Evidence(evidence) => evidence.name(),
         }
     }

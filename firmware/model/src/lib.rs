@@ -28,6 +28,8 @@ pub mod resource;
 pub mod secret;
 mod spelling;
 pub mod state;
+mod stored_note;
+pub mod story;
 pub mod time;
 mod timeline;
 pub mod vendor;

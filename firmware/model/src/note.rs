@@ -7,6 +7,7 @@ use core::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use crate::fault::ForeignServerText;
+use crate::story::Stage;
 use crate::{ApiCaller, BoxFault, MacAddr, NodeId, PowerState, ProvisionState, UnixMs};
 
 pub use evidence::{EvidenceNote, ImageProblem, LOOKUP_MACS_NOTED_MAX};
@@ -288,6 +289,25 @@ pub enum NoteKind {
         /// The text of `last_error`.
         why: String,
     },
+    /// A stage of the job runs for much longer than usual.
+    StageLate {
+        /// The stage.
+        stage: Stage,
+        /// How long it has run, in ms.
+        lasted_ms: u64,
+        /// How long it usually takes, in ms; none where that is not known.
+        usual_ms: Option<u64>,
+        /// The diagnosis, if there is one.
+        diagnosis: Option<String>,
+    },
+    /// This box restarted while the node had a job.
+    BoxRestarted,
+    /// A note from before the last restart of this box, of a kind of which only the text is
+    /// kept.
+    Restored {
+        /// Its text.
+        text: String,
+    },
 }
 
 impl NoteKind {
@@ -482,11 +502,34 @@ impl fmt::Display for NoteKind {
             Self::Retrying { why } => write!(out, "trying again: {why}"),
             Self::Warning { why } => write!(out, "warning: {why}"),
             Self::Failed { why } => write!(out, "failed: {why}"),
+            Self::StageLate { .. } => self.fmt_late(out),
+            Self::BoxRestarted => out.write_str("this box restarted; the job continues"),
+            Self::Restored { text } => out.write_str(text),
         }
     }
 }
 
 impl NoteKind {
+    fn fmt_late(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::StageLate {
+            stage,
+            lasted_ms,
+            usual_ms,
+            diagnosis,
+        } = self
+        else {
+            return Ok(());
+        };
+        write!(out, "stage {stage} is late: {} s", lasted_ms / 1000)?;
+        if let Some(usual) = usual_ms {
+            write!(out, ", usually {}.{} s", usual / 1000, usual % 1000 / 100)?;
+        }
+        match diagnosis {
+            Some(sentence) => write!(out, ". {sentence}"),
+            None => Ok(()),
+        }
+    }
+
     fn fmt_dhcp(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Dhcp {
             mac,

@@ -12,6 +12,7 @@ use crate::image::ImageStatus;
 use crate::index::{IndexRange, NodeIndex, NodeKey, PortIndex};
 use crate::link::{LinkId, LinkView};
 use crate::power::HardwareHealth;
+use crate::story::{AuditEntry, NodeStoryView};
 pub use crate::timeline::Timeline;
 use crate::{
     Diagnosis, MacAddr, Node, NodeId, Port, PortId, Resource, ResourceId, ResourceKind, UnixMs,
@@ -56,6 +57,8 @@ pub struct RackView {
     pub boot_queue: BootQueueCounts,
     /// The most boots of a machine for one job; zero where that is not known.
     pub boots_max: u32,
+    /// The last requests of callers, by their numbers.
+    pub audit: OrdMap<u64, Arc<AuditEntry>>,
 }
 
 /// How many machines boot from the network at once.
@@ -84,6 +87,8 @@ pub struct NodeView {
     pub live: NodeLiveState,
     /// Its notes, oldest first.
     pub timeline: Timeline,
+    /// Its jobs and failures, as they are stored.
+    pub story: NodeStoryView,
 }
 
 /// The present state of a node that is not stored.

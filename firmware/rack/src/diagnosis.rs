@@ -8,6 +8,7 @@ use trivet_node::NodeAction;
 use trivet_story::{DiagnosisContext, Stage, diagnose, rules};
 
 use crate::Rack;
+use crate::stories::stored;
 
 /// A boot that was given up: what was missing, and the number of boots if it was the last.
 struct FailedBoot {
@@ -71,13 +72,37 @@ impl Rack {
                 }
             }
         }
-        self.show_diagnosis(id, Some(diagnosis));
+        self.show_diagnosis(now, id, Some(diagnosis));
+    }
+
+    /// A job that has failed is explained, if it is not yet.
+    pub(crate) fn diagnose_failed_job(&mut self, now: Now, id: NodeId) {
+        let view = self.records.view.nodes.get(&id);
+        let found = match view.and_then(|view| view.live.diagnosis.as_deref()) {
+            Some(shown) => Some(shown.clone()),
+            None => {
+                let stage = self.records.present_stage(now, id);
+                self.diagnosis_of(now, id, stage.map(|(stage, _, usual)| (stage, usual)))
+            }
+        };
+        if found.is_some() {
+            self.show_diagnosis(now, id, found);
+        }
+    }
+
+    /// A job has ended well: what stopped one of its boots is over.
+    pub(crate) fn end_diagnosis(&mut self, now: Now, id: NodeId) {
+        let view = self.records.view.nodes.get(&id);
+        let shown = view.and_then(|view| view.live.diagnosis.as_ref());
+        if shown.is_some_and(|shown| !rules::outlasts_success(&shown.rule)) {
+            self.show_diagnosis(now, id, None);
+        }
     }
 
     /// Updates what readers see of nodes whose notes may have changed the diagnosis.
     pub(crate) fn update_diagnoses(&mut self, now: Now) {
         for id in self.records.take_jobs_begun() {
-            self.show_diagnosis(id, None);
+            self.show_diagnosis(now, id, None);
         }
         for id in self.records.take_evidence_changed() {
             let found = self.diagnosis_of(now, id, None);
@@ -86,12 +111,16 @@ impl Rack {
             // What was found when a boot failed stays until the next job.
             let ends = shown.is_some_and(|shown| rules::ends_with_its_cause(&shown.rule));
             if found.is_some() || ends {
-                self.show_diagnosis(id, found);
+                self.show_diagnosis(now, id, found);
             }
         }
     }
 
-    fn show_diagnosis(&mut self, id: NodeId, diagnosis: Option<Diagnosis>) {
+    /// Shows the diagnosis to readers. The story of the job that runs keeps it.
+    pub(crate) fn show_diagnosis(&mut self, now: Now, id: NodeId, diagnosis: Option<Diagnosis>) {
+        if let Some(found) = &diagnosis {
+            self.records.set_diagnosis(now, id, stored(found));
+        }
         let view = self.records.view.nodes.get(&id);
         let shown = view.and_then(|view| view.live.diagnosis.as_deref());
         if view.is_some() && shown != diagnosis.as_ref() {

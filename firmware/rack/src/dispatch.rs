@@ -89,6 +89,7 @@ impl Rack {
             .chain(self.lan.deadline())
             .chain(self.images.deadline())
             .chain(self.fault_expiry.deadline())
+            .chain(self.records.next_lateness())
             .min()
     }
 
@@ -144,6 +145,7 @@ impl Rack {
             RackInput::Tick => self.tick(now),
         }
         self.run_to_quiescence(now);
+        self.finish_stories(now);
         outbox.outputs.append(&mut self.outputs);
     }
 
@@ -205,6 +207,9 @@ impl Rack {
             if self.records.node(id).is_some_and(|node| node.job.is_some()) {
                 self.bmcs.resume_job(id);
             }
+            if self.records.resume_story(now, id) {
+                self.note(now, Some(id), NoteKind::BoxRestarted);
+            }
             self.events.push_back((id, NodeEvent::Restarted));
             self.resume_power(now, id);
             let (bmcs, mut context) = self.bmcs_and_context(now);
@@ -225,6 +230,7 @@ impl Rack {
         context.expire_faults();
         let (images, mut context) = self.images_and_context(now);
         images.tick(&mut context);
+        self.note_late_stages(now);
     }
 
     /// Handles events until none are left.

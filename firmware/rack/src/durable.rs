@@ -18,6 +18,13 @@ pub fn make_durable<F: Flash>(
             make_durable(store, first)?;
             make_durable(store, second)
         }
+        // Work goes on without its story where the store has no space for it.
+        Err(CommitError::Full { .. } | CommitError::RecordTooLarge { .. })
+            if changes.iter().any(StoreChange::is_story) =>
+        {
+            let work = changes.iter().filter(|change| !change.is_story());
+            make_durable(store, &work.cloned().collect::<Vec<_>>())
+        }
         outcome => outcome,
     }
 }

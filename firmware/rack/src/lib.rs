@@ -25,6 +25,7 @@ mod part_context;
 mod records;
 mod requests;
 mod site_facts;
+mod stories;
 #[cfg(test)]
 mod tests;
 

@@ -1,19 +1,22 @@
 //! The records in memory, the snapshot for readers, and what changed.
 
+mod audit;
 mod job_evidence;
 mod recently_seen;
+mod stories;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use trivet_model::index::{NodeIndex, PortIndex, restored_map};
+use trivet_model::story::{AUDIT_ENTRIES_MAX, Stage, StoryDiagnosis};
 use trivet_model::view::{
     NodeLiveState, NodeView, TIMELINE_NOTES_MAX, Timeline, UNKNOWN_MACHINES_MAX, UnknownMachine,
 };
 use trivet_model::{
     Lease, MacAddr, Node, NodeId, Note, NoteKind, Now, Port, PortId, RackView, Resource,
-    ResourceId, ResourceKind,
+    ResourceId, ResourceKind, Tick,
 };
 use trivet_store::StoreChange;
 use trivet_story::JobEvidence;
@@ -21,6 +24,7 @@ use trivet_story::JobEvidence;
 use crate::RackOutput;
 use job_evidence::JobEvidenceTable;
 use recently_seen::RecentlySeenMacs;
+use stories::StoryIndex;
 
 /// How many exchanges back an equal one is searched. Ours: a boot has six.
 const EXCHANGES_FOLDED_MAX: usize = 8;
@@ -45,12 +49,16 @@ pub(crate) struct RecordIndex {
     leases_changed: BTreeSet<MacAddr>,
     /// Nodes whose BMC address or label may have changed.
     bmcs_changed: BTreeSet<NodeId>,
+    stories: StoryIndex,
 }
 
 impl RecordIndex {
-    pub(crate) fn restore(records: trivet_store::StoreRecords) -> Self {
+    pub(crate) fn restore(mut records: trivet_store::StoreRecords) -> Self {
+        let mut evidence = JobEvidenceTable::default();
         let mut book = Self {
             serial: records.serial,
+            stories: StoryIndex::restore(&mut records, &mut evidence),
+            evidence,
             ..Self::default()
         };
         let mut ports: Vec<_> = records.ports.into_values().map(Arc::new).collect();
@@ -62,6 +70,11 @@ impl RecordIndex {
         for port in &ports {
             if let Some(view) = views.get_mut(&port.node) {
                 view.ports.push(port.id);
+            }
+        }
+        for (id, view) in &mut views {
+            for note in book.stories.restored_notes(*id) {
+                view.timeline.push_back(note);
             }
         }
         book.bmcs_changed = views.keys().copied().collect();
@@ -77,6 +90,7 @@ impl RecordIndex {
             .map(|lease| (lease.address, lease.mac))
             .collect();
         book.leases = records.leases;
+        book.publish_stories();
         book
     }
 
@@ -127,6 +141,7 @@ impl RecordIndex {
                 None => StoreChange::DeleteLease(mac),
             });
         }
+        self.stories.take_changes(&self.evidence, &mut changes);
         changes
     }
 
@@ -170,6 +185,8 @@ impl RecordIndex {
         node.revision += 1;
         node.updated_at = (node.revision > 1).then_some(now.wall);
         self.nodes_changed.insert(node.id);
+        let before = self.view.nodes.get(&node.id).map(|view| &*view.node);
+        self.stories.node_changed(now, before, &node);
         self.index_node(Arc::new(node));
     }
 
@@ -233,6 +250,7 @@ impl RecordIndex {
         }
         self.nodes_changed.insert(id);
         self.bmcs_changed.insert(id);
+        self.stories.remove_node(id);
         self.evidence.remove(id);
     }
 
@@ -382,6 +400,10 @@ impl RecordIndex {
             kind,
         };
         let mut label = None;
+        let subject = id
+            .and_then(|id| self.view.nodes.get(&id))
+            .map(|view| &*view.node);
+        self.stories.noted(now, subject, &note, follow);
         if let Some(id) = id
             && let Some(node) = self.node(id)
         {
@@ -414,13 +436,83 @@ impl RecordIndex {
         let same = newest
             .take_while(|note| matches!(note.kind, NoteKind::Dhcp { .. }))
             .position(|note| note.kind == kind);
-        if let Some(back) = same {
-            self.change_view(id, |view| {
-                view.timeline.remove(view.timeline.len() - 1 - back);
-            });
+        let Some(back) = same else {
+            return Some(self.note(now, Some(id), kind));
+        };
+        let note = Note {
+            at: now.wall,
+            node: Some(id),
+            kind,
+        };
+        self.change_view(id, |view| {
+            view.timeline.remove(view.timeline.len() - 1 - back);
+            view.timeline.push_back(note);
+        });
+        None
+    }
+
+    /// Shows changed stories to readers.
+    pub(crate) fn publish_stories(&mut self) {
+        while let Some((id, story)) = self.stories.take_unpublished() {
+            self.change_view(id, |view| view.story = story);
         }
-        let output = self.note(now, Some(id), kind);
-        same.is_none().then_some(output)
+        let newest = self.view.audit.get_max().map(|(number, _)| *number);
+        let news = self
+            .stories
+            .audit()
+            .range(newest.map_or(0, |number| number + 1)..);
+        for (number, entry) in news {
+            self.view.audit.insert(*number, Arc::clone(entry));
+        }
+        while self.view.audit.len() > AUDIT_ENTRIES_MAX {
+            self.view.audit = self.view.audit.without_min().1;
+        }
+    }
+
+    /// See [`StoryIndex::limit`].
+    pub(crate) fn limit_stories(&mut self, live_bytes_max: u64) {
+        self.stories.limit(live_bytes_max);
+    }
+
+    /// See [`StoryIndex::resume`].
+    pub(crate) fn resume_story(&mut self, now: Now, id: NodeId) -> bool {
+        let node = self.view.nodes.get(&id).map(|view| Arc::clone(&view.node));
+        node.is_some_and(|node| self.stories.resume(now, &node))
+    }
+
+    /// See [`StoryIndex::deadline`].
+    pub(crate) fn next_lateness(&self) -> Option<Tick> {
+        self.stories.deadline()
+    }
+
+    /// See [`StoryIndex::take_late`].
+    pub(crate) fn take_late(&mut self, now: Now) -> Option<NodeId> {
+        self.stories.take_late(now)
+    }
+
+    /// See [`StoryIndex::take_ended`].
+    pub(crate) fn take_ended_job(&mut self) -> Option<NodeId> {
+        self.stories.take_ended()
+    }
+
+    /// See [`StoryIndex::has_failed`].
+    pub(crate) fn has_failed(&self, id: NodeId) -> bool {
+        self.stories.has_failed(id)
+    }
+
+    /// See [`StoryIndex::finish`].
+    pub(crate) fn finish_job(&mut self, now: Now, id: NodeId) {
+        self.stories.finish(now, id);
+    }
+
+    /// See [`StoryIndex::set_diagnosis`].
+    pub(crate) fn set_diagnosis(&mut self, now: Now, id: NodeId, diagnosis: StoryDiagnosis) {
+        self.stories.set_diagnosis(now, id, diagnosis);
+    }
+
+    /// See [`StoryIndex::present_stage`].
+    pub(crate) fn present_stage(&self, now: Now, id: NodeId) -> Option<(Stage, u64, Option<u64>)> {
+        self.stories.present_stage(now, id)
     }
 
     /// Stores an unknown machine; true if it was not known yet.
@@ -450,6 +542,7 @@ fn view_of(node: Arc<Node>) -> NodeView {
         resources: Vec::new(),
         live: NodeLiveState::default(),
         timeline: Timeline::new(),
+        story: trivet_model::story::NodeStoryView::default(),
     }
 }
 

@@ -25,6 +25,7 @@ mod power_retries;
 mod power_sync;
 mod redfish;
 mod resources;
+mod stories;
 mod swapped_bmcs;
 mod templates;
 mod unique;

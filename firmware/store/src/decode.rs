@@ -17,12 +17,14 @@ const RECORD_COST_BYTES: usize = 64;
 
 type EncodedRecord<'a> = (&'a RecordKey, &'a [u8]);
 
-/// Decodes records that are in the order of their keys. The error is the one of the first
-/// record that cannot be read, in both threads. Without a sealer, sealed values cannot be read.
+/// Decodes records that are in the order of their keys; records of unknown kinds are left out.
+/// The error is the one of the first record that cannot be read, in both threads. Without a
+/// sealer, sealed values cannot be read.
 pub(crate) fn decode_all<'a>(
     sealer: Option<&Sealer>,
     records: impl Iterator<Item = EncodedRecord<'a>>,
 ) -> Result<StoreRecords, RecordError> {
+    let records = records.filter(|(key, _)| schema::is_known(key));
     let encoded: Vec<EncodedRecord<'a>> = records.collect();
     let (first, second) = encoded.split_at(middle(&encoded));
     let mut decoded = StoreRecords::default();

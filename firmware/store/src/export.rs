@@ -10,10 +10,10 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use trivet_board_hal::{BOX_KEY_BYTES, BoxKey};
 
+use crate::RecordKey;
 use crate::layout::{PAGE_BYTES, RECORD_BYTES_MAX, REGION_PAGES_MAX};
 use crate::outcome::SalvageOutcome;
 use crate::schema::RecordKind;
-use crate::{RecordKey, schema};
 
 /// Version of the export format in the README.
 pub const EXPORT_VERSION: u64 = 1;
@@ -81,7 +81,7 @@ impl SalvageOutcome {
         line(first);
         for (key, value) in &self.records {
             line(json!({
-                "kind": schema::kind_name(key.kind),
+                "kind": kind_text(key.kind),
                 "id": hex(&key.id),
                 "label": self.label(key),
                 "crc32c": crc32c::crc32c(value),
@@ -159,7 +159,7 @@ fn json_line(line: &str) -> Option<Value> {
 }
 
 fn record(line: &Value) -> Result<(RecordKey, Vec<u8>), &'static str> {
-    let kind = line["kind"].as_str().and_then(RecordKind::from_name);
+    let kind = line["kind"].as_str().and_then(kind_number);
     let kind = kind.ok_or("its kind of record is unknown")?;
     let id = line["id"].as_str().and_then(bytes_of);
     let id = id.and_then(|id| <[u8; 16]>::try_from(id).ok());
@@ -172,8 +172,20 @@ fn record(line: &Value) -> Result<(RecordKey, Vec<u8>), &'static str> {
     if line["crc32c"].as_u64() != Some(u64::from(crc32c::crc32c(&value))) {
         return Err("its record does not match its checksum");
     }
-    let kind = kind as u8;
     Ok((RecordKey { kind, id }, value))
+}
+
+/// The name of a kind of records; of a kind that a newer program wrote, its number.
+fn kind_text(number: u8) -> String {
+    match RecordKind::from_number(number) {
+        Some(kind) => kind.name().to_owned(),
+        None => number.to_string(),
+    }
+}
+
+fn kind_number(text: &str) -> Option<u8> {
+    let known = RecordKind::from_name(text).map(|kind| kind as u8);
+    known.or_else(|| text.parse().ok())
 }
 
 fn box_key(text: &Value) -> Option<BoxKey> {

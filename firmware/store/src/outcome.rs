@@ -189,11 +189,11 @@ impl Salvage {
             let older = kept.older.map(|commit| (RecordDamage::Older, commit));
             match schema::decode(sealer, key, &kept.value) {
                 Ok(record) => judged.keep(sealer, key, &kept.value, &record, older)?,
-                Err(
-                    error @ (RecordError::UnknownKind { .. } | RecordError::NewerVersion { .. }),
-                ) => {
-                    return Err(error.into());
+                // A newer program wrote it: kept as it is.
+                Err(RecordError::UnknownKind { .. }) => {
+                    judged.add(key, kept.value.clone(), label(key, None), older);
                 }
+                Err(error @ RecordError::NewerVersion { .. }) => return Err(error.into()),
                 Err(RecordError::Sealed { .. }) if sealer.is_none() => {
                     judged.keep_sealed(key, &kept.value, older);
                 }
@@ -276,8 +276,10 @@ impl Salvage {
 
 /// Whether the box's counter counts records of this kind.
 fn is_counted(key: &RecordKey) -> bool {
-    let kind = RecordKind::from_number(key.kind);
-    !matches!(kind, Some(RecordKind::Lease | RecordKind::Box))
+    matches!(
+        RecordKind::from_number(key.kind),
+        Some(RecordKind::Node | RecordKind::Port | RecordKind::Resource)
+    )
 }
 
 fn own_kind() -> u8 {
@@ -344,6 +346,15 @@ impl SalvageReview {
                 self.serial = Some(*serial);
                 *serial
             }
+            StoredRecord::Stories(stories) => {
+                self.belonging.push((*key, stories.node));
+                0
+            }
+            StoredRecord::Job(job) => {
+                self.belonging.push((*key, job.node));
+                0
+            }
+            StoredRecord::Audit(_) => 0,
         };
         self.serial_max = self.serial_max.max(serial);
         self.is_uncounted |= serial == 0 && is_counted(key);
@@ -430,6 +441,9 @@ fn encode(sealer: &Sealer, record: &StoredRecord) -> Result<Vec<u8>, RecordError
         StoredRecord::Lease(lease) => schema::encode_lease(lease),
         StoredRecord::Resource(resource) => schema::encode_resource(sealer, resource),
         StoredRecord::Serial(serial) => schema::encode_serial(sealer, *serial),
+        StoredRecord::Stories(stories) => schema::encode_stories(stories),
+        StoredRecord::Job(job) => schema::encode_job(job),
+        StoredRecord::Audit(entry) => schema::encode_audit(entry),
     }
 }
 
@@ -457,6 +471,12 @@ fn label(key: &RecordKey, record: Option<&StoredRecord>) -> String {
             format!("lease of {}", MacAddr(mac))
         }
         (Some(RecordKind::Box), _) => "counter of the box".to_owned(),
+        (Some(RecordKind::Stories), _) => format!("finished jobs of node {id}"),
+        (Some(RecordKind::Job), _) => format!("notes of the job of node {id}"),
+        (Some(RecordKind::Audit), Some(StoredRecord::Audit(entry))) => {
+            format!("request {} of {}", entry.number, entry.caller)
+        }
+        (None, _) => format!("record {id} of kind {} of a newer program", key.kind),
         _ => format!("{kind} {id}"),
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use trivet_board_hal::{Flash, KeyVault};
+use trivet_model::story::{AuditEntry, NodeStories, RunningJobStory};
 use trivet_model::{Lease, MacAddr, Node, NodeId, Port, PortId, Resource, ResourceId};
 
 use crate::decode::decode_all;
@@ -37,6 +38,26 @@ pub enum StoreChange {
     DeleteLease(MacAddr),
     /// Writes the counter: the last place given in the order of creation.
     PutSerial(u64),
+    /// Writes the finished jobs and failures of a node.
+    PutStories(Arc<NodeStories>),
+    /// Deletes the finished jobs and failures of a node.
+    DeleteStories(NodeId),
+    /// Writes the job of a node, with its notes.
+    PutJob(Arc<RunningJobStory>),
+    /// Deletes the job of a node.
+    DeleteJob(NodeId),
+    /// Writes a request of a caller, in place of the one that is older by the size of the ring.
+    PutAudit(Arc<AuditEntry>),
+}
+
+impl StoreChange {
+    /// Whether it only tells what happened, so that a full store can do without it.
+    pub fn is_story(&self) -> bool {
+        matches!(
+            self,
+            Self::PutStories(_) | Self::PutJob(_) | Self::PutAudit(_)
+        )
+    }
 }
 
 /// All records, decoded.
@@ -50,6 +71,12 @@ pub struct StoreRecords {
     pub resources: BTreeMap<ResourceId, Resource>,
     /// Leases.
     pub leases: BTreeMap<MacAddr, Lease>,
+    /// Finished jobs and failures of nodes.
+    pub stories: BTreeMap<NodeId, NodeStories>,
+    /// Jobs that run or failed last.
+    pub jobs: BTreeMap<NodeId, RunningJobStory>,
+    /// Requests of callers, by their numbers.
+    pub audit: BTreeMap<u64, AuditEntry>,
     /// The last place given in the order of creation; zero before the first.
     pub serial: u64,
 }
@@ -70,6 +97,15 @@ impl StoreRecords {
                 self.leases.insert(lease.mac, lease);
             }
             schema::StoredRecord::Serial(serial) => self.serial = serial,
+            schema::StoredRecord::Stories(stories) => {
+                self.stories.insert(stories.node, *stories);
+            }
+            schema::StoredRecord::Job(job) => {
+                self.jobs.insert(job.node, *job);
+            }
+            schema::StoredRecord::Audit(entry) => {
+                self.audit.insert(entry.number, entry);
+            }
         }
     }
 }
@@ -129,7 +165,7 @@ impl<F: Flash> Store<F> {
         let renewed = unit.is_some_and(|value| !schema::is_old(&own, value));
         let (mut old, mut last_serial) = (Vec::new(), 0);
         for (key, value) in self.log.iter() {
-            if renewed && !schema::is_old(key, value) {
+            if renewed && !schema::is_old(key, value) || !schema::is_known(key) {
                 continue;
             }
             let change = match schema::decode(Some(&self.sealer), key, value)? {
@@ -139,6 +175,10 @@ impl<F: Flash> Store<F> {
                 schema::StoredRecord::Resource(resource) => {
                     StoreChange::PutResource(Arc::new(resource))
                 }
+                // These kinds have one version only, and nothing in them is sealed.
+                schema::StoredRecord::Stories(_)
+                | schema::StoredRecord::Job(_)
+                | schema::StoredRecord::Audit(_) => continue,
                 schema::StoredRecord::Serial(serial) => {
                     last_serial = serial;
                     continue;
@@ -310,6 +350,17 @@ fn encode(
         StoreChange::PutSerial(serial) => {
             let bytes = schema::encode_serial(sealer, *serial)?;
             (schema::unit_key(), Some(bytes))
+        }
+        StoreChange::PutStories(stories) => {
+            let bytes = schema::encode_stories(stories)?;
+            (schema::stories_key(stories.node), Some(bytes))
+        }
+        StoreChange::DeleteStories(id) => (schema::stories_key(*id), None),
+        StoreChange::PutJob(job) => (schema::job_key(job.node), Some(schema::encode_job(job)?)),
+        StoreChange::DeleteJob(id) => (schema::job_key(*id), None),
+        StoreChange::PutAudit(entry) => {
+            let bytes = schema::encode_audit(entry)?;
+            (schema::audit_key(entry.number), Some(bytes))
         }
     })
 }

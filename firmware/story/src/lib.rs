@@ -6,11 +6,13 @@
 //! stage is late or fails, [`diagnose`] asks each rule in order; the first that matches gives
 //! the sentence, the likely cause and the next action. Nothing here has input or output.
 
+mod boot_path;
 mod diagnosis;
 mod evidence;
+mod lateness;
+mod recorder;
 pub mod rules;
 mod site_facts;
-mod stage;
 
 pub use diagnosis::{Diagnosis, DiagnosisContext, SuggestedAction, diagnose};
 pub use evidence::{
@@ -19,5 +21,7 @@ pub use evidence::{
     OtherServerEvidence, RefusedFileEvidence, UNKNOWN_MACHINES_PER_JOB_MAX, UnknownMachineEvidence,
     UnservedLinkEvidence,
 };
+pub use lateness::{COMMON_MODEL, UsualDurations, late_after_ms, model_of};
+pub use recorder::{JobRecorder, UsualLookup, new_job};
 pub use site_facts::{SiteFacts, SiteLink};
-pub use stage::{Stage, StageState};
+pub use trivet_model::story::{Stage, StageState};

@@ -79,6 +79,12 @@ pub fn ends_with_its_cause(rule: &str) -> bool {
     .any(|of_state| of_state.name == rule)
 }
 
+/// Whether the diagnosis of this rule is of interest after the job has ended well.
+pub fn outlasts_success(rule: &str) -> bool {
+    let later = [network_boot_again::RULE, slow_link::RULE];
+    ends_with_its_cause(rule) || later.iter().any(|later| later.name == rule)
+}
+
 /// The texts of a diagnosis.
 struct DiagnosisText {
     sentence: String,

@@ -8,6 +8,7 @@ mod files;
 mod model;
 mod page;
 mod progress;
+mod why;
 mod words;
 
 #[cfg(test)]
@@ -19,4 +20,5 @@ pub use model::{
 };
 pub use page::{CSP, page, script, style};
 pub use progress::progress;
+pub use why::{NodeCondition, NodeWhy, why};
 pub use words::{advice, attempt, doing, working_since};

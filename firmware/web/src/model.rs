@@ -10,7 +10,8 @@ use trivet_model::view::{NodeView, UnknownMachine};
 use trivet_model::{BoxFault, MacAddr, PowerState, ProvisionState, RackView, UnixMs};
 use uuid::Uuid;
 
-use crate::{advice, attempt, doing, progress, working_since};
+use crate::why::problem;
+use crate::{attempt, doing, progress, working_since};
 
 /// Most notes of one node on the page.
 pub const NOTES_PER_NODE_MAX: usize = 40;
@@ -196,7 +197,7 @@ pub fn model(view: &RackView, now: UnixMs) -> PageModel {
     nodes.sort_by_cached_key(|view| (natural(&view.node.label()), view.node.serial));
     let nodes: Vec<NodeCard> = nodes
         .into_iter()
-        .map(|node| card(view, node, notes_max))
+        .map(|node| card(view, node, notes_max, now))
         .collect();
     let mut strangers: Vec<UnknownMachineCard> = view
         .unknown_machines
@@ -288,7 +289,7 @@ fn tone(node: &NodeView) -> NodeTone {
     }
 }
 
-fn card(view: &RackView, node: &NodeView, notes_max: usize) -> NodeCard {
+fn card(view: &RackView, node: &NodeView, notes_max: usize, now: UnixMs) -> NodeCard {
     let record = &node.node;
     NodeCard {
         uuid: record.id.to_string(),
@@ -309,7 +310,7 @@ fn card(view: &RackView, node: &NodeView, notes_max: usize) -> NodeCard {
             size,
         }),
         error: record.last_error.clone(),
-        advice: advice(node),
+        advice: problem(view, node, now),
         driver: record.driver.clone(),
         macs: node
             .ports
@@ -396,7 +397,7 @@ mod tests {
         });
         let view = case.view();
         assert_eq!(tone(&view), NodeTone::Failed);
-        let advice = advice(&view).unwrap();
+        let advice = crate::advice(&view).unwrap();
         assert!(
             advice.contains("maintenance ends automatically"),
             "{advice}"

@@ -31,6 +31,7 @@ impl NodeViewCase {
             resources: Vec::new(),
             live: NodeLiveState::default(),
             timeline: Timeline::new(),
+            story: trivet_model::story::NodeStoryView::default(),
         })
     }
 

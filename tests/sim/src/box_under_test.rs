@@ -276,6 +276,20 @@ impl BoxUnderTest {
         }
     }
 
+    /// The counters of the store, if the box is on.
+    pub(crate) fn store_stats(&self) -> Option<trivet_store::StoreStats> {
+        self.running.as_ref().map(|on| on.store.stats())
+    }
+
+    /// How many finished jobs and requests of callers are on flash.
+    pub(crate) fn stored_stories(&self) -> Result<(usize, usize), String> {
+        let on = self.running.as_ref().ok_or("the box is off")?;
+        let records = on.store.records();
+        let records = records.map_err(|error| format!("bad record: {error:?}"))?;
+        let jobs = records.stories.values().map(|stories| stories.jobs.len());
+        Ok((jobs.sum(), records.audit.len()))
+    }
+
     /// Cuts the power inside the next commit, after so many operations of flash.
     pub(crate) fn cut_power_in_commit(&mut self, operations: u64) {
         if let Some(on) = &mut self.running {

@@ -324,7 +324,30 @@ fn difference(records: &StoreRecords, view: &RackView) -> Option<String> {
     let resource = shown
         .iter()
         .find(|(key, shown)| records.resources.get(&key.1) != Some(&***shown));
-    resource.map(|(key, _)| format!("{} {} differs", key.0, key.1))
+    if let Some((key, _)) = resource {
+        return Some(format!("{} {} differs", key.0, key.1));
+    }
+    story_difference(records, view)
+}
+
+/// The difference between stored stories and those of a snapshot, if there is one.
+fn story_difference(records: &StoreRecords, view: &RackView) -> Option<String> {
+    for (id, node) in view.nodes.iter() {
+        if records.stories.get(id) != node.story.finished.as_deref() {
+            return Some(format!("the finished jobs of node {id} differ"));
+        }
+        // The evidence is for the diagnosis, not for readers.
+        let stored = records.jobs.get(id).cloned().map(|mut job| {
+            job.evidence = serde_json::Value::Null;
+            job
+        });
+        if stored.as_ref() != node.story.running.as_deref() {
+            return Some(format!("the notes of the job of node {id} differ"));
+        }
+    }
+    let shown = view.audit.iter().map(|(number, entry)| (number, &**entry));
+    let differs = !records.audit.iter().eq(shown);
+    differs.then(|| "the requests of callers differ".to_owned())
 }
 
 #[cfg(test)]

@@ -96,6 +96,49 @@ pub fn run_until_diagnosed(fault: DiagnosedFault) -> DiagnosisReport {
     }
 }
 
+/// What the box wrote to its flash, in bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct FlashUse {
+    /// Written until all nodes were active.
+    pub deploying_bytes: u64,
+    /// Of the records after that, with the stories of the nodes.
+    pub live_bytes: u64,
+    /// How many jobs the stories have.
+    pub jobs: usize,
+    /// How many requests of callers are kept.
+    pub audit_entries: usize,
+    /// Written in the simulated day after that.
+    pub day_bytes: u64,
+    /// How many commits that were.
+    pub day_commits: u64,
+}
+
+/// Deploys so many machines without faults, then lets a day go by.
+pub fn run_day(machines: usize) -> Result<FlashUse, String> {
+    const DAY_MS: u64 = 24 * 3600 * 1000;
+    let mut world = simulation::RackSimulation::steady(machines);
+    if !world.run() || world.active() != machines {
+        let active = world.active();
+        return Err(format!("{active} of {machines} machines are active"));
+    }
+    let missing = || "the box is off".to_owned();
+    let deployed = world.box_under_test.store_stats().ok_or_else(missing)?;
+    let (jobs, audit_entries) = world.box_under_test.stored_stories()?;
+    world.run_for(DAY_MS);
+    let after = world.box_under_test.store_stats().ok_or_else(missing)?;
+    match world.checks.violations.first() {
+        Some(violation) => Err(violation.clone()),
+        None => Ok(FlashUse {
+            deploying_bytes: deployed.written_bytes,
+            live_bytes: deployed.live_bytes,
+            jobs,
+            audit_entries,
+            day_bytes: after.written_bytes - deployed.written_bytes,
+            day_commits: after.commits - deployed.commits,
+        }),
+    }
+}
+
 fn run_to_end(mut world: simulation::RackSimulation) -> SeedReport {
     if !world.run() {
         let sentence = "time ran out before every node was stable".to_owned();

@@ -27,6 +27,7 @@ mod diagnosed;
 mod image_checks;
 mod job_watch;
 mod machine_outputs;
+mod steady;
 
 /// No seed runs longer than this.
 const TIME_MS_MAX: u64 = 6 * 3600 * 1000;

@@ -59,6 +59,7 @@ mod tests {
                 resources: Vec::new(),
                 live: trivet_model::view::NodeLiveState::default(),
                 timeline: trivet_model::view::Timeline::new(),
+                story: trivet_model::story::NodeStoryView::default(),
             };
             view.nodes.insert(id, std::sync::Arc::new(stored));
             let replace = |info: Value| RackOrder::ReplaceNode {

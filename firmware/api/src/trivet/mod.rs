@@ -7,4 +7,5 @@ pub(crate) mod images;
 pub(crate) mod lan;
 pub(crate) mod nodes;
 pub(crate) mod progress;
+pub(crate) mod story;
 pub(crate) mod telemetry;

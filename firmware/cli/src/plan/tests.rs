@@ -14,7 +14,18 @@ fn plan(line: &str) -> Result<CommandPlan, CliFault> {
         ClientCommand::Lan(lan) => Ok(super::lan(lan.command)),
         ClientCommand::Bmc(bmc) => crate::bmc::plan(&bmc.command, &files),
         ClientCommand::Events(_) => panic!("{line}: events are a stream"),
+        ClientCommand::Status(_) => Ok(super::status()),
     }
+}
+
+#[test]
+fn stories_and_the_status_are_read_from_their_paths() {
+    let path = "/trivet/nodes/n%2F1/story";
+    check("node story n/1", &[("GET", path, Value::Null)]);
+    check("node why n/1", &[("GET", path, Value::Null)]);
+    let good = format!("{path}?last_good=true");
+    check("node story n/1 --last-good", &[("GET", &good, Value::Null)]);
+    check("status", &[("GET", "/trivet/status", Value::Null)]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ fn view_of(node: Node) -> Arc<NodeView> {
         resources: Vec::new(),
         live: NodeLiveState::default(),
         timeline: Timeline::new(),
+        story: crate::story::NodeStoryView::default(),
     })
 }
 

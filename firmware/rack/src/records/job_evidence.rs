@@ -22,6 +22,11 @@ impl JobEvidenceTable {
         self.by_node.iter()
     }
 
+    /// What was stored before the box restarted.
+    pub(super) fn restore(&mut self, id: NodeId, evidence: JobEvidence) {
+        self.by_node.insert(id, evidence);
+    }
+
     pub(super) fn remove(&mut self, id: NodeId) {
         self.by_node.remove(&id);
         self.changed.remove(&id);

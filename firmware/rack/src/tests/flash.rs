@@ -53,9 +53,19 @@ fn a_batch_that_is_too_large_goes_in_parts() {
 }
 
 #[test]
-fn a_refused_order_writes_nothing() {
+fn a_refused_order_writes_nothing_but_one_entry_of_the_audit() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
+    let records = bench.store.records().unwrap();
+    bench.verb(id, Verb::Provide).unwrap_err();
+    bench.refused(
+        RackOrder::CreateNode(Box::new(node(1))),
+        RefusalKind::Conflict,
+    );
+    let mut after = bench.store.records().unwrap();
+    assert_eq!(after.audit.len(), records.audit.len() + 2);
+    after.audit = records.audit.clone();
+    assert_eq!(after, records);
     let before = bench.store.flash().counts();
     bench.verb(id, Verb::Provide).unwrap_err();
     bench.refused(

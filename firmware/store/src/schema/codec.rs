@@ -154,6 +154,11 @@ codec! {
 }
 
 codec! {
+    /// Texts in order.
+    TextList, "list of texts", Vec<String>, Vec<String>, |place, value| value, |read| read
+}
+
+codec! {
     /// Texts by name.
     TextMap, "map of texts", BTreeMap<String, String>, BTreeMap<String, String>,
     |place, value| value, |read| read
@@ -343,6 +348,38 @@ impl<G: TaggedFields> FieldCodec for OptionalPart<G> {
         match bytes.split_first() {
             Some((0, rest)) => Ok((None, rest)),
             Some((1, rest)) => read_list::<G>(place, rest).map(|(part, rest)| (Some(part), rest)),
+            _ => Err(place.malformed("a field cannot be read")),
+        }
+    }
+}
+
+/// 1 and a list of fields, as an optional part that is always there.
+#[derive(Debug)]
+pub(super) struct Part<G>(PhantomData<G>);
+
+impl<G: TaggedFields> FieldCodec for Part<G> {
+    type Value = G::Record;
+
+    #[cfg(test)]
+    const FORM: &'static str = "fields after 1";
+
+    const PARTS: Option<&'static [FieldTag]> = Some(G::FIELDS);
+
+    fn encode(
+        place: FieldPlace<'_>,
+        value: &Self::Value,
+        out: &mut Vec<u8>,
+    ) -> Result<(), RecordError> {
+        put_number(1, out);
+        write_list::<G>(place, value, out)
+    }
+
+    fn decode<'b>(
+        place: FieldPlace<'_>,
+        bytes: &'b [u8],
+    ) -> Result<(Self::Value, &'b [u8]), RecordError> {
+        match bytes.split_first() {
+            Some((1, rest)) => read_list::<G>(place, rest),
             _ => Err(place.malformed("a field cannot be read")),
         }
     }

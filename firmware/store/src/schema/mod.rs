@@ -13,12 +13,14 @@ mod node_v1;
 mod node_v2;
 mod port;
 mod resource;
+mod story;
 mod tagged;
 mod unit;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use trivet_model::node::JsonObject;
+use trivet_model::story::{AUDIT_ENTRIES_MAX, AuditEntry, NodeStories, RunningJobStory};
 use trivet_model::{Lease, MacAddr, Node, NodeId, Port, PortId, Resource, ResourceId};
 
 use crate::RecordKey;
@@ -47,15 +49,24 @@ pub enum RecordKind {
     Box = 4,
     /// One of Ironic's smaller resources.
     Resource = 5,
+    /// The finished jobs and the failures of a node.
+    Stories = 6,
+    /// The job of a node that runs or failed last, with its notes.
+    Job = 7,
+    /// A request of a caller.
+    Audit = 8,
 }
 
 impl RecordKind {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 8] = [
         Self::Node,
         Self::Port,
         Self::Lease,
         Self::Box,
         Self::Resource,
+        Self::Stories,
+        Self::Job,
+        Self::Audit,
     ];
 
     /// The kind with this number.
@@ -76,6 +87,9 @@ impl RecordKind {
             Self::Lease => "lease",
             Self::Box => "box",
             Self::Resource => "resource",
+            Self::Stories => "stories",
+            Self::Job => "job",
+            Self::Audit => "audit",
         }
     }
 
@@ -86,6 +100,7 @@ impl RecordKind {
             Self::Lease => lease::VERSION,
             Self::Box => unit::VERSION,
             Self::Resource => resource::VERSION,
+            Self::Stories | Self::Job | Self::Audit => story::VERSION,
         }
     }
 
@@ -97,6 +112,9 @@ impl RecordKind {
             Self::Lease => lease::LeaseFields::FIELDS,
             Self::Box => unit::BoxFields::FIELDS,
             Self::Resource => resource::ResourceFields::FIELDS,
+            Self::Stories => story::StoriesFields::FIELDS,
+            Self::Job => story::RunningJobFields::FIELDS,
+            Self::Audit => story::AuditFields::FIELDS,
         }
     }
 
@@ -125,6 +143,9 @@ pub(crate) enum StoredRecord {
     Lease(Lease),
     Serial(u64),
     Resource(Resource),
+    Stories(Box<NodeStories>),
+    Job(Box<RunningJobStory>),
+    Audit(AuditEntry),
 }
 
 impl StoredRecord {
@@ -136,6 +157,9 @@ impl StoredRecord {
             Self::Lease(lease) => lease_key(lease.mac),
             Self::Serial(_) => unit_key(),
             Self::Resource(resource) => resource_key(resource.id),
+            Self::Stories(stories) => stories_key(stories.node),
+            Self::Job(job) => job_key(job.node),
+            Self::Audit(entry) => audit_key(entry.number),
         }
     }
 }
@@ -161,6 +185,22 @@ pub(crate) fn encode_resource(
     resource: &Resource,
 ) -> Result<Vec<u8>, RecordError> {
     encode::<resource::ResourceFields>(sealer.of(resource_key(resource.id)), resource)
+}
+
+/// The bytes of the finished jobs and failures of a node.
+pub(crate) fn encode_stories(stories: &NodeStories) -> Result<Vec<u8>, RecordError> {
+    let key = stories_key(stories.node);
+    encode::<story::StoriesFields>(RecordSeal::of(None, key), stories)
+}
+
+/// The bytes of the job of a node.
+pub(crate) fn encode_job(job: &RunningJobStory) -> Result<Vec<u8>, RecordError> {
+    encode::<story::RunningJobFields>(RecordSeal::of(None, job_key(job.node)), job)
+}
+
+/// The bytes of a request of a caller.
+pub(crate) fn encode_audit(entry: &AuditEntry) -> Result<Vec<u8>, RecordError> {
+    encode::<story::AuditFields>(RecordSeal::of(None, audit_key(entry.number)), entry)
 }
 
 /// The bytes of the record of the box, which show whether a key belongs to the store.
@@ -214,6 +254,28 @@ pub(crate) fn lease_key(mac: MacAddr) -> RecordKey {
 /// The key of a resource.
 pub(crate) fn resource_key(id: ResourceId) -> RecordKey {
     key(RecordKind::Resource, id.bytes())
+}
+
+/// The key of the finished jobs and failures of a node.
+pub(crate) fn stories_key(id: NodeId) -> RecordKey {
+    key(RecordKind::Stories, id.bytes())
+}
+
+/// The key of the job of a node.
+pub(crate) fn job_key(id: NodeId) -> RecordKey {
+    key(RecordKind::Job, id.bytes())
+}
+
+/// The key of a request of a caller: its place in the ring.
+pub(crate) fn audit_key(number: u64) -> RecordKey {
+    let place = u128::from(number % AUDIT_ENTRIES_MAX as u64);
+    key(RecordKind::Audit, place.to_be_bytes())
+}
+
+/// Whether records of this key are of a kind that this program knows. Others were written by a
+/// newer program, and are kept as they are.
+pub(crate) fn is_known(at: &RecordKey) -> bool {
+    RecordKind::from_number(at.kind).is_some()
 }
 
 /// The key of the record of the box.
@@ -284,14 +346,24 @@ fn decode_tagged(
         RecordKind::Resource => {
             StoredRecord::Resource(fields::<resource::ResourceFields>(place, payload)?)
         }
+        RecordKind::Stories => {
+            StoredRecord::Stories(Box::new(fields::<story::StoriesFields>(place, payload)?))
+        }
+        RecordKind::Job => {
+            StoredRecord::Job(Box::new(fields::<story::RunningJobFields>(place, payload)?))
+        }
+        RecordKind::Audit => StoredRecord::Audit(fields::<story::AuditFields>(place, payload)?),
     })
 }
 
 /// The key that the id in a payload belongs to. Sealed values are bound to it, so a record
 /// under the key of another one is recognised as such. The id is the value of tag 1.
 fn own_key(kind: RecordKind, payload: &[u8]) -> Option<RecordKey> {
-    if kind == RecordKind::Box {
-        return Some(unit_key());
+    match kind {
+        RecordKind::Box => return Some(unit_key()),
+        // Its key is a place in a ring, and nothing in it is sealed.
+        RecordKind::Audit => return None,
+        _ => {}
     }
     let value = tagged::first_field(payload).filter(|(tag, _)| *tag == 1);
     let (_, value) = value?;

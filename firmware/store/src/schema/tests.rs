@@ -4,6 +4,9 @@ use std::num::NonZeroU32;
 
 use serde_json::json;
 use trivet_model::attributes::{NodeAttributes, PortAttributes};
+use trivet_model::story::{
+    JobOutcome, JobStory, NodeFailure, Stage, StageState, StageStory, StoredNote, StoryDiagnosis,
+};
 use trivet_model::{
     AgentSession, Job, JobKind, JobPhase, JobStep, PowerState, ProvisionState, ResourceKind,
     StepKind, UnixMs,
@@ -275,6 +278,115 @@ const RESOURCE_V2: &[u8] = b"\x05\x02\x00\x09\
     \x08\x01\x0c\
     \x09\x02\x01\x0d";
 
+/// Finished jobs with every field.
+const STORIES_V1: &[u8] =
+    b"\x06\x01\0\x04\x01\x10\x01#Eg\x89\xabM\xef\x81#Eg\x89\xab\xcd\xef\x02\x02\xac\x02\
+    \x03\x82\x01\x01\x09\x01\x01\x03\x02\x07\x06deploy\x03\x01\x14\x04\x02\x01\x1d\x05\
+    \x07\x06failed\x06\x03\x02m1\x073\x01\x0c\x01\x05\x04POST\x02\x05\x04late\x03\x01\
+    \x15\x04\x02\x01\x16\x05\x01\x17\x06\x02\x01\x18\x07\x01\x02\x08\x01\x19\x09\x01\x1a\
+    \x0a\x01\x1b\x0b\x01\x1c\x0c\x04\x01\x02v1\x08\x04\x01\x02e1\x09\"\x01\x06\x01\x03\
+    \x02r1\x02\x03\x02s1\x03\x03\x02c1\x04\x03\x02n1\x05\x04\x01\x02a1\x06\x04\x01\x02o1\
+    \x04!\x01\x04\x01\x01\x1d\x02\x03\x02e1\x03\x04\x01\x02u1\x04\x0f\x01\x0ddeploy fail\
+    ed";
+
+/// The running job with every field.
+const JOB_V1: &[u8] =
+    b"\x07\x01\0\x05\x01\x10\x01#Eg\x89\xabM\xef\x81#Eg\x89\xab\xcd\xef\x02\x82\x01\x01\
+    \x09\x01\x01\x03\x02\x07\x06deploy\x03\x01\x14\x04\x02\x01\x1d\x05\x07\x06failed\x06\
+    \x03\x02m1\x073\x01\x0c\x01\x05\x04POST\x02\x05\x04late\x03\x01\x15\x04\x02\x01\x16\
+    \x05\x01\x17\x06\x02\x01\x18\x07\x01\x02\x08\x01\x19\x09\x01\x1a\x0a\x01\x1b\x0b\x01\
+    \x1c\x0c\x04\x01\x02v1\x08\x04\x01\x02e1\x09\"\x01\x06\x01\x03\x02r1\x02\x03\x02s1\
+    \x03\x03\x02c1\x04\x03\x02n1\x05\x04\x01\x02a1\x06\x04\x01\x02o1\x03\x08\x07{\"g\":1\
+    }\x04\x01\x04\x05\x18\x01\x04\x01\x01\x1e\x02\x06\x05power\x03\x03\x02t1\x04\x04\x01\
+    \x02f1";
+
+/// A request of a caller with every field.
+const AUDIT_V1: &[u8] =
+    b"\x08\x01\0\x0b\x01\x02\xef\x07\x02\x01\x1f\x03\x09\x08token ci\x04\x0a\x09192.0.2.1\
+    \x05\x0a\x09PUT /v1/x\x06\x06\x05req-1\x07\x07\x06deploy\x08\x11\x01\x01#Eg\x89\xabM\
+    \xef\x81#Eg\x89\xab\xcd\xef\x09\x04\x01\x02n1\x0a\x04\x01\x02no\x0b\x04\x01\x02ci";
+
+fn full_story() -> JobStory {
+    let stage = StageStory {
+        stage: Stage::Post,
+        state: StageState::Late,
+        begin: UnixMs(21),
+        since: Some(UnixMs(22)),
+        duration_ms: 23,
+        usual_ms: Some(24),
+        tries: 2,
+        bytes: 25,
+        transfer_ms: 26,
+        first_note: 27,
+        last_note: 28,
+        evidence: Some("v1".to_owned()),
+    };
+    let diagnosis = StoryDiagnosis {
+        rule: "r1".to_owned(),
+        sentence: "s1".to_owned(),
+        cause: "c1".to_owned(),
+        next_action: "n1".to_owned(),
+        action: Some("a1".to_owned()),
+        command: Some("o1".to_owned()),
+    };
+    JobStory {
+        number: 3,
+        kind: JobKind::Deploy,
+        begin: UnixMs(20),
+        end: Some(UnixMs(29)),
+        outcome: JobOutcome::Failed,
+        model: "m1".to_owned(),
+        stages: vec![stage],
+        last_error: Some("e1".to_owned()),
+        diagnosis: Some(diagnosis),
+    }
+}
+
+fn full_stories() -> NodeStories {
+    NodeStories {
+        node: full_node().id,
+        jobs_count: 300,
+        jobs: vec![full_story()],
+        failures: vec![NodeFailure {
+            at: UnixMs(29),
+            why: "e1".to_owned(),
+            user: Some("u1".to_owned()),
+            state: Some(ProvisionState::DeployFail),
+        }],
+    }
+}
+
+fn full_job() -> RunningJobStory {
+    RunningJobStory {
+        node: full_node().id,
+        story: full_story(),
+        evidence: json!({"g": 1}),
+        dropped: 4,
+        notes: vec![StoredNote {
+            at: UnixMs(30),
+            kind: "power".to_owned(),
+            text: "t1".to_owned(),
+            fields: vec!["f1".to_owned()],
+        }],
+    }
+}
+
+fn full_entry() -> AuditEntry {
+    AuditEntry {
+        number: 1007,
+        at: UnixMs(31),
+        caller: "token ci".to_owned(),
+        user: Some("ci".to_owned()),
+        from: "192.0.2.1".to_owned(),
+        request_line: "PUT /v1/x".to_owned(),
+        request: "req-1".to_owned(),
+        order: "deploy".to_owned(),
+        node: Some(full_node().id),
+        node_name: Some("n1".to_owned()),
+        refused: Some("no".to_owned()),
+    }
+}
+
 /// Every version that was ever written: key, bytes, record.
 fn pinned() -> Vec<(RecordKey, &'static [u8], StoredRecord)> {
     let node = |node: Node| StoredRecord::Node(Box::new(node));
@@ -316,6 +428,17 @@ fn pinned() -> Vec<(RecordKey, &'static [u8], StoredRecord)> {
             RESOURCE_V2,
             StoredRecord::Resource(full_resource()),
         ),
+        (
+            stories_key(full_node().id),
+            STORIES_V1,
+            StoredRecord::Stories(Box::new(full_stories())),
+        ),
+        (
+            job_key(full_node().id),
+            JOB_V1,
+            StoredRecord::Job(Box::new(full_job())),
+        ),
+        (audit_key(1007), AUDIT_V1, StoredRecord::Audit(full_entry())),
     ]
 }
 
@@ -338,12 +461,30 @@ fn the_bytes_of_the_newest_versions_are_pinned() {
         &encode_resource(&sealer, &full_resource()).unwrap(),
         RESOURCE_V2,
     );
+    same_bytes(&encode_stories(&full_stories()).unwrap(), STORIES_V1);
+    same_bytes(&encode_job(&full_job()).unwrap(), JOB_V1);
+    same_bytes(&encode_audit(&full_entry()).unwrap(), AUDIT_V1);
+    assert_eq!(
+        audit_key(1007),
+        audit_key(7),
+        "a place in a ring of a thousand"
+    );
 }
 
 #[test]
 fn old_versions_are_known_as_such() {
     for (key, bytes, _) in pinned() {
-        let newest = [NODE_V3, PORT_V2, LEASE_V2, BOX_V4, RESOURCE_V2].contains(&bytes);
+        let newest = [
+            NODE_V3,
+            PORT_V2,
+            LEASE_V2,
+            BOX_V4,
+            RESOURCE_V2,
+            STORIES_V1,
+            JOB_V1,
+            AUDIT_V1,
+        ];
+        let newest = newest.contains(&bytes);
         assert_eq!(is_old(&key, bytes), !newest, "{key:?}");
     }
 }
@@ -439,18 +580,18 @@ fn refuses_version_zero_foreign_kinds_and_foreign_keys() {
         };
         let error = decode(Some(&sealer()), &other, bytes).unwrap_err();
         assert!(error.to_string().contains("another record"), "{error}");
-        let unknown = RecordKey { kind: 9, ..key };
+        let unknown = RecordKey { kind: 99, ..key };
         assert_eq!(
             decode(Some(&sealer()), &unknown, bytes),
-            Err(RecordError::UnknownKind { kind: 9 })
+            Err(RecordError::UnknownKind { kind: 99 })
         );
         let swapped = RecordKey {
-            kind: key.kind % 5 + 1,
+            kind: key.kind % RecordKind::ALL.len() as u8 + 1,
             ..key
         };
         assert!(decode(Some(&sealer()), &swapped, bytes).is_err());
     }
-    assert_eq!(kind_name(9), "foreign");
+    assert_eq!(kind_name(99), "foreign");
 }
 
 #[test]

@@ -205,17 +205,25 @@ fn a_record_of_a_newer_version_keeps_the_store_from_opening() {
 }
 
 #[test]
-fn a_record_of_an_unknown_kind_keeps_the_store_from_opening() {
+fn a_record_of_an_unknown_kind_is_kept() {
     let mut log = StoreLog::open(SimFlash::new(REGION), 32768).unwrap();
     let key = RecordKey {
         kind: 77,
         id: [0; 16],
     };
     log.commit([(key, Some(vec![77, 1, 0]))].into()).unwrap();
-    assert!(matches!(
-        Store::open_with(log.into_flash(), box_key(), 32768),
-        Err(OpenError::Record(RecordError::UnknownKind { kind: 77 }))
-    ));
+    let mut store = open(log.into_flash());
+    assert_eq!(store.records().unwrap(), StoreRecords::default());
+    store.commit(&[put(&node(1))]).unwrap();
+    let store = open(store.into_flash());
+    assert_eq!(store.log.value(&key), Some([77, 1, 0].as_slice()));
+    let mut flash = store.into_flash();
+    let salvage = crate::Salvage::read(&mut flash, 32768).unwrap();
+    let outcome = salvage.review(Some(&box_key())).unwrap();
+    assert_eq!(outcome.records[&key], [77, 1, 0]);
+    let text = outcome.export(REGION as u64, None);
+    let export = crate::Export::parse(&text).unwrap();
+    assert_eq!(export.records[&key], [77, 1, 0], "also in an export");
 }
 
 /// A lease with a field of a newer program, tag 900.
@@ -280,4 +288,119 @@ fn a_field_of_a_newer_program_stays_when_a_store_is_repaired() {
     let outcome = salvage.review(Some(&box_key())).unwrap();
     let (key, bytes) = newer_lease();
     assert_eq!(outcome.records[&key], bytes);
+}
+
+/// The stories of a node with as many and as large values as there may be.
+fn largest_stories(node: &Node) -> NodeStories {
+    use trivet_model::story::{
+        FINISHED_JOBS_MAX, JobOutcome, JobStory, Stage, StageState, StageStory, StoryDiagnosis,
+    };
+    let text = |bytes| "x".repeat(bytes);
+    let stage = |stage: &Stage| StageStory {
+        stage: *stage,
+        state: StageState::Failed,
+        begin: UnixMs(1_794_796_610_746),
+        since: None,
+        duration_ms: 3_600_000,
+        usual_ms: Some(600_000),
+        tries: 200,
+        bytes: 200_000_000_000,
+        transfer_ms: 3_600_000,
+        first_note: 100_000,
+        last_note: 100_000,
+        // Only the first stage with a problem keeps it.
+        evidence: (*stage == Stage::Power).then(|| text(100)),
+    };
+    let job = JobStory {
+        number: 100_000,
+        kind: trivet_model::JobKind::Deploy,
+        begin: UnixMs(1_794_796_610_746),
+        end: Some(UnixMs(1_794_796_610_746)),
+        outcome: JobOutcome::Failed,
+        model: text(64),
+        stages: Stage::ALL.iter().map(stage).collect(),
+        last_error: Some(text(240)),
+        diagnosis: Some(StoryDiagnosis {
+            rule: text(28),
+            sentence: text(240),
+            cause: text(150),
+            next_action: text(150),
+            action: Some(text(28)),
+            command: Some(text(100)),
+        }),
+    };
+    let mut stories = NodeStories::new(node.id);
+    for _ in 0..FINISHED_JOBS_MAX {
+        stories.add(job.clone());
+    }
+    stories
+}
+
+#[test]
+fn a_finished_job_has_at_most_two_kibibytes() {
+    let stories = largest_stories(&node(1));
+    let all = schema::encode_stories(&stories).unwrap().len();
+    let each = all / stories.jobs.len();
+    assert!(each <= 2048, "{each} bytes");
+}
+
+#[test]
+fn stories_and_requests_of_callers_are_there_after_reopening() {
+    use trivet_model::story::{AUDIT_ENTRIES_MAX, StoredNote};
+    let mut store = open(SimFlash::new(REGION));
+    let stories = Arc::new(largest_stories(&node(1)));
+    let note = StoredNote {
+        at: UnixMs(7),
+        kind: "state-changed".to_owned(),
+        text: "a -> b".to_owned(),
+        fields: vec!["a".to_owned(), "b".to_owned()],
+    };
+    let job = Arc::new(RunningJobStory {
+        node: node(1).id,
+        story: stories.jobs[0].clone(),
+        evidence: json!({"last_note_at": 7}),
+        dropped: 3,
+        notes: vec![note; 3],
+    });
+    let entry = |number: u64| AuditEntry {
+        number,
+        at: UnixMs(9),
+        caller: "token ci".to_owned(),
+        user: Some("ci".to_owned()),
+        from: "192.0.2.1".to_owned(),
+        request_line: "PUT /v1/x".to_owned(),
+        request: "req-1".to_owned(),
+        order: "deploy".to_owned(),
+        node: Some(node(1).id),
+        node_name: None,
+        refused: None,
+    };
+    let round = AUDIT_ENTRIES_MAX as u64;
+    let changes = [
+        put(&node(1)),
+        StoreChange::PutStories(Arc::clone(&stories)),
+        StoreChange::PutJob(Arc::clone(&job)),
+        StoreChange::PutAudit(Arc::new(entry(1))),
+        StoreChange::PutAudit(Arc::new(entry(2))),
+        StoreChange::PutAudit(Arc::new(entry(round + 1))),
+    ];
+    store.commit(&changes).unwrap();
+    let mut store = open(store.into_flash());
+    let records = store.records().unwrap();
+    assert_eq!(records.stories[&node(1).id], *stories);
+    assert_eq!(records.jobs[&node(1).id], *job);
+    let numbers: Vec<u64> = records.audit.keys().copied().collect();
+    assert_eq!(
+        numbers,
+        [2, round + 1],
+        "the older one of the same place is replaced"
+    );
+    store
+        .commit(&[
+            StoreChange::DeleteStories(node(1).id),
+            StoreChange::DeleteJob(node(1).id),
+        ])
+        .unwrap();
+    let records = open(store.into_flash()).records().unwrap();
+    assert!(records.stories.is_empty() && records.jobs.is_empty());
 }

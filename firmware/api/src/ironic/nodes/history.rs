@@ -1,11 +1,12 @@
-//! `/v1/nodes/<ident>/history`: failures, from the node's timeline.
+//! `/v1/nodes/<ident>/history`: the last failures of the node, as they are stored.
 //!
-//! Notes have no UUID; a record's UUID is computed from the node, the time and the text, so it is
-//! stable as long as the note exists.
+//! Failures have no UUID; a record's UUID is computed from the node, the time and the text, so it
+//! is stable as long as the failure is kept.
 
 use serde_json::{Value, json};
+use trivet_model::story::NodeFailure;
 use trivet_model::view::NodeView;
-use trivet_model::{NodeId, Note, NoteKind, ProvisionState, SeededRandom};
+use trivet_model::{NodeId, ProvisionState, SeededRandom};
 
 use crate::ApiOutcome;
 use crate::table::call::{ApiCall, reply};
@@ -32,7 +33,7 @@ pub(crate) const QUERY_ARGS: &[ApiArg] = &[
 struct NodeHistoryEvent {
     node: NodeId,
     uuid: String,
-    /// Index in the timeline.
+    /// Index among the failures.
     place: u64,
     at: String,
     why: String,
@@ -125,45 +126,26 @@ pub(crate) fn show(
 }
 
 fn events(view: &NodeView, short: bool) -> Vec<NodeHistoryEvent> {
-    let mut events: Vec<NodeHistoryEvent> = Vec::new();
-    let (mut state, mut user) = (None, None);
-    for (place, note) in view.timeline.iter().enumerate() {
-        match &note.kind {
-            NoteKind::StateChanged { to, .. } => {
-                // A failure is noted together with the change that it causes.
-                state = Some(*to);
-                if let Some(last) = events.last_mut()
-                    && last.place + 1 == place as u64
-                {
-                    last.state = state;
-                }
-            }
-            NoteKind::OrderReceived {
-                caller,
-                refused: None,
-                ..
-            } => user = caller.identity.name().map(str::to_owned),
-            NoteKind::Failed { why } => events.push(NodeHistoryEvent {
-                node: view.node.id,
-                uuid: identity(view, note, why),
-                place: place as u64,
-                at: note.at.to_string(),
-                why: why.clone(),
-                user: user.clone(),
-                state,
-                short,
-            }),
-            _ => {}
-        }
-    }
-    events
+    let stories = view.story.finished.as_ref();
+    let failures = stories.map_or(&[][..], |stories| stories.failures.as_slice());
+    let event = |(place, failure): (u64, &NodeFailure)| NodeHistoryEvent {
+        node: view.node.id,
+        uuid: identity(view, failure),
+        place,
+        at: failure.at.to_string(),
+        why: failure.why.clone(),
+        user: failure.user.clone(),
+        state: failure.state,
+        short,
+    };
+    (0..).zip(failures).map(event).collect()
 }
 
-fn identity(view: &NodeView, note: &Note, why: &str) -> String {
-    // FNV-1a, over the values that make the note unique.
-    let at = note.at.0.to_be_bytes();
+fn identity(view: &NodeView, failure: &NodeFailure) -> String {
+    // FNV-1a, over the values that make the failure unique.
+    let at = failure.at.0.to_be_bytes();
     let node = view.node.id.bytes();
-    let bytes = node.iter().chain(&at).chain(why.as_bytes());
+    let bytes = node.iter().chain(&at).chain(failure.why.as_bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });

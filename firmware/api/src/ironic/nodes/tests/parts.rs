@@ -2,7 +2,8 @@
 
 use crate::testing::{ApiBench, LATEST, get, send};
 use serde_json::{Value, json};
-use trivet_model::{Note, NoteKind, ProvisionState, UnixMs};
+use trivet_model::story::NodeFailure;
+use trivet_model::{ProvisionState, UnixMs};
 
 fn fake() -> ApiBench {
     let mut bench = ApiBench::with(ProvisionState::Manageable);
@@ -214,18 +215,14 @@ fn settings_and_firmware_are_shown_as_the_hardware_reported_them() {
 #[test]
 fn history_is_paged_sorted_and_grows_with_its_version() {
     let mut bench = fake();
-    let id = crate::testing::node_id(1);
-    let mut view = trivet_model::view::NodeView::clone(&bench.view.nodes[&id]);
     for number in 0..3 {
-        view.timeline.push_back(Note {
+        bench.add_failure(NodeFailure {
             at: UnixMs(1000 * number),
-            node: Some(id),
-            kind: NoteKind::Failed {
-                why: format!("{number}: {}", "x".repeat(300)),
-            },
+            why: format!("{number}: {}", "x".repeat(300)),
+            user: None,
+            state: None,
         });
     }
-    bench.view.nodes.insert(id, view.into());
     let events = |rest: &str| value(&bench, rest)["history"].as_array().unwrap().clone();
     let first = events("history?limit=2");
     assert_eq!(first.len(), 2);

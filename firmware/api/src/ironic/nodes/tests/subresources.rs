@@ -1,11 +1,7 @@
 use crate::ironic::nodes::traits::{TRAIT_BYTES_MAX, TRAITS_MAX};
 use crate::testing::{ApiBench, LATEST, NOW, get, node_id, port, send};
 use serde_json::{Value, json};
-use std::sync::Arc;
-use trivet_model::view::NodeView;
-use trivet_model::{
-    ApiCaller, BootDevice, CallerIdentity, Note, NoteKind, OrderOutcome, ProvisionState, RackOrder,
-};
+use trivet_model::{BootDevice, OrderOutcome, ProvisionState, RackOrder};
 
 fn bench() -> ApiBench {
     ApiBench::with(ProvisionState::Manageable)
@@ -285,38 +281,16 @@ fn traits_are_bounded_and_well_formed() {
     refuses(&bench, "PUT", "traits/CUSTOM_A", r#"{"a": 1}"#, 400);
 }
 
-fn request_note(user: &str, refused: Option<String>) -> NoteKind {
-    let mut caller = ApiCaller::agent(core::net::Ipv4Addr::LOCALHOST.into());
-    caller.identity = CallerIdentity::user(user);
-    NoteKind::OrderReceived {
-        caller: Arc::new(caller),
-        order: "active",
-        refused,
-    }
-}
-
 #[test]
 fn history_lists_the_failures() {
     let mut bench = bench();
     assert_eq!(value(&bench, "history"), json!({"history": []}));
-    let mut view = NodeView::clone(&bench.view.nodes[&node_id(1)]);
-    for kind in [
-        NoteKind::AgentLookedUp {
-            from: core::net::Ipv4Addr::LOCALHOST.into(),
-        },
-        request_note("ann", None),
-        request_note("eve", Some("not now".into())),
-        NoteKind::Failed {
-            why: "the disk is gone".into(),
-        },
-    ] {
-        view.timeline.push_back(Note {
-            at: NOW,
-            node: Some(node_id(1)),
-            kind,
-        });
-    }
-    bench.view.nodes.insert(node_id(1), Arc::new(view));
+    bench.add_failure(trivet_model::story::NodeFailure {
+        at: NOW,
+        why: "the disk is gone".into(),
+        user: Some("ann".to_owned()),
+        state: Some(trivet_model::ProvisionState::CleanFail),
+    });
     let list = value(&bench, "history");
     assert_eq!(list["history"].as_array().unwrap().len(), 1);
     let record = &list["history"][0];

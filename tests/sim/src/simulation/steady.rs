@@ -1,0 +1,44 @@
+//! Racks on which nothing goes wrong, and which go on when all is done.
+
+use trivet_model::SeededRandom;
+
+use super::RackSimulation;
+use crate::faults::SeedFaults;
+
+/// How often the power states of idle nodes are read, as by default.
+const POWER_SYNC_MS: u64 = 60_000;
+
+impl RackSimulation {
+    /// So many machines with our own agent and no faults.
+    pub(crate) fn steady(machines: usize) -> Self {
+        let mut world = Self::with(
+            8,
+            &vec![false; machines],
+            SeedFaults::default(),
+            SeededRandom::new(8),
+            false,
+        );
+        world.box_under_test.settings.power_sync_interval_ms = Some(POWER_SYNC_MS);
+        for operator in &mut world.operators {
+            operator.use_plain_plan(None);
+        }
+        for machine in &mut world.machines {
+            machine.switch_power_at_once();
+        }
+        world
+    }
+
+    /// Runs for this time more, whether or not there is work.
+    pub(crate) fn run_for(&mut self, ms: u64) {
+        let end = self.now.after_ms(ms);
+        while let Some((at, event)) = self.queue.pop() {
+            if at > end {
+                self.now = end;
+                break;
+            }
+            self.now = at;
+            self.handle(event);
+            self.arm_box();
+        }
+    }
+}

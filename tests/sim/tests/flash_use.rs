@@ -1,0 +1,23 @@
+//! How much the box writes: for a deployment with its story, and in steady state.
+
+use trivet_tests_sim::run_day;
+
+/// A rack.
+const NODES: usize = 48;
+
+/// A day of this rack in steady state.
+const DAY_BYTES_MAX: u64 = 10 << 20;
+
+/// The records of a node with the stories of its first four jobs.
+const NODE_BYTES_MAX: u64 = 16 * 1024;
+
+#[test]
+fn a_day_of_a_rack_without_work_writes_little() {
+    let used = run_day(NODES).unwrap_or_else(|error| panic!("{error}"));
+    eprintln!("{used:?}");
+    // Verify, inspect, clean and deploy.
+    assert_eq!(used.jobs, 4 * NODES, "{used:?}");
+    assert!(used.audit_entries > 0, "{used:?}");
+    assert!(used.day_bytes < DAY_BYTES_MAX, "{used:?}");
+    assert!(used.live_bytes < NODES as u64 * NODE_BYTES_MAX, "{used:?}");
+}
