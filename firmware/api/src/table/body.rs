@@ -22,10 +22,11 @@ pub(crate) fn value(call: &ApiCall<'_>) -> Result<Option<Value>, ApiFault> {
         .map_err(|error| ApiFault::bad(format!("Malformed JSON in the body: {error}")))
 }
 
-/// The body as an object; no body at all is an empty one, so that the error names what is missing.
+/// The body as an object. No body at all is an empty one in Ironic's API, so that the error names
+/// what is missing.
 pub(crate) fn object(call: &ApiCall<'_>) -> Result<JsonObject, ApiFault> {
     match value(call)? {
-        None => Ok(JsonObject::new()),
+        None if call.word(0) == "v1" => Ok(JsonObject::new()),
         Some(Value::Object(object)) => Ok(object),
         other => Err(not_an_object(&other.unwrap_or_default())),
     }
