@@ -343,12 +343,13 @@ fn the_thin_parts_answer_correctly() {
     );
     assert!(value(&bench, "volume")["targets"].is_array());
     assert_eq!(value(&bench, "children")["children"], json!([]));
+    let console = json!({"console_enabled": false, "console_info": null});
+    assert_eq!(value(&bench, "states/console"), console);
     for (method, path, body, status) in [
         ("GET", "bios/x", "", 404),
         ("GET", "allocation", "", 404),
         ("GET", "vmedia", "", 400),
         ("POST", "vmedia", "{}", 400),
-        ("GET", "states/console", "", 400),
         ("PUT", "states/raid", "{}", 404),
         ("PUT", "states/boot_mode", r#"{"target": "uefi"}"#, 400),
         ("PUT", "states/boot_mode", r#"{"target": "x"}"#, 400),
