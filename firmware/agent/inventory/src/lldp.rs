@@ -183,7 +183,7 @@ fn number_at(value: &[u8], at: usize) -> Option<u16> {
 }
 
 fn capabilities(bits: u16) -> Value {
-    let set = |bit: usize| bits >> bit & 1 != 0;
+    let set = |bit: usize| (bits >> bit) & 1 != 0;
     let names = CAPABILITIES.iter().enumerate();
     let names = names.filter(|(bit, _)| set(*bit)).map(|(_, name)| *name);
     names.collect()
@@ -207,7 +207,9 @@ mod tests {
     }
 
     fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        let letter = |digit: u8| char::from_digit(u32::from(digit), 16);
+        digits.filter_map(letter).collect()
     }
 
     #[test]

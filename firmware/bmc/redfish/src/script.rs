@@ -146,6 +146,10 @@ pub(crate) struct RedfishScriptContext<'a> {
     /// The system's path, if this script found it.
     pub(crate) found_system: Option<String>,
     /// The state of the hardware, if this script read it; none in it if the BMC reports none.
+    #[allow(
+        clippy::option_option,
+        reason = "not read and not reported are different"
+    )]
     pub(crate) health: Option<Option<HardwareHealth>>,
 }
 

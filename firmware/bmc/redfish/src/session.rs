@@ -268,6 +268,10 @@ impl RedfishSession {
     }
 
     /// The state of the machine's hardware, once after each change.
+    #[allow(
+        clippy::option_option,
+        reason = "no change and not reported are different"
+    )]
     pub fn changed_health(&mut self) -> Option<Option<HardwareHealth>> {
         let (health, passed_on) = self.health;
         self.health.1 = true;
