@@ -208,3 +208,11 @@ fn a_bmc_has_room_for_few_subscriptions_and_forgets_none() {
             .contains(&format!("POST {SUBSCRIPTIONS}"))
     );
 }
+
+#[test]
+fn a_name_that_the_bmc_does_not_know_is_a_cause_of_its_own() {
+    let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
+    let refused = rig.operation(end("9")).unwrap_err();
+    assert!(refused.to_string().contains("no subscription 9"));
+    assert_eq!(cause::<()>(Err(refused)), BmcFailureCause::Missing);
+}
