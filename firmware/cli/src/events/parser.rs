@@ -95,7 +95,8 @@ mod tests {
     #[test]
     fn an_event_without_end_is_refused() {
         let mut parser = EventParser::default();
-        assert_eq!(parser.push(&[b'x'; EVENT_BYTES_MAX + 1]), Err(EventTooLong));
+        let line = "x".repeat(EVENT_BYTES_MAX + 1);
+        assert_eq!(parser.push(line.as_bytes()), Err(EventTooLong));
         let mut parser = EventParser::default();
         let lines = "data: 0123456789\n".repeat(EVENT_BYTES_MAX / 10);
         assert_eq!(parser.push(lines.as_bytes()), Err(EventTooLong));
