@@ -644,6 +644,13 @@ mod tests {
         let partition = json!({"image_type": "partition", "root_gb": 4});
         let why = said(partition, CACHED).unwrap_err();
         assert!(why.to_string().contains("whole-disk image"), "{why}");
+        let known = json!({"image_os_hash_algo": "sha256", "image_os_hash_value": "ab".repeat(32)});
+        let ignored = said(known, CACHED).unwrap();
+        assert_eq!(ignored["checksum"], source);
+        assert_eq!(ignored.get("os_hash_value"), None);
+        let capitals = json!({"image_source": "OCI://h:5000/team/debian"});
+        let image = said(capitals, CACHED).unwrap();
+        assert_eq!(image["checksum"], "OCI://h:5000/team/debian");
         // An image of the catalogue whose digest is not known yet.
         let own = json!({"image_source": "http://box/images/a", "image_checksum": source});
         let step = write_image_step(&node(own), CACHED).unwrap();

@@ -1,6 +1,7 @@
 //! Converts arguments to requests, and defines the action after the last of them.
 
 mod images;
+mod lan;
 mod stories;
 
 use std::fmt::Write as _;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use trivet_net::percent::encode;
 
 use crate::arguments::{
-    LanCommand, MaintenanceSwitch, NodeBootDeviceArguments, NodeCleanArguments, NodeCommand,
+    MaintenanceSwitch, NodeBootDeviceArguments, NodeCleanArguments, NodeCommand,
     NodeCreateArguments, NodeDeployArguments, NodeFieldArguments, NodeListArguments,
     NodeMaintenanceArguments, NodePowerArguments, NodeSetArguments, NodeVerbArguments,
     NodeWatchArguments, PortCommand, PowerAction, WaitArguments,
@@ -20,6 +21,7 @@ use crate::show::OutputView;
 use crate::values::{FileTextReader, file_json, file_text, object, value};
 use crate::wait::WaitGoal;
 
+pub(crate) use lan::lan;
 pub(crate) use stories::status;
 
 pub(crate) use images::{NewImage, image, look_image, new_image, put_image};
@@ -196,20 +198,6 @@ pub(crate) fn port(command: &PortCommand) -> CommandPlan {
 /// Deletes a port by its UUID.
 pub(crate) fn delete_port(uuid: &str) -> CliRequest {
     CliRequest::new("DELETE", format!("/v1/ports/{}", encode(uuid)))
-}
-
-/// The requests of `trivet lan ...`.
-pub(crate) fn lan(command: LanCommand) -> CommandPlan {
-    let (subject, view) = match command {
-        LanCommand::Networks => ("networks", OutputView::Networks),
-        LanCommand::Faults => ("faults", OutputView::Faults),
-        LanCommand::Unknown => ("strangers", OutputView::UnknownMachines),
-    };
-    CommandPlan {
-        subject: subject.to_owned(),
-        requests: vec![CliRequest::get(format!("/trivet/{subject}"))],
-        then: FinalAction::Show(view),
-    }
 }
 
 /// Polls one node, or all.

@@ -142,7 +142,7 @@ impl RegistryAuthorization {
             "the URL of its token server is not valid"
         } else if realm.contains('@') {
             "the URL of its token server has a user in it"
-        } else if !is_secure && !(self.is_plain && realm.starts_with("http://")) {
+        } else if !(is_secure || self.is_plain && realm.starts_with("http://")) {
             "its token server is not reached over https"
         } else {
             return Ok(());

@@ -152,8 +152,8 @@ fn judge(layer: &OciDescriptor, disk_type: Option<&str>) -> Result<LayerChoice, 
         }
     };
     let content = declared.or_else(|| content_of(stem, &media_type));
-    let is_disk = content.is_some() || stem.ends_with(".img");
-    let is_archive = stem.ends_with(".tar") || stem.ends_with(".tgz");
+    let is_disk = content.is_some() || has_suffix(stem, &[".img"]);
+    let is_archive = has_suffix(stem, &[".tar", ".tgz"]);
     let is_rootfs = media_type.contains("tar") && (layer.title.is_none() || compression.is_some());
     if is_archive || is_rootfs && !is_disk {
         return Err("the file system of a container, not a disk image".to_owned());
@@ -185,12 +185,16 @@ fn content_of(stem: &str, media_type: &str) -> Option<ImageFormat> {
     }
 }
 
+fn has_suffix(name: &str, ends: &[&str]) -> bool {
+    ends.iter().any(|end| name.ends_with(end))
+}
+
 /// Files that are stored beside a disk image.
 fn is_text(name: &str) -> bool {
     const ENDS: [&str; 9] = [
         ".json", ".txt", ".md", ".yaml", ".yml", ".sig", ".asc", ".sha256", ".pem",
     ];
-    ENDS.iter().any(|end| name.ends_with(end))
+    has_suffix(name, &ENDS)
 }
 
 #[cfg(test)]
@@ -318,6 +322,24 @@ mod tests {
         );
         empty.size = u64::MAX;
         assert!(choose(empty, None).is_err());
+    }
+
+    #[test]
+    fn the_disk_type_of_a_layer_precedes_that_of_its_manifest() {
+        let mut one = layer(OCTETS, None);
+        one.disk_type = Some("raw".to_owned());
+        let raw = Ok(LayerChoice::Format(ImageFormat::Raw));
+        assert_eq!(choose(one.clone(), Some("qcow2")), raw);
+        one.disk_type = None;
+        let qcow2 = Ok(LayerChoice::Format(ImageFormat::Qcow2));
+        assert_eq!(choose(one.clone(), Some("qcow2")), qcow2);
+        let manifest = OciManifest {
+            disk_type: Some("qcow2".to_owned()),
+            layers: vec![one],
+        };
+        let of_index = choose_layer(&manifest, Some("raw"), None);
+        let of_index = of_index.map(|(_, choice)| choice);
+        assert_eq!(of_index, raw, "the index precedes the manifest");
     }
 
     #[test]

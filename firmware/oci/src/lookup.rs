@@ -89,7 +89,7 @@ enum LookupPhase {
     /// The first bytes of a layer.
     Magic {
         manifest: Digest,
-        layer: OciDescriptor,
+        layer: Box<OciDescriptor>,
     },
     Done(Box<OciImage>),
 }
@@ -225,7 +225,7 @@ impl OciLookup {
             Ok((layer, LayerChoice::ReadMagic)) => {
                 self.phase = LookupPhase::Magic {
                     manifest: digest,
-                    layer: layer.clone(),
+                    layer: Box::new(layer.clone()),
                 };
                 Ok(())
             }

@@ -341,7 +341,7 @@ impl SalvageReview {
                     .extend(resource.node.map(|node| (*key, node)));
                 resource.serial
             }
-            StoredRecord::Lease(_) => 0,
+            StoredRecord::Lease(_) | StoredRecord::Audit(_) => 0,
             StoredRecord::Serial(serial) => {
                 self.serial = Some(*serial);
                 *serial
@@ -354,7 +354,6 @@ impl SalvageReview {
                 self.belonging.push((*key, job.node));
                 0
             }
-            StoredRecord::Audit(_) => 0,
         };
         self.serial_max = self.serial_max.max(serial);
         self.is_uncounted |= serial == 0 && is_counted(key);

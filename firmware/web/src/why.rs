@@ -75,7 +75,7 @@ pub fn why(view: &RackView, node: &NodeView, now: UnixMs) -> NodeWhy {
         return match job {
             Some(job) => with_diagnosis(NodeCondition::Failed, job, sentence, node),
             None => NodeWhy {
-                next_action: advice(node),
+                next_action: next_action(node),
                 ..plain(NodeCondition::Failed, sentence)
             },
         };
@@ -150,7 +150,7 @@ fn with_diagnosis(
         },
         (None, None) => NodeWhy {
             cause: stage.and_then(|stage| stage.evidence.clone()),
-            next_action: advice(node).or_else(|| {
+            next_action: next_action(node).or_else(|| {
                 let name = node.node.label();
                 Some(format!(
                     "Look at the machine's console, or follow it: trivet node watch {name}."
@@ -175,6 +175,12 @@ fn diagnosed(condition: NodeCondition, found: &Diagnosis) -> NodeWhy {
         command: action.map(|action| action.command.clone()),
         ..plain(condition, found.sentence.clone())
     }
+}
+
+/// What to do, without the word that the page shows before it.
+fn next_action(node: &NodeView) -> Option<String> {
+    let text = advice(node)?;
+    Some(text.strip_prefix("Next: ").unwrap_or(&text).to_owned())
 }
 
 fn late_sentence(job: &JobStory, now: UnixMs) -> String {

@@ -9,11 +9,11 @@
 use trivet_tests_bench::figure::Figure;
 use trivet_tests_sim::run_day;
 
-/// The size of the rack.
-const NODES: usize = 48;
+/// A part of a rack of 48.
+const NODES: usize = 6;
 
-/// Most bytes of a day of this rack in steady state.
-const DAY_BYTES_MAX: u64 = 10 << 20;
+/// Most bytes of a day of this part in steady state: a rack of 48 may write eight times as much.
+const DAY_BYTES_MAX: u64 = (10 << 20) / 8;
 
 /// Goals: bytes of the records of a node with its stories, and bytes written until it is active.
 const NODE_BYTES: f64 = 16_384.0;

@@ -118,8 +118,10 @@ pub fn run_day(machines: usize) -> Result<FlashUse, String> {
     const DAY_MS: u64 = 24 * 3600 * 1000;
     let mut world = simulation::RackSimulation::steady(machines);
     if !world.run() || world.active() != machines {
-        let active = world.active();
-        return Err(format!("{active} of {machines} machines are active"));
+        let (active, violation) = (world.active(), world.checks.violations.first());
+        return Err(format!(
+            "{active} of {machines} machines are active: {violation:?}"
+        ));
     }
     let missing = || "the box is off".to_owned();
     let deployed = world.box_under_test.store_stats().ok_or_else(missing)?;

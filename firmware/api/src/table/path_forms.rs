@@ -12,7 +12,7 @@ use crate::table::percent;
 use crate::table::query::Query;
 
 /// First segments that are not resources of version 1.
-const ROOTS: [&str; 2] = ["v1", "trivet"];
+const ROOTS: [&str; 4] = ["v1", "trivet", "healthz", "metrics"];
 
 /// Controllers of Ironic that read the node from the end of the path.
 const NODE_LAST: [&str; 3] = ["states", "management", "maintenance"];

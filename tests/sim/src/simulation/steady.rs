@@ -5,9 +5,6 @@ use trivet_model::SeededRandom;
 use super::RackSimulation;
 use crate::faults::SeedFaults;
 
-/// How often the power states of idle nodes are read, as by default.
-const POWER_SYNC_MS: u64 = 60_000;
-
 impl RackSimulation {
     /// So many machines with our own agent and no faults.
     pub(crate) fn steady(machines: usize) -> Self {
@@ -18,7 +15,6 @@ impl RackSimulation {
             SeededRandom::new(8),
             false,
         );
-        world.box_under_test.settings.power_sync_interval_ms = Some(POWER_SYNC_MS);
         for operator in &mut world.operators {
             operator.use_plain_plan(None);
         }

@@ -158,7 +158,7 @@ mod tests {
     use serde_json::json;
     use trivet_model::{ProvisionState, RackOrder};
 
-    use crate::testing::{ApiBench, get, node_id, send};
+    use crate::testing::{ApiBench, LATEST, get, node_id, send};
 
     use super::*;
 
@@ -178,7 +178,7 @@ mod tests {
     #[track_caller]
     fn request(method: &'static str, path: &str, body: &Value) -> BmcRequest {
         let body = body.to_string();
-        let (order, then) = bench().order(&send(method, path, &body));
+        let (order, then) = bench().order(&send(method, path, &body).at(LATEST));
         assert_eq!(then, ResponsePlan::CommandReply);
         match order {
             RackOrder::Vendor {
@@ -262,10 +262,11 @@ mod tests {
             ),
             (json!({"Destination": "https://h", "Dance": 1}), "Dance"),
         ] {
-            let said = bench.refuses(&send("POST", CREATE, &body.to_string()), 400);
+            let text = body.to_string();
+            let said = bench.refuses(&send("POST", CREATE, &text).at(LATEST), 400);
             assert!(said.contains(part), "{said} for {body}");
         }
-        let said = bench.refuses(&send("PUT", CREATE, "{}"), 400);
+        let said = bench.refuses(&send("PUT", CREATE, "{}").at(LATEST), 400);
         assert_eq!(
             said,
             "The method create_subscription does not support HTTP PUT"
@@ -277,9 +278,9 @@ mod tests {
         let asked = request("DELETE", DELETE, &json!({"id": "7"}));
         assert_eq!(asked, BmcRequest::Unsubscribe { id: "7".to_owned() });
         for body in ["", "{}", "{\"id\": null}", "{\"id\": \"\"}", "{\"id\": 7}"] {
-            bench().refuses(&send("DELETE", DELETE, body), 400);
+            bench().refuses(&send("DELETE", DELETE, body).at(LATEST), 400);
         }
-        let said = bench().refuses(&send("POST", DELETE, "{\"id\": \"7\"}"), 400);
+        let said = bench().refuses(&send("POST", DELETE, "{\"id\": \"7\"}").at(LATEST), 400);
         assert_eq!(
             said,
             "The method delete_subscription does not support HTTP POST"
@@ -289,7 +290,7 @@ mod tests {
     #[test]
     fn only_redfish_has_these_methods() {
         let path = "/v1/nodes/node-1/vendor_passthru/methods";
-        let listed = bench().reply(&get(path)).value();
+        let listed = bench().reply(&get(path).at(LATEST)).value();
         assert_eq!(
             listed["create_subscription"]["http_methods"],
             json!(["POST"])
@@ -299,7 +300,7 @@ mod tests {
             json!(["DELETE"])
         );
         let ipmi = ApiBench::with(ProvisionState::Manageable);
-        let said = ipmi.refuses(&send("POST", CREATE, "{}"), 400);
+        let said = ipmi.refuses(&send("POST", CREATE, "{}").at(LATEST), 400);
         assert_eq!(said, "No handler for method create_subscription");
     }
 }
