@@ -178,3 +178,19 @@ pub(crate) async fn http_request(
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     (head.to_ascii_lowercase(), body.to_owned())
 }
+
+/// The files of this directory are removed soon: a worker removes them beside the answer.
+pub(crate) async fn expect_no_files(directory: &std::path::Path) {
+    let end = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        let names: Vec<_> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|file| file.unwrap().file_name())
+            .collect();
+        if names.is_empty() {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < end, "left: {names:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+}

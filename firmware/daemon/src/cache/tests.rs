@@ -25,7 +25,7 @@ use trivet_model::Digest;
 use trivet_model::image::ImageState;
 use trivet_model::image::ImageStatus;
 
-use crate::testbed::TestbedDirectory;
+use crate::testbed::{TestbedDirectory, expect_no_files};
 
 mod reverification;
 
@@ -213,22 +213,6 @@ fn cache(scratch: &TestbedDirectory) -> CacheBench {
         Box::new(|_| {}),
     )
     .unwrap()
-}
-
-/// The files of this directory are removed soon: a worker removes them beside the answer.
-async fn expect_no_files(directory: &Path) {
-    let end = tokio::time::Instant::now() + Duration::from_secs(60);
-    loop {
-        let names: Vec<_> = std::fs::read_dir(directory)
-            .unwrap()
-            .map(|file| file.unwrap().file_name())
-            .collect();
-        if names.is_empty() {
-            return;
-        }
-        assert!(tokio::time::Instant::now() < end, "left: {names:?}");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
 }
 
 /// Reads as a client does: all announced bytes, or those before the disconnect and its

@@ -67,7 +67,7 @@ fn an_answer_comes_after_the_commit_and_one_flush_serves_a_batch() {
     let scratch = TestbedDirectory::new();
     let (mut thread, engine) = thread(&scratch);
     let before = thread.store.flash().counts();
-    let nodes: Vec<_> = (0..20).map(|_| node()).collect();
+    let nodes: Vec<_> = (0..10).map(|_| node()).collect();
     let (batch, answers): (Vec<_>, Vec<_>) = nodes.iter().map(create).unzip();
     run(&mut thread, batch);
     assert_eq!(thread.store.flash().counts().flushes, before.flushes + 1);
