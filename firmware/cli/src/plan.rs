@@ -502,9 +502,25 @@ fn deploy(
     Ok(verb(&one.node, vec![ask], goal, &one.waiting, json))
 }
 
-/// The changes of `instance_info` when an image is chosen.
+/// What `instance_info` says about an image besides its source. It belongs to the former image,
+/// so a new one drops it. `image_pull_secret` stays: it is the login at a registry.
+const IMAGE_FIELDS: [&str; 8] = [
+    "image_os_hash_algo",
+    "image_os_hash_value",
+    "image_checksum",
+    "image_disk_format",
+    "image_container_format",
+    "image_type",
+    "kernel",
+    "ramdisk",
+];
+
+/// The changes of `instance_info` when an image is chosen; null removes a key.
 fn image_info(image: &str, sha256: Option<&str>) -> Value {
     let mut info = json!({ "image_source": image });
+    for field in IMAGE_FIELDS {
+        info[field] = Value::Null;
+    }
     if let Some(digest) = sha256 {
         info["image_os_hash_algo"] = json!("sha256");
         info["image_os_hash_value"] = json!(digest);

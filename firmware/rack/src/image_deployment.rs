@@ -56,6 +56,10 @@ impl Rack {
     /// The step that writes the node's image, with URLs that are valid for this deployment only.
     pub(crate) fn write_step(&mut self, node: &Node) -> Result<JobStep, OrderRefusal> {
         let mut node = node.clone();
+        if let Some(why) = self.contradiction(&node, None) {
+            let sentence = format!("The node was not changed: {why}.");
+            return Err(OrderRefusal::new(RefusalKind::Invalid, sentence));
+        }
         self.use_catalogue(&mut node);
         let base = self.http_url_for(&node)?;
         let cached = self.is_cached(&node);
@@ -151,58 +155,8 @@ impl Rack {
         format!("{one:016x}{two:016x}")
     }
 
-    /// The name of an image of this box, if the node's image is one.
-    pub(crate) fn own_name<'a>(&self, node: &'a Node) -> Option<&'a str> {
-        let source = image_source(node);
-        let base = self.settings.http_url.as_str();
-        let path = Some(base)
-            .filter(|base| !base.is_empty())
-            .and_then(|base| source.strip_prefix(base)?.strip_prefix("/images/"));
-        Some(path.unwrap_or(source)).filter(|name| self.is_image(name))
-    }
-
-    /// Whether the box has an image of this name, or has a source for it.
-    pub(crate) fn is_image(&self, name: &str) -> bool {
-        let here = self.settings.images.find(name).is_some();
-        here || self
-            .records
-            .view
-            .resource(ResourceKind::Image, name)
-            .is_some()
-    }
-
-    /// An image of this box needs no URL, no digest and no format from the operator.
-    fn use_catalogue(&self, node: &mut Node) {
-        let Some(name) = self.own_name(node).map(str::to_owned) else {
-            return;
-        };
-        let own = self.settings.images.find(&name);
-        let kept = self.records.view.resource(ResourceKind::Image, &name);
-        let kept = kept.filter(|_| own.is_none());
-        let kept = |field: &str| Some(kept?.text(field)?.to_owned());
-        let sum = own.map(|image| image.digest.to_string());
-        // As long as the digest is unknown, the reference stands for it.
-        let sum = sum.or_else(|| kept("checksum")).or_else(|| {
-            let resource = self.records.view.resource(ResourceKind::Image, &name)?;
-            Some(oci_query(resource)?.reference.to_string())
-        });
-        let info = &mut node.instance_info;
-        let url = format!("{}/images/{name}", self.settings.http_url);
-        info.insert("image_source".to_owned(), url.into());
-        let has_digest = ["image_os_hash_value", "image_checksum"]
-            .iter()
-            .any(|key| info.contains_key(*key));
-        if let (false, Some(sum)) = (has_digest, sum) {
-            info.insert("image_checksum".to_owned(), sum.into());
-        }
-        if let Some(format) = kept("format") {
-            let format = || format.into();
-            info.entry("image_disk_format").or_insert_with(format);
-        }
-    }
-
     /// Whether the node's image is served from the cache, not from the box's own image directory.
-    fn is_cached(&self, node: &Node) -> bool {
+    pub(crate) fn is_cached(&self, node: &Node) -> bool {
         let (source, base) = (image_source(node), &self.settings.http_url);
         if !self.settings.cache || base.is_empty() {
             return false;
@@ -429,6 +383,9 @@ impl Rack {
         let Some(mut node) = self.records.node(id).map(|node| Node::clone(node)) else {
             return;
         };
+        if let Some(why) = self.contradiction(&node, Some(*digest)) {
+            return self.image_unusable(id, why);
+        }
         let steps = node.job.iter_mut().flat_map(|job| &mut job.steps);
         for step in steps.filter(|step| step.step == WRITE_IMAGE) {
             if let Some(info) = step.args["image_info"].as_object_mut() {

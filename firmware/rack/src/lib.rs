@@ -19,6 +19,7 @@ mod image_deployment;
 mod image_part;
 mod images;
 mod lan;
+mod named_image;
 mod nodes;
 mod oci_images;
 mod part_context;

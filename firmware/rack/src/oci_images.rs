@@ -114,6 +114,9 @@ impl Rack {
         let Some(mut node) = self.records.node(id).map(|node| Node::clone(node)) else {
             return;
         };
+        if let Some(why) = self.contradiction(&node, Some(image.layer)) {
+            return self.image_unusable(id, why);
+        }
         let steps = node.job.iter_mut().flat_map(|job| &mut job.steps);
         for step in steps.filter(|step| step.step == WRITE_IMAGE) {
             if let Some(info) = step.args["image_info"].as_object_mut() {

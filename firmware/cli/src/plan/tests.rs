@@ -214,17 +214,14 @@ fn a_deployment_and_its_image_are_one_request() {
                 "target": "deploy",
                 "instance_info": {
                     "image_source": "http://a/b", "image_os_hash_algo": "sha256",
-                    "image_os_hash_value": "00ff",
+                    "image_os_hash_value": "00ff", "image_checksum": null,
+                    "image_disk_format": null, "image_container_format": null,
+                    "image_type": null, "kernel": null, "ramdisk": null,
                 },
                 "configdrive": {"meta_data": {"name": "a"}},
                 "deploy_steps": [{"interface": "deploy", "step": "erase_devices"}],
             }),
         )],
-    );
-    let body = json!({"target": "rebuild", "instance_info": {"image_source": "b.raw"}});
-    check(
-        "node rebuild n1 --image b.raw",
-        &[("PUT", "/trivet/nodes/n1/provision", body)],
     );
     for (given, want) in [("text", "H4sIAAAA"), ("https://a/c", "https://a/c")] {
         let body = json!({"target": "rebuild", "configdrive": want});
@@ -233,6 +230,20 @@ fn a_deployment_and_its_image_are_one_request() {
     }
     refuses("node deploy n1 --steps object", "no JSON list");
     refuses("node deploy n1 --config-drive absent", "absent");
+}
+
+/// Kept digests made a rebuild write the former image again.
+#[test]
+fn a_new_image_drops_what_instance_info_says_of_the_former_image() {
+    let body = json!({"target": "rebuild", "instance_info": {
+        "image_source": "b.raw", "image_os_hash_algo": null, "image_os_hash_value": null,
+        "image_checksum": null, "image_disk_format": null, "image_container_format": null,
+        "image_type": null, "kernel": null, "ramdisk": null,
+    }});
+    check(
+        "node rebuild n1 --image b.raw",
+        &[("PUT", "/trivet/nodes/n1/provision", body)],
+    );
 }
 
 #[test]

@@ -343,3 +343,90 @@ fn a_name_means_one_image() {
         assert!(bench.order(order).is_err(), "{name}");
     }
 }
+
+/// The sentence with which validation and the verb refuse the node's image; the machine is not
+/// touched.
+#[track_caller]
+fn refusal(bench: &mut RackBench, node: NodeId) -> String {
+    bench.outputs.clear();
+    let before = bench.node(node);
+    let refused = bench.verb(node, Verb::Rebuild).unwrap_err();
+    assert_eq!(refused.kind, RefusalKind::Invalid);
+    assert_eq!(bench.node(node), before);
+    let orders = |output: &RackOutput| matches!(output, RackOutput::Bmc(_));
+    assert!(!bench.outputs.iter().any(orders), "the machine runs on");
+    assert!(bench.fills().is_empty(), "nothing is fetched");
+    assert!(faulty(bench).is_empty(), "no image is blamed");
+    let checked = bench.order(RackOrder::CheckDeploy(node)).unwrap();
+    assert_eq!(
+        checked,
+        OrderOutcome::Checked(Some(refused.sentence.clone()))
+    );
+    refused.sentence
+}
+
+fn active_with(bench: &mut RackBench, info: Value) -> NodeId {
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Active;
+        node.instance_info.extend(info.as_object().unwrap().clone());
+    });
+    id
+}
+
+/// The cache finds bytes by their digest: with the digest of the former image, a rebuild wrote
+/// the former image and the node became active with it.
+#[test]
+fn a_digest_that_is_not_that_of_the_named_image_is_refused_before_the_machine_is_touched() {
+    let (own, other) = ("07".repeat(32), "0e".repeat(32));
+    let wide = "0e".repeat(64);
+    for (field, digest) in [
+        ("image_os_hash_value", &other),
+        ("image_checksum", &other),
+        ("image_os_hash_value", &wide),
+    ] {
+        let mut bench = RackBench::new();
+        entry(&mut bench, 1, "w.raw", "raw");
+        let node = active_with(&mut bench, json!({"image_source": "w.raw", field: digest}));
+        let sentence = refusal(&mut bench, node);
+        let known = "0a".repeat(32);
+        for part in ["w.raw", field, digest.as_str(), known.as_str(), "Remove"] {
+            assert!(sentence.contains(part), "{part}: {sentence}");
+        }
+        bench.force(node, |node| {
+            node.instance_info.remove(field);
+        });
+        bench.verb(node, Verb::Rebuild).unwrap();
+    }
+    let mut settings = settings();
+    let image = trivet_images::CatalogueImage {
+        size: 5,
+        digest: own.parse().unwrap(),
+    };
+    settings.images.add("demo.raw", image).unwrap();
+    let mut bench = RackBench::with(settings);
+    let info = json!({"image_source": "demo.raw", "image_os_hash_value": other});
+    let node = active_with(&mut bench, info);
+    let sentence = refusal(&mut bench, node);
+    assert!(
+        sentence.contains(&own) && sentence.contains(&other),
+        "{sentence}"
+    );
+    bench.force(node, |node| {
+        let info = &mut node.instance_info;
+        info.insert("image_os_hash_value".into(), json!(own));
+    });
+    bench.verb(node, Verb::Rebuild).unwrap();
+}
+
+#[test]
+fn a_format_that_is_not_that_of_the_named_image_is_refused_and_no_image_is_blamed() {
+    let mut bench = RackBench::new();
+    entry(&mut bench, 1, "w.raw", "raw");
+    let info = json!({"image_source": "w.raw", "image_disk_format": "qcow2"});
+    let node = active_with(&mut bench, info);
+    let sentence = refusal(&mut bench, node);
+    for part in ["w.raw", "image_disk_format", "qcow2", "raw"] {
+        assert!(sentence.contains(part), "{part}: {sentence}");
+    }
+}
