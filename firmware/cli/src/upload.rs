@@ -62,6 +62,11 @@ impl ImageUpload<'_> {
         watched: &mut dyn UploadObserver,
     ) -> Result<serde_json::Value, CliFault> {
         let size = self.open()?.1;
+        if size == 0 {
+            let file = self.file.display();
+            let sentence = format!("{file} is empty; an image has at least one byte");
+            return Err(CliFault::usage(sentence));
+        }
         let mut tries = 0;
         let mut before = 0;
         loop {

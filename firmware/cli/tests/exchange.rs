@@ -420,6 +420,15 @@ fn an_upload_makes_the_record_first_and_then_sends_the_file() {
 }
 
 #[test]
+fn an_empty_file_is_refused_before_anything_is_sent() {
+    let sample = TemporaryFile::new("empty", "");
+    let line = format!("image upload a.raw {}", sample.0.display());
+    let (exit, _, notes) = run(&format!("{line} --url http://127.0.0.1:1"));
+    assert_eq!(exit, Exit::Usage, "{notes}");
+    assert!(notes.contains("is empty"), "{notes}");
+}
+
+#[test]
 fn an_upload_that_the_box_finds_wrong_is_a_failure() {
     let sample = TemporaryFile::new("wrong", "abc");
     let absent = json!({"name": "a", "state": "absent", "here": 0, "size": null});
