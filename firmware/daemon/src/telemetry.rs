@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::watch;
 use trivet_events::EventRing;
 use trivet_metrics::{MetricCounts, MetricFamily, MetricSample, gauges_of_view};
-use trivet_model::image::ImageState;
+use trivet_model::image::{ImageState, ImageStatus};
 use trivet_model::{Entropy as _, RackView, Tick};
 use trivet_rack::{FileGrant, RackInput, RackOutput};
 use trivet_store::StoreStats;
@@ -184,7 +184,10 @@ impl Telemetry {
             RackOutput::File { grant, .. } => {
                 let result = match grant {
                     Some(FileGrant::Image(grant)) => {
-                        let image = view.images.get(&grant.spec.key().to_string());
+                        let image = view.images.get(&ImageStatus::view_key(
+                            &grant.spec.key().to_string(),
+                            grant.spec.format,
+                        ));
                         let is_here = image.is_some_and(|one| one.state == ImageState::Complete);
                         if is_here { "hit" } else { "miss" }
                     }

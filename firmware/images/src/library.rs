@@ -39,7 +39,7 @@ use repairs::DiskRepair;
 use requests::EarlyRequest;
 use scrubs::RunningScrub;
 use space::SpacePurpose;
-use statuses::ShownImage;
+use statuses::{ShownImage, ShownKey};
 use uploads::{ImageUploadJob, PendingUploadReply, UploadOffer};
 use urls::UrlFetch;
 
@@ -185,11 +185,11 @@ pub struct ImageLibrary {
     resuming: Option<ImageKey>,
     waiting_uploads: Vec<UploadOffer>,
     upload_replies: BTreeMap<ImageKey, PendingUploadReply>,
-    /// The status of each image that was requested.
-    shown: BTreeMap<ImageKey, ShownImage>,
-    /// Images that were wrong when last fetched: for which format, and why. An entry stays until
-    /// the image is complete in that format.
-    wrong: BTreeMap<ImageKey, (ImageFormat, String)>,
+    /// The status of each image that was requested, in each format in which it was requested.
+    shown: BTreeMap<ShownKey, ShownImage>,
+    /// Why images were wrong in a format when they were last fetched. An entry stays until the
+    /// image is complete in that format.
+    wrong: BTreeMap<ShownKey, String>,
     /// Requests that are answered when the image is complete or has failed.
     asked: BTreeMap<ImageKey, Vec<ImageSpec>>,
     /// Images whose work has ended, for those that wait for it.
@@ -362,6 +362,7 @@ impl ImageLibrary {
     fn finish_input(&mut self, now: Now) {
         while let Some(key) = self.settled.pop_front() {
             self.packed_image_settled(now, key);
+            self.correct_shown(key);
             self.upload_settled(key);
             self.retry_waiting_uploads(now, key);
             self.urls_settled(now, key);

@@ -8,7 +8,7 @@ use crate::Digest;
 pub const IMAGE_BYTES_MAX: u64 = 1 << 44;
 
 /// The format of an image.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum ImageFormat {
     /// A disk image without any encoding.
     #[default]
@@ -169,6 +169,14 @@ pub struct ImageStatus {
     pub state: ImageState,
     /// For a packed image: its disk image, once that is in the cache.
     pub raw: Option<UnpackedImage>,
+}
+
+impl ImageStatus {
+    /// The key among all statuses: two entries of the catalogue can have the same bytes in
+    /// different formats, and only one of them can be right.
+    pub fn view_key(key: &str, format: ImageFormat) -> String {
+        format!("{key}.{format}")
+    }
 }
 
 #[cfg(test)]

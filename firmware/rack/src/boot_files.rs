@@ -38,7 +38,7 @@ const DOWNLOAD_MS_MIN: u64 = 600_000;
 /// flash: after a restart the URLs are requested again.
 #[derive(Default)]
 pub(crate) struct BootFiles {
-    by_url: BTreeMap<String, FetchedUrl>,
+    pub(crate) by_url: BTreeMap<String, FetchedUrl>,
     /// Requests to power on that wait for files, by node.
     pending_power_ons: BTreeMap<NodeId, PowerOrder>,
 }

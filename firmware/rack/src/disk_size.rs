@@ -4,7 +4,7 @@
 //! disks became part of a RAID since, is not refused here: the agent decides.
 
 use serde_json::Value;
-use trivet_images::{ImageFormat, file_name};
+use trivet_images::{ImageFormat, ImageSpec, file_name};
 use trivet_model::{Digest, Node};
 
 use crate::Rack;
@@ -64,7 +64,13 @@ impl Rack {
             return Some(own.size);
         }
         let digest: Digest = image_info["os_hash_value"].as_str()?.parse().ok()?;
-        let news = self.images.status(digest)?;
+        let wanted = ImageSpec {
+            name: String::new(),
+            digest,
+            sources: Vec::new(),
+            format,
+        };
+        let news = self.images.status(&wanted)?;
         if format.is_packed() {
             news.raw.map(|raw| raw.size)
         } else {

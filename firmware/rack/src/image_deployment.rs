@@ -133,7 +133,7 @@ impl Rack {
         };
         let name = self.own_name(node);
         let name = name.filter(|name| self.catalogued(name).is_some());
-        let is_coming = self.images.is_coming(wanted.digest);
+        let is_coming = self.images.is_coming(&wanted);
         let next = match name {
             _ if is_coming => "It is being fetched again: retry when it is complete".to_owned(),
             Some(_) if wanted.sources.is_empty() => "Upload it, then retry".to_owned(),
@@ -329,10 +329,10 @@ impl Rack {
         let Some(wanted) = self.wanted_by(node) else {
             return Some(order);
         };
-        let raw = self.images.unpacked(wanted.digest);
+        let raw = self.images.unpacked(&wanted);
         let lacks_disk = wanted.format.is_packed() && raw.is_none();
         // An image that failed is fetched once more; the agent waits until that succeeds.
-        if lacks_disk || self.images.failure_of(wanted.digest).is_some() {
+        if lacks_disk || self.images.failure_of(&wanted).is_some() {
             self.hold_write(now, node);
             self.offer_pull_secret(now, node);
             self.fill(now, wanted, true);
@@ -532,7 +532,7 @@ impl Rack {
             return false;
         };
         if again >= WRITE_RETRIES_MAX {
-            let Some(why) = self.images.failure_of(wanted.digest) else {
+            let Some(why) = self.images.failure_of(&wanted) else {
                 return false;
             };
             let problem = match self.images.wrong(&wanted) {
@@ -544,11 +544,14 @@ impl Rack {
             return true;
         }
         self.pending_writes.retries.insert(id, again + 1);
-        let kind = NoteKind::ImageRejected {
-            image: wanted.name.clone(),
-            message: said.to_owned(),
-        };
-        self.note(now, Some(id), kind);
+        // Without its file there is nothing to verify: it is fetched, and that has its own notes.
+        if self.images.has_file(wanted.digest) {
+            let kind = NoteKind::ImageRejected {
+                image: wanted.name.clone(),
+                message: said.to_owned(),
+            };
+            self.note(now, Some(id), kind);
+        }
         self.pending_writes
             .by_node
             .insert(id, PendingImageWrite::Retry(said.to_owned()));

@@ -116,6 +116,32 @@ impl ImagePart {
         self.show(context, ImageKey(digest));
     }
 
+    /// No entry of the catalogue has these bytes in this format any more.
+    pub(crate) fn forget(&mut self, context: &mut PartContext, spec: &ImageSpec) {
+        self.run(context, |library, _| library.forget_shown(spec));
+        self.show(context, spec.key());
+    }
+
+    /// Nothing names these bytes any more: what is shown of their failures is removed.
+    pub(crate) fn forget_failures(&mut self, context: &mut PartContext, digest: Digest) {
+        for format in ImageFormat::ALL {
+            let spec = ImageSpec {
+                name: String::new(),
+                digest,
+                sources: Vec::new(),
+                format,
+            };
+            if self.failure_of(&spec).is_some() {
+                self.forget(context, &spec);
+            }
+        }
+    }
+
+    /// Whether the file of the image is in the cache, in whatever format it was verified.
+    pub(crate) fn has_file(&self, digest: Digest) -> bool {
+        self.library.has_file(ImageKey(digest))
+    }
+
     /// Permission to read an image, which is fetched if it is not here.
     pub(crate) fn grant(&mut self, context: &mut PartContext, spec: ImageSpec) -> FileGrant {
         match self.run(context, |library, now| library.read(now, &spec)) {
@@ -152,49 +178,51 @@ impl ImagePart {
         self.library.take_resolutions()
     }
 
-    /// Makes the status of an image in the snapshot from the library.
+    /// Makes the statuses of an image in the snapshot from the library.
     fn show(&self, context: &mut PartContext, key: ImageKey) {
         let images = &mut context.records.view.images;
-        match self.library.status(key) {
-            Some(status) => {
-                let status = without_credentials(status);
-                images.insert(status.key.clone(), Arc::new(status));
-            }
-            None => {
-                images.remove(&key.to_string());
+        for format in ImageFormat::ALL {
+            let in_view = ImageStatus::view_key(&key.to_string(), format);
+            match self.library.status(key, format) {
+                Some(status) => {
+                    images.insert(in_view, Arc::new(without_credentials(status)));
+                }
+                None => {
+                    images.remove(&in_view);
+                }
             }
         }
     }
 
-    /// The status of the image with this digest, if it was requested.
-    pub(crate) fn status(&self, digest: Digest) -> Option<ImageStatus> {
+    /// The status of an image in its format, if it was requested.
+    pub(crate) fn status(&self, wanted: &ImageSpec) -> Option<ImageStatus> {
         self.library
-            .status(ImageKey(digest))
+            .status(wanted.key(), wanted.format)
             .map(without_credentials)
     }
 
     /// Whether all of the image is in the cache and verified.
-    pub(crate) fn is_complete(&self, digest: Digest) -> bool {
-        let status = self.status(digest);
+    pub(crate) fn is_complete(&self, wanted: &ImageSpec) -> bool {
+        let status = self.status(wanted);
         status.is_some_and(|status| status.state == ImageState::Complete)
     }
 
     /// Whether the image is being fetched or unpacked.
-    pub(crate) fn is_coming(&self, digest: Digest) -> bool {
-        let status = self.status(digest);
+    pub(crate) fn is_coming(&self, wanted: &ImageSpec) -> bool {
+        let status = self.status(wanted);
         status.is_some_and(|status| {
             matches!(status.state, ImageState::Fetching | ImageState::Unpacking)
         })
     }
 
     /// The disk that was unpacked from a packed image, if it is in the cache.
-    pub(crate) fn unpacked(&self, digest: Digest) -> Option<UnpackedImage> {
-        self.status(digest)?.raw
+    pub(crate) fn unpacked(&self, wanted: &ImageSpec) -> Option<UnpackedImage> {
+        self.status(wanted)?.raw
     }
 
     /// Why the image in the cache cannot be used now, if so.
-    pub(crate) fn failure_of(&self, digest: Digest) -> Option<String> {
-        let status = self.status(digest)?;
+    pub(crate) fn failure_of(&self, wanted: &ImageSpec) -> Option<String> {
+        let status = self.status(wanted)?;
         status.state.failure().map(str::to_owned)
     }
 

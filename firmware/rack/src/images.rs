@@ -3,6 +3,7 @@
 use std::path::{Component, Path};
 use std::sync::Arc;
 
+use serde_json::Value;
 use trivet_images::{
     IMAGES_MAX, ImageNews, ImageSpec, SOURCES_MAX, digest_of, file_name, sources_of,
 };
@@ -12,7 +13,8 @@ use trivet_model::{
     Resource, ResourceId, ResourceKind,
 };
 
-use crate::image_deployment::image_info;
+use crate::image_deployment::{image_info, image_source};
+use crate::named_image::given_digest;
 use crate::oci_images::oci_query;
 use crate::{FileGrant, Rack};
 
@@ -83,7 +85,9 @@ impl Rack {
         };
         match (ImageSpec::of_record(&resource), checksum_file(&resource)) {
             (Some(wanted), _) => {
-                if wanted.sources.is_empty() && !self.images.is_complete(wanted.digest) {
+                let is_here =
+                    self.images.is_complete(&wanted) || self.images.has_file(wanted.digest);
+                if wanted.sources.is_empty() && !is_here {
                     let sentence = format!("Image {} has no source; upload it.", wanted.name);
                     return Err(OrderRefusal::new(RefusalKind::Conflict, sentence));
                 }
@@ -208,9 +212,23 @@ impl Rack {
         let Some(digest) = digest_of(resource) else {
             return;
         };
-        if self.records_of(digest).next().is_none() {
-            let (images, mut context) = self.images_and_context(now);
+        let format = format_of(resource);
+        let is_other = |record: &&Arc<Resource>| format_of(record) != format;
+        let (is_last, is_last_of_format) = (
+            self.records_of(digest).next().is_none(),
+            self.records_of(digest).all(|record| is_other(&record)),
+        );
+        let (images, mut context) = self.images_and_context(now);
+        if is_last {
             images.remove(&mut context, digest);
+        } else if is_last_of_format {
+            let spec = ImageSpec {
+                name,
+                digest,
+                sources: Vec::new(),
+                format,
+            };
+            images.forget(&mut context, &spec);
         }
     }
 
@@ -303,8 +321,29 @@ impl Rack {
             }
         }
         self.resume_image_writes(now, news);
+        if changed && matches!(news.state, ImageState::Complete | ImageState::Wrong(_)) {
+            self.verify_other_entries(now, news);
+        }
         if news.state == ImageState::Complete {
             self.release_pending_power_ons(now);
+        }
+    }
+
+    /// The file is here, verified for one format, as after a restart: other entries with the same
+    /// bytes are verified in theirs. Packed ones are unpacked when they are requested.
+    fn verify_other_entries(&mut self, now: Now, news: &ImageStatus) {
+        if !self.images.has_file(news.digest) {
+            return;
+        }
+        let same = self.records_of(news.digest);
+        let same = same.filter_map(|record| ImageSpec::of_record(record));
+        let unknown = |spec: &ImageSpec| {
+            let is_plain = spec.format != news.format && !spec.format.is_packed();
+            is_plain && self.images.status(spec).is_none()
+        };
+        let unknown: Vec<ImageSpec> = same.filter(unknown).collect();
+        for spec in unknown {
+            self.fill(now, spec, false);
         }
     }
 
@@ -345,6 +384,40 @@ impl Rack {
         if let Some(fault) = failed {
             self.fault(now, fault);
         }
+    }
+
+    /// Clears the faults of images that are not in the catalogue and that no node names any more,
+    /// as after a deployment of another image. No command names such an image.
+    pub(crate) fn clear_unused_image_faults(&mut self, now: Now) {
+        let faults = self.records.view.faults.keys();
+        let unused = faults.filter_map(|fault| {
+            let BoxFault::ImageFailed { image, digest, .. } = fault else {
+                return None;
+            };
+            let digest: Digest = digest.as_deref()?.parse().ok()?;
+            let is_used = self.is_image(image) || self.is_named_by_a_node(image, digest);
+            (!is_used).then(|| (fault.clone(), digest))
+        });
+        for (fault, digest) in unused.collect::<Vec<_>>() {
+            self.fault_gone(now, &fault);
+            let (images, mut context) = self.images_and_context(now);
+            images.forget_failures(&mut context, digest);
+        }
+    }
+
+    /// Whether a node is deployed from this image, or boots it.
+    fn is_named_by_a_node(&self, image: &str, digest: Digest) -> bool {
+        let names = |value: &Value| value.as_str().is_some_and(|url| file_name(url) == image);
+        let mut boot_files = self.boot_files.by_url.keys();
+        let mut nodes = self.records.view.nodes.values();
+        boot_files.any(|url| file_name(url) == image)
+            || nodes.any(|view| {
+                let node = &view.node;
+                let given = given_digest(&node.instance_info);
+                let is_other = given.is_some_and(|(_, given)| given != digest);
+                let is_source = !is_other && file_name(image_source(node)) == image;
+                is_source || node.driver_info.values().any(names)
+            })
     }
 
     /// The nodes that are being written with the image of this digest.

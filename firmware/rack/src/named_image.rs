@@ -120,7 +120,7 @@ impl Rack {
 const CHECKSUM: &str = "image_checksum";
 
 /// The digest in `instance_info`, with its field; the first that is set decides, as in Ironic.
-fn given_digest(info: &JsonObject) -> Option<(&'static str, Digest)> {
+pub(crate) fn given_digest(info: &JsonObject) -> Option<(&'static str, Digest)> {
     let fields = ["image_os_hash_value", CHECKSUM];
     let field = fields.into_iter().find(|field| info.contains_key(*field))?;
     Some((field, info.get(field)?.as_str()?.parse().ok()?))

@@ -96,16 +96,19 @@ fn list(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let own = call.facts.images.iter().map(shown);
     let kept = call.view.resources_of(ResourceKind::Image);
     let kept: Vec<&Resource> = kept.map(AsRef::as_ref).collect();
-    let keys: Vec<String> = kept.iter().filter_map(|one| key(one)).collect();
-    let passing = call
-        .view
-        .images
-        .values()
-        .filter(|news| !keys.contains(&news.key));
-    let passing = passing.map(|news| cached(news));
+    let passing = passing(call).map(|news| cached(news));
     let kept = kept.iter().map(|resource| catalogued(call, resource));
     let images: Vec<Value> = own.chain(kept).chain(passing).collect();
     reply(&json!({ "images": images }))
+}
+
+/// The images of the cache that are not those of a catalogue entry, under whatever name they were
+/// requested.
+fn passing<'a>(call: &ApiCall<'a>) -> impl Iterator<Item = &'a std::sync::Arc<ImageStatus>> {
+    let kept = call.view.resources_of(ResourceKind::Image);
+    let keys: Vec<String> = kept.filter_map(|one| key(one)).collect();
+    let images = call.view.images.values();
+    images.filter(move |news| !keys.contains(&news.key))
 }
 
 fn show(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
@@ -116,7 +119,7 @@ fn show(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     if let Some(resource) = call.view.resource(ResourceKind::Image, call.last()) {
         return reply(&catalogued(call, resource));
     }
-    let mut images = call.view.images.values();
+    let mut images = passing(call);
     let news = images.find(|news| news.key == call.last() || news.name == call.last());
     reply(&cached(news.ok_or_else(|| missing(call.last()))?))
 }
@@ -280,6 +283,9 @@ pub fn upload_range(
         let sentence = "An upload needs its length: send it with Content-Length.";
         return Err((411, sentence));
     };
+    if length == 0 {
+        return Err((400, "The upload is empty: an image has at least one byte."));
+    }
     let Some(range) = range else {
         if length > IMAGE_BYTES_MAX {
             return Err((413, "An image has at most 16 TiB."));
@@ -340,7 +346,11 @@ fn key(resource: &Resource) -> Option<String> {
 /// An image of the catalogue, and its progress.
 fn catalogued(call: &ApiCall<'_>, resource: &Resource) -> Value {
     let digest: Option<Digest> = resource.text("checksum").and_then(|text| text.parse().ok());
-    let news = key(resource).and_then(|key| call.view.images.get(&key));
+    let format = resource.text("format").and_then(ImageFormat::parse);
+    let news = key(resource).and_then(|key| {
+        let in_view = ImageStatus::view_key(&key, format.unwrap_or_default());
+        call.view.images.get(&in_view)
+    });
     // Several entries can need the same bytes; a failure belongs to one of them.
     let own = |news: &&std::sync::Arc<ImageStatus>| {
         news.state.failure().is_none() || Some(news.name.as_str()) == resource.name.as_deref()
@@ -405,7 +415,7 @@ fn cached(news: &ImageStatus) -> Value {
         "here": news.present_bytes,
         "state": news.state.to_string(),
         "fault": why,
-        "format": "raw",
+        "format": news.format.name(),
         news.digest.algorithm(): news.digest.to_string(),
     })
 }
@@ -457,7 +467,8 @@ mod tests {
             state: ImageState::Failed("it is wrong".into()),
             raw: None,
         };
-        bench.view.images.insert(news.key.clone(), news.into());
+        let in_view = ImageStatus::view_key(&news.key, news.format);
+        bench.view.images.insert(in_view, news.into());
         for ident in ["far.raw", "sha256-ab"] {
             let one = bench
                 .reply(&get(&format!("/trivet/images/{ident}")))
@@ -470,6 +481,49 @@ mod tests {
         }
         let all = bench.reply(&get("/trivet/images")).value();
         assert_eq!(all["images"][0]["name"], "far.raw");
+    }
+
+    /// A removed entry was found by the name in the status of its bytes, and could not be made
+    /// again.
+    #[test]
+    fn a_name_that_was_removed_is_not_found_while_another_entry_has_its_bytes() {
+        let mut bench = ApiBench::new();
+        let said = new("disk.raw", json!(["http://h/disk.raw"]), &"ab".repeat(32));
+        let (order, _) = bench.order(&send("POST", NEW_IMAGE, &said.to_string()));
+        let RackOrder::CreateResource(resource) = order else {
+            panic!("a record");
+        };
+        bench.add_resource(*resource);
+        for (name, format, state) in [
+            ("disk.raw", ImageFormat::Raw, ImageState::Complete),
+            (
+                "z.qcow2",
+                ImageFormat::Qcow2,
+                ImageState::Wrong("bad".into()),
+            ),
+        ] {
+            let digest = Digest::Sha256([0xab; 32]);
+            let news = ImageStatus {
+                key: format!("sha256-{digest}"),
+                name: name.into(),
+                digest,
+                format,
+                size: Some(100),
+                present_bytes: 100,
+                state,
+                raw: None,
+            };
+            let in_view = ImageStatus::view_key(&news.key, format);
+            bench.view.images.insert(in_view, news.into());
+        }
+        bench.refuses(&get("/trivet/images/z.qcow2"), 404);
+        let one = bench.reply(&get("/trivet/images/disk.raw")).value();
+        assert_eq!(
+            (&one["state"], &one["here"]),
+            (&json!("whole"), &json!(100))
+        );
+        let all = bench.reply(&get("/trivet/images")).value();
+        assert_eq!(all["images"].as_array().unwrap().len(), 1);
     }
 
     const NEW_IMAGE: &str = "/trivet/images";
@@ -544,7 +598,7 @@ mod tests {
             key: format!("sha256-{sum}"),
             name: "disk.raw".into(),
             digest: Digest::Sha256([0xab; 32]),
-            format: ImageFormat::Raw,
+            format: ImageFormat::Zstd,
             size: Some(100),
             present_bytes: 100,
             state: ImageState::Complete,
@@ -553,7 +607,8 @@ mod tests {
                 size: 400,
             }),
         };
-        bench.view.images.insert(news.key.clone(), news.into());
+        let in_view = ImageStatus::view_key(&news.key, news.format);
+        bench.view.images.insert(in_view, news.into());
         let one = bench.reply(&get("/trivet/images/disk.raw")).value();
         assert_eq!(one["raw"], json!({"size": 400, "sha256": "cd".repeat(32)}));
         assert_eq!(one["format"], "zstd");
@@ -662,6 +717,9 @@ mod tests {
         assert_eq!(upload_range(None, Some(7)), Ok([0, 7, 7]));
         assert_eq!(upload_range(Some("bytes 3-6/7"), Some(4)), Ok([3, 4, 7]));
         assert_eq!(upload_range(None, None).unwrap_err().0, 411);
+        let (status, sentence) = upload_range(None, Some(0)).unwrap_err();
+        assert_eq!(status, 400);
+        assert!(sentence.contains("empty"), "{sentence}");
         for (range, length) in [
             ("bytes 3-6/7", 5),
             ("bytes 3-6/6", 4),

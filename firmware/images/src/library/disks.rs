@@ -378,7 +378,16 @@ impl ImageLibrary {
                 self.report(&spec, None, 0, failure.image_state());
                 failure.to_string()
             }
-            Err(why) => why,
+            Err(why) => {
+                // Work on the file may have been done for another format.
+                let shown = self.status(key, spec.format).map(|status| status.state);
+                if shown.is_none_or(|state| state.failure().is_none()) {
+                    let state = self.file_failure(key);
+                    let state = state.unwrap_or_else(|| ImageState::Failed(why.clone()));
+                    self.report(&spec, None, 0, state);
+                }
+                why
+            }
         };
         let is_wrong = self.wrong(&spec).is_some();
         self.end_reads(entry, &why, is_wrong);

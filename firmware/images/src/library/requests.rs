@@ -102,7 +102,12 @@ impl ImageLibrary {
     }
 
     /// Requests what readers of this image receive.
-    fn request(&mut self, now: Now, wanted: &ImageSpec, is_order: bool) -> Result<(), String> {
+    pub(super) fn request(
+        &mut self,
+        now: Now,
+        wanted: &ImageSpec,
+        is_order: bool,
+    ) -> Result<(), String> {
         if wanted.format.is_packed() {
             self.request_disk(now, wanted, is_order)
         } else {
@@ -177,8 +182,8 @@ impl ImageLibrary {
             return self.defer(EarlyRequest::Drop(digest));
         }
         let key = ImageKey(digest);
-        self.shown.remove(&key);
-        self.wrong.remove(&key);
+        self.shown.retain(|shown, _| shown.0 != key);
+        self.wrong.retain(|wrong, _| wrong.0 != key);
         self.drop_disk(now, key);
         self.drop_file(now, key);
         self.finish_input(now);

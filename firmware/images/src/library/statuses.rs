@@ -2,43 +2,45 @@
 
 use trivet_model::image::{ImageState, ImageStatus, UnpackedImage};
 
-use super::{ImageLibrary, ImageNews, LIBRARY_IMAGES_MAX};
+use super::{ImageLibrary, ImageNews, ImagePhase, LIBRARY_IMAGES_MAX};
 use crate::{ImageFormat, ImageKey, ImageSpec};
 
 /// Most images that were wrong and are remembered. Ours.
 const WRONG_IMAGES_MAX: usize = 1024;
 
+/// An image in one format: bytes that are right as one are wrong as another.
+pub(super) type ShownKey = (ImageKey, ImageFormat);
+
 /// What was last decided about an image that somebody requested.
 #[derive(Clone, Debug)]
 pub(super) struct ShownImage {
     name: String,
-    format: ImageFormat,
     size: Option<u64>,
     have: u64,
     pub(super) state: ImageState,
 }
 
 impl ImageLibrary {
-    /// The status of an image, if it was requested.
-    pub fn status(&self, key: ImageKey) -> Option<ImageStatus> {
-        let shown = self.shown.get(&key)?;
+    /// The status of an image in this format, if it was requested.
+    pub fn status(&self, key: ImageKey, format: ImageFormat) -> Option<ImageStatus> {
+        let shown = self.shown.get(&(key, format))?;
         Some(ImageStatus {
             key: key.to_string(),
             name: shown.name.clone(),
             digest: key.0,
-            format: shown.format,
+            format,
             size: shown.size,
             present_bytes: shown.have,
             state: shown.state.clone(),
-            raw: self.unpacked_of(key, shown.format),
+            raw: self.unpacked_of(key, format),
         })
     }
 
     /// Why the image was wrong when it was last fetched in this format, if it was. It stays so
     /// until all of it was fetched again and verified.
     pub fn wrong(&self, wanted: &ImageSpec) -> Option<&str> {
-        let (format, why) = self.wrong.get(&wanted.key())?;
-        (*format == wanted.format).then_some(why.as_str())
+        let why = self.wrong.get(&(wanted.key(), wanted.format))?;
+        Some(why.as_str())
     }
 
     /// The disk in this image, if it is in the cache and verified.
@@ -68,13 +70,12 @@ impl ImageLibrary {
         have: u64,
         state: ImageState,
     ) {
-        let key = spec.key();
+        let key = (spec.key(), spec.format);
         let before = self.shown.get(&key).map(|shown| &shown.state);
         let is_new_state = before != Some(&state);
         self.note_wrong(spec, &state);
         let shown = ShownImage {
             name: spec.name.clone(),
-            format: spec.format,
             size,
             have,
             state,
@@ -89,17 +90,73 @@ impl ImageLibrary {
     /// The image is not here any more.
     pub(crate) fn report_evicted(&mut self, spec: &ImageSpec) {
         self.report(spec, None, 0, ImageState::Evicted);
-        self.shown.remove(&spec.key());
+        self.forget_shown(spec);
+        // Other entries with these bytes do not have them any more either.
+        self.correct_shown(spec.key());
     }
 
-    fn tell(&mut self, key: ImageKey, asked: Option<&ImageSpec>, is_new_state: bool) {
-        let Some(mut status) = self.status(key) else {
+    /// The image is not in the catalogue in this format any more.
+    pub fn forget_shown(&mut self, spec: &ImageSpec) {
+        self.shown.remove(&(spec.key(), spec.format));
+        self.wrong.remove(&(spec.key(), spec.format));
+    }
+
+    /// Whether the file of the image is in the cache and verified, in whatever format.
+    pub fn has_file(&self, key: ImageKey) -> bool {
+        self.images.get(&key).is_some_and(|image| image.is_whole())
+    }
+
+    /// Work on the file of an image has ended. It was done under one format: what is shown of
+    /// the same bytes in other formats must not say that they are here if they are not.
+    pub(super) fn correct_shown(&mut self, key: ImageKey) {
+        let all = ImageFormat::ALL.into_iter();
+        let stale = all.filter_map(|format| {
+            let shown = self.shown.get(&(key, format))?;
+            let spec = ImageSpec {
+                name: shown.name.clone(),
+                digest: key.0,
+                sources: Vec::new(),
+                format,
+            };
+            let is_here = if format.is_packed() {
+                self.unpacked_disk(&spec).is_some()
+            } else {
+                self.has_file(key)
+            };
+            let is_whole = shown.state == ImageState::Complete;
+            (is_whole && !is_here && !self.is_under_way(&spec)).then_some(spec)
+        });
+        for spec in stale.collect::<Vec<_>>() {
+            match self.file_failure(key) {
+                Some(state) => self.report(&spec, None, 0, state),
+                None if spec.format.is_packed() => {}
+                None => {
+                    self.report(&spec, None, 0, ImageState::Evicted);
+                    self.forget_shown(&spec);
+                }
+            }
+        }
+    }
+
+    /// The failure of the file of an image, as it is shown for the format of the last work.
+    pub(super) fn file_failure(&self, key: ImageKey) -> Option<ImageState> {
+        let image = self.images.get(&key)?;
+        let (ImagePhase::Failed { why, .. } | ImagePhase::Partial { why, .. }) = &image.phase
+        else {
+            return None;
+        };
+        let shown = self.shown.get(&(key, image.metadata.spec.format));
+        let shown = shown.map(|shown| &shown.state);
+        let known = shown.filter(|state| state.failure().is_some()).cloned();
+        Some(known.unwrap_or_else(|| ImageState::Failed(why.clone())))
+    }
+
+    fn tell(&mut self, key: ShownKey, asked: Option<&ImageSpec>, is_new_state: bool) {
+        let Some(mut status) = self.status(key.0, key.1) else {
             return;
         };
         if let Some(asked) = asked {
             status.name.clone_from(&asked.name);
-            status.format = asked.format;
-            status.raw = self.unpacked_disk(asked);
         }
         self.news.push(ImageNews {
             status,
@@ -108,21 +165,15 @@ impl ImageLibrary {
     }
 
     fn note_wrong(&mut self, spec: &ImageSpec, state: &ImageState) {
-        let key = spec.key();
+        let key = (spec.key(), spec.format);
         match state {
             ImageState::Wrong(why) => {
                 if self.wrong.len() >= WRONG_IMAGES_MAX && !self.wrong.contains_key(&key) {
                     self.wrong.pop_first();
                 }
-                self.wrong.insert(key, (spec.format, why.clone()));
+                self.wrong.insert(key, why.clone());
             }
-            ImageState::Complete => {
-                let is_same = |known: &(ImageFormat, String)| known.0 == spec.format;
-                if self.wrong.get(&key).is_some_and(is_same) {
-                    self.wrong.remove(&key);
-                }
-            }
-            ImageState::Evicted => {
+            ImageState::Complete | ImageState::Evicted => {
                 self.wrong.remove(&key);
             }
             _ => {}
@@ -151,15 +202,21 @@ impl ImageLibrary {
     /// Tells the state of an image under the name by which it was requested.
     pub(super) fn answer(&mut self, wanted: &ImageSpec, failure: Option<String>) {
         let key = wanted.key();
-        if self.shown.contains_key(&key) {
-            return self.tell(key, Some(wanted), false);
+        if self.shown.contains_key(&(key, wanted.format)) {
+            return self.tell((key, wanted.format), Some(wanted), false);
         }
         let whole = self.images.get(&key).filter(|image| image.is_whole());
+        let whole = whole.filter(|_| !wanted.format.is_packed());
         let size = whole.and_then(|image| image.metadata.size);
-        match (failure, size) {
+        let disk = self.unpacked_disk(wanted).and(self.disks.get(&key));
+        match (failure, size.or(disk.map(|disk| disk.size))) {
             (Some(why), _) => self.report(wanted, None, 0, ImageState::Failed(why)),
             (None, Some(size)) => self.report(wanted, Some(size), size, ImageState::Complete),
-            (None, None) => {}
+            (None, None) => {
+                if let Some(state) = self.file_failure(key) {
+                    self.report(wanted, None, 0, state);
+                }
+            }
         }
     }
 
@@ -168,9 +225,7 @@ impl ImageLibrary {
         let key = wanted.key();
         let is_busy = |key: &ImageKey| {
             let image = self.images.get(key);
-            image.is_some_and(|image| {
-                image.is_busy() || matches!(image.phase, super::ImagePhase::Stored)
-            })
+            image.is_some_and(|image| image.is_busy() || matches!(image.phase, ImagePhase::Stored))
         };
         if wanted.format.is_packed() {
             let disk = self.disks.get(&key);

@@ -179,7 +179,9 @@ impl LibraryBench {
     }
 
     fn state(&self, spec: &ImageSpec) -> Option<ImageState> {
-        self.library.status(spec.key()).map(|status| status.state)
+        self.library
+            .status(spec.key(), spec.format)
+            .map(|status| status.state)
     }
 
     fn wait_ms(&mut self, ms: u64) {
@@ -198,7 +200,7 @@ fn an_image_is_fetched_once_and_read_by_all() {
     assert_eq!(first, second, "one fill, however many read");
     assert_eq!(bench.read_all(&spec), Ok(bytes.clone()));
     assert_eq!(bench.state(&spec), Some(ImageState::Complete));
-    let status = bench.library.status(spec.key()).unwrap();
+    let status = bench.library.status(spec.key(), spec.format).unwrap();
     assert_eq!(status.size, Some(bytes.len() as u64 * SIM_SCALE));
     assert_eq!(bench.library.chunk_list(&spec), Some(spec.key()));
 }

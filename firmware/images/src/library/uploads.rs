@@ -86,6 +86,9 @@ impl ImageLibrary {
         if let Some(size) = self.adopt(&offer.spec) {
             return self.answer_upload(offer.ticket, ImageUploadAnswer::HasAll(size));
         }
+        if let Some(size) = self.use_stored_bytes(now, &offer.spec) {
+            return self.answer_upload(offer.ticket, ImageUploadAnswer::HasAll(size));
+        }
         match self.may_upload(&offer) {
             Ok(()) => self.measure(SpacePurpose::Upload(Box::new(offer))),
             Err(error) => self.answer_upload(offer.ticket, ImageUploadAnswer::Refused(error)),
@@ -120,6 +123,20 @@ impl ImageLibrary {
         let metadata = Box::new(image.metadata.clone());
         self.orders.push(ImageWorkOrder::KeepMetadata(metadata));
         self.report(wanted, Some(size), size, ImageState::Complete);
+        Some(size)
+    }
+
+    /// If another entry stored the same bytes, this entry uses them once they are verified in
+    /// its format; its state then tells whether they are right. Returns their size.
+    fn use_stored_bytes(&mut self, now: Now, wanted: &ImageSpec) -> Option<u64> {
+        let image = self.images.get(&wanted.key())?;
+        let size = image.metadata.size.filter(|_| image.is_whole())?;
+        let shown = self.status(wanted.key(), wanted.format);
+        if shown.is_some_and(|status| status.state == ImageState::Complete) {
+            return None;
+        }
+        // Errors are told as news.
+        self.want(now, wanted, true);
         Some(size)
     }
 

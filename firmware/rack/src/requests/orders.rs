@@ -415,6 +415,7 @@ impl Rack {
         self.records.put_node(now, node);
         self.check_boot(id);
         if deploys {
+            self.clear_unused_image_faults(now);
             self.fetch_early(now, id);
         }
         self.fetch_boot_files(now, id);

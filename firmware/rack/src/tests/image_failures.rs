@@ -295,3 +295,15 @@ fn the_newest_of_many_wrong_images_is_remembered() {
     bench.image_is(news(&digest(), ImageState::Wrong(WRONG.into()), None));
     refuses(&mut bench, id, Verb::Rebuild);
 }
+
+#[test]
+fn no_check_of_the_cache_is_noted_when_the_image_is_not_there() {
+    let mut bench = RackBench::new();
+    let id = at_write(&mut bench, plain());
+    start(&mut bench, id);
+    let (_, call) = sent_image_info(&bench).unwrap();
+    let said = "Error downloading image: 503 Service Unavailable";
+    agent_reports(&mut bench, id, call, said);
+    let checks = |note: &String| note.contains("the cached image is verified");
+    assert!(!bench.notes().iter().any(checks), "{:?}", bench.notes());
+}

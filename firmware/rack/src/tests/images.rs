@@ -430,3 +430,70 @@ fn a_format_that_is_not_that_of_the_named_image_is_refused_and_no_image_is_blame
         assert!(sentence.contains(part), "{part}: {sentence}");
     }
 }
+
+/// What the snapshot shows of the bytes of [`entry`] in a format.
+fn shown_as(bench: &RackBench, format: ImageFormat) -> Option<ImageState> {
+    let key = trivet_images::ImageKey(Digest::Sha256([0x0a; 32])).to_string();
+    let view = bench.rack.view();
+    let status = view.images.get(&ImageStatus::view_key(&key, format));
+    status.map(|status| status.state.clone())
+}
+
+#[test]
+fn entries_of_one_digest_have_their_own_states_and_go_with_their_records() {
+    let mut bench = RackBench::new();
+    entry(&mut bench, 1, "disk.raw", "raw");
+    entry(&mut bench, 2, "z.qcow2", "qcow2");
+    bench.image_is(named("disk.raw", ImageFormat::Raw, ImageState::Complete));
+    assert_eq!(
+        shown_as(&bench, ImageFormat::Qcow2),
+        None,
+        "not verified so"
+    );
+    let wrong = ImageState::Wrong("image z.qcow2 is not qcow2".into());
+    bench.image_is(named("z.qcow2", ImageFormat::Qcow2, wrong.clone()));
+    assert_eq!(shown_as(&bench, ImageFormat::Qcow2), Some(wrong));
+    let view = bench.rack.view();
+    let packed = view.resource(trivet_model::ResourceKind::Image, "z.qcow2");
+    let order = RackOrder::DeleteResource(trivet_model::ResourceKind::Image, packed.unwrap().id);
+    bench.order(order).unwrap();
+    assert_eq!(shown_as(&bench, ImageFormat::Qcow2), None);
+    assert!(faulty(&bench).is_empty());
+    assert!(
+        shown_as(&bench, ImageFormat::Raw).is_some(),
+        "its bytes stay"
+    );
+}
+
+#[test]
+fn the_fault_of_an_image_ends_when_its_node_is_deployed_with_another() {
+    let mut bench = RackBench::new();
+    entry(&mut bench, 1, "w.raw", "raw");
+    let info = json!({"image_source": "http://far/x.raw", "image_checksum": "0e".repeat(32)});
+    let node = active_with(&mut bench, info);
+    let digest = Digest::Sha256([0x0e; 32]);
+    let mut failed = named(
+        "x.raw",
+        ImageFormat::Raw,
+        ImageState::Failed("it is away".into()),
+    );
+    failed.digest = digest;
+    failed.key = trivet_images::ImageKey(digest).to_string();
+    bench.image_is(failed);
+    bench.verb(node, Verb::Rebuild).unwrap();
+    assert_eq!(faulty(&bench), ["x.raw"], "its node still names it");
+    bench.force(node, |node| {
+        node.job = None;
+        node.provision_state = ProvisionState::DeployFail;
+        let info = json!({"image_source": "w.raw"});
+        node.instance_info = info.as_object().unwrap().clone();
+    });
+    bench.verb(node, Verb::Rebuild).unwrap();
+    assert!(faulty(&bench).is_empty());
+    let view = bench.rack.view();
+    let mut images = view.images.values();
+    assert!(
+        !images.any(|image| image.name == "x.raw"),
+        "it is not listed"
+    );
+}

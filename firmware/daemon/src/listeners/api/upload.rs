@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use hyper::HeaderMap;
 use hyper::body::{Body as _, Incoming};
-use trivet_images::{ImageKey, ImageSpec, ImageUploadError, ImageUploadRange};
-use trivet_model::image::ImageState;
+use trivet_images::{ImageSpec, ImageUploadError, ImageUploadRange};
+use trivet_model::image::{ImageState, ImageStatus};
 use trivet_model::{ApiCaller, ResourceKind};
 
 use super::ApiService;
@@ -37,7 +37,7 @@ impl ApiService {
             }
         };
         let cache = self.cache.clone();
-        let key = wanted.key();
+        let in_view = ImageStatus::view_key(&wanted.key().to_string(), wanted.format);
         // The upload continues to its end even if the client no longer waits for the
         // response.
         let waits = headers.contains_key("expect");
@@ -55,7 +55,7 @@ impl ApiService {
         });
         match taking.await {
             Ok(Ok(have)) => {
-                self.wait_until_shown(key, have == offer.size).await;
+                self.wait_until_shown(in_view, have == offer.size).await;
                 self.execute(caller, Role::Reader, request).await
             }
             Ok(Err(refused)) => {
@@ -100,12 +100,11 @@ impl ApiService {
     }
 
     /// A client that reads the image after its upload must find it.
-    async fn wait_until_shown(&self, key: ImageKey, whole: bool) {
-        let key = key.to_string();
+    async fn wait_until_shown(&self, in_view: String, whole: bool) {
         let shown = async {
             loop {
                 let view = self.engine.view();
-                let state = view.images.get(&key).map(|news| &news.state);
+                let state = view.images.get(&in_view).map(|news| &news.state);
                 if !whole || state == Some(&ImageState::Complete) {
                     return;
                 }

@@ -217,3 +217,52 @@ fn the_only_copy_of_an_image_is_not_evicted() {
     assert!(why.contains("own.raw"), "{why}");
     assert_eq!(bench.read_all(&ours), Ok(bytes));
 }
+
+/// One status for each digest let the entries take the state of each other.
+#[test]
+fn two_entries_of_one_digest_keep_their_own_states() {
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
+    let (plain, size) = (own(&bytes), bytes.len());
+    let all = ImageUploadAnswer::HasAll(size as u64 * SIM_SCALE);
+    upload(&mut bench, &plain, range(0, size, size), &bytes);
+    // The same bytes, wrongly declared, are not complete: they are verified in that format.
+    let packed = ImageSpec {
+        name: "x.qcow2".to_owned(),
+        format: ImageFormat::Qcow2,
+        ..plain.clone()
+    };
+    assert_eq!(bench.state(&packed), None);
+    let went = upload(&mut bench, &packed, range(0, size, size), &bytes);
+    assert_eq!(went, all);
+    bench.run();
+    let wrong = bench.state(&packed);
+    assert!(matches!(wrong, Some(ImageState::Wrong(_))), "{wrong:?}");
+    assert_eq!(bench.state(&plain), Some(ImageState::Complete));
+    // Both ways, however often.
+    for _ in 0..2 {
+        bench.want(&packed, false);
+        bench.run();
+        assert_eq!(bench.state(&plain), Some(ImageState::Complete));
+        assert!(bench.library.wrong(&packed).is_some());
+        bench.want(&plain, false);
+        bench.run();
+        assert_eq!(bench.state(&plain), Some(ImageState::Complete));
+        assert!(matches!(bench.state(&packed), Some(ImageState::Wrong(_))));
+    }
+    assert_eq!(bench.read_all(&plain), Ok(bytes.clone()));
+    // After a restart each entry can be requested again.
+    bench.want(&packed, false);
+    bench.run();
+    let mut bench = bench.restarted(options());
+    bench.run();
+    if bench.state(&plain).is_none() {
+        let went = upload(&mut bench, &plain, range(0, size, size), &bytes);
+        assert_eq!(went, all);
+        bench.run();
+    }
+    assert_eq!(bench.state(&plain), Some(ImageState::Complete));
+    // The bytes are gone: no entry says that they are here.
+    bench.library.drop_image(bench.now, plain.digest);
+    bench.pump();
+    assert_eq!((bench.state(&plain), bench.state(&packed)), (None, None));
+}
