@@ -32,7 +32,7 @@ use trivet_model::{Digest, Now, OciReference, Tick, UnixMs};
 use trivet_oci::{OciQuery, RegistryCredentials};
 
 use crate::rate_limit::ImageFillWindow;
-use crate::{ImageFillJob, ImageFormat, ImageKey, ImageMetadata, ImageSpec};
+use crate::{ImageFillJob, ImageKey, ImageMetadata, ImageSpec};
 
 use disks::DiskUnpack;
 use repairs::DiskRepair;
@@ -368,6 +368,7 @@ impl ImageLibrary {
             self.urls_settled(now, key);
             self.resume_settled(now, key);
         }
+        self.verify_asked(now);
         self.answer_requests();
     }
 

@@ -215,7 +215,7 @@ impl Rack {
         };
         let mut files = self.files_of_job(node);
         files.retain(|file| match file.digest {
-            Some(digest) => !self.images.is_complete(digest),
+            Some(digest) => !self.images.has_file(digest),
             None => self.wanted_file(id, file).is_none(),
         });
         files

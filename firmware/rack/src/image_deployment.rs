@@ -16,7 +16,6 @@ use trivet_node::NodeEvent;
 use trivet_oci::OciQuery;
 
 use crate::images::{checksum_file, is_of_format};
-use crate::oci_images::oci_query;
 use crate::{FileGrant, Rack};
 
 /// The file name of an image whose own name is not valid in a path.
@@ -403,13 +402,13 @@ impl Rack {
     pub(crate) fn resume_image_writes(&mut self, now: Now, news: &ImageStatus) {
         let digest = news.digest.to_string();
         let held = self.pending_writes.by_node.keys().copied();
-        let wrong = matches!(news.state, ImageState::Wrong(_));
+        let failed = news.state.failure().is_some();
         let waits = |id: &NodeId| {
             let Some(node) = self.records.node(*id) else {
                 return false;
             };
             let of_digest = |info: &Value| info["os_hash_value"].as_str() == Some(&digest);
-            image_info(node).is_some_and(of_digest) && (!wrong || is_of_format(node, news.format))
+            image_info(node).is_some_and(of_digest) && (!failed || is_of_format(node, news.format))
         };
         for id in held.filter(waits).collect::<Vec<_>>() {
             match (&news.state, self.pending_writes.by_node.get(&id)) {

@@ -208,6 +208,7 @@ impl ImageLibrary {
             }
             if self.unpacked_disk(&spec).is_some() {
                 // The disk is still stored, and nodes read only that.
+                self.correct_shown(key);
                 continue;
             }
             if disks.is_empty() {

@@ -1,5 +1,6 @@
 //! The status of each image for readers, and answers to those who requested one.
 
+use trivet_model::Now;
 use trivet_model::image::{ImageState, ImageStatus, UnpackedImage};
 
 use super::{ImageLibrary, ImageNews, ImagePhase, LIBRARY_IMAGES_MAX};
@@ -177,6 +178,26 @@ impl ImageLibrary {
                 self.wrong.remove(&key);
             }
             _ => {}
+        }
+    }
+
+    /// The file was verified for one format while another entry waited for it: now it is verified
+    /// in the format of that one.
+    pub(super) fn verify_asked(&mut self, now: Now) {
+        let asked = self.asked.values().flatten();
+        let due = asked.filter(|spec| {
+            let image = self.images.get(&spec.key());
+            let is_other = image.is_some_and(|image| {
+                let is_file = image.is_whole() && image.metadata.unpacked_from.is_none();
+                is_file && image.metadata.spec.format != spec.format
+            });
+            let shown = self.shown.get(&(spec.key(), spec.format));
+            let is_known = shown.is_some_and(|shown| shown.state == ImageState::Complete);
+            is_other && !is_known && !spec.format.is_packed() && !self.is_being_unpacked(spec.key())
+        });
+        for spec in due.cloned().collect::<Vec<_>>() {
+            // Errors are told as news.
+            let _ = self.request_file(now, &spec, true);
         }
     }
 
