@@ -21,9 +21,9 @@ use crate::show::OutputView;
 use crate::values::{FileTextReader, file_json, file_text, object, value};
 use crate::wait::WaitGoal;
 
+use images::image_info;
 pub(crate) use lan::lan;
 pub(crate) use stories::status;
-
 pub(crate) use images::{NewImage, image, look_image, new_image, put_image};
 
 /// The fields of a node that are requested while waiting.
@@ -500,32 +500,6 @@ fn deploy(
     };
     let goal = WaitGoal::State("active".to_owned());
     Ok(verb(&one.node, vec![ask], goal, &one.waiting, json))
-}
-
-/// What `instance_info` says about an image besides its source. It belongs to the former image,
-/// so a new one drops it. `image_pull_secret` stays: it is the login at a registry.
-const IMAGE_FIELDS: [&str; 8] = [
-    "image_os_hash_algo",
-    "image_os_hash_value",
-    "image_checksum",
-    "image_disk_format",
-    "image_container_format",
-    "image_type",
-    "kernel",
-    "ramdisk",
-];
-
-/// The changes of `instance_info` when an image is chosen; null removes a key.
-fn image_info(image: &str, sha256: Option<&str>) -> Value {
-    let mut info = json!({ "image_source": image });
-    for field in IMAGE_FIELDS {
-        info[field] = Value::Null;
-    }
-    if let Some(digest) = sha256 {
-        info["image_os_hash_algo"] = json!("sha256");
-        info["image_os_hash_value"] = json!(digest);
-    }
-    info
 }
 
 /// The path of a request that combines a verb and a change of `instance_info`. Only

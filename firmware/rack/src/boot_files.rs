@@ -38,7 +38,7 @@ const DOWNLOAD_MS_MIN: u64 = 600_000;
 /// flash: after a restart the URLs are requested again.
 #[derive(Default)]
 pub(crate) struct BootFiles {
-    pub(crate) by_url: BTreeMap<String, FetchedUrl>,
+    by_url: BTreeMap<String, FetchedUrl>,
     /// Requests to power on that wait for files, by node.
     pending_power_ons: BTreeMap<NodeId, PowerOrder>,
 }
@@ -63,6 +63,11 @@ struct BootFile {
 }
 
 impl BootFiles {
+    /// Whether a file of this name is known by its URL.
+    pub(crate) fn has_of_name(&self, name: &str) -> bool {
+        self.by_url.keys().any(|url| file_name(url) == name)
+    }
+
     /// Registers that the node waits for the next reply. Returns whether the shell must be
     /// requested to fetch the URL.
     fn await_answer(&mut self, url: &str, node: NodeId) -> bool {

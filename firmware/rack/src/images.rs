@@ -408,9 +408,8 @@ impl Rack {
     /// Whether a node is deployed from this image, or boots it.
     fn is_named_by_a_node(&self, image: &str, digest: Digest) -> bool {
         let names = |value: &Value| value.as_str().is_some_and(|url| file_name(url) == image);
-        let mut boot_files = self.boot_files.by_url.keys();
         let mut nodes = self.records.view.nodes.values();
-        boot_files.any(|url| file_name(url) == image)
+        self.boot_files.has_of_name(image)
             || nodes.any(|view| {
                 let node = &view.node;
                 let given = given_digest(&node.instance_info);

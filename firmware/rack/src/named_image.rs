@@ -1,4 +1,4 @@
-//! What this box knows of the image that a node names, and whether the node's record contradicts it.
+//! What this box knows of the image that a node names, and whether its record contradicts that.
 
 use trivet_images::{ImageFormat, digest_of};
 use trivet_model::node::JsonObject;

@@ -1,6 +1,6 @@
 //! Converts arguments about images to requests.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use trivet_net::percent::encode;
 
 use super::{CommandPlan, FinalAction};
@@ -114,4 +114,30 @@ pub(crate) fn look_image(image: &str) -> CliRequest {
 /// The request that carries an image's bytes as its body.
 pub(crate) fn put_image(image: &str) -> CliRequest {
     image_request(image, "PUT", "/data")
+}
+
+/// What `instance_info` says about an image besides its source. It belongs to the former image,
+/// so a new one drops it. `image_pull_secret` stays: it is the login at a registry.
+const IMAGE_FIELDS: [&str; 8] = [
+    "image_os_hash_algo",
+    "image_os_hash_value",
+    "image_checksum",
+    "image_disk_format",
+    "image_container_format",
+    "image_type",
+    "kernel",
+    "ramdisk",
+];
+
+/// The changes of `instance_info` when an image is chosen; null removes a key.
+pub(crate) fn image_info(image: &str, sha256: Option<&str>) -> Value {
+    let mut info = json!({ "image_source": image });
+    for field in IMAGE_FIELDS {
+        info[field] = Value::Null;
+    }
+    if let Some(digest) = sha256 {
+        info["image_os_hash_algo"] = json!("sha256");
+        info["image_os_hash_value"] = json!(digest);
+    }
+    info
 }

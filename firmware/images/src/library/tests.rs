@@ -11,6 +11,7 @@ use trivet_chunks::DigestAlgorithm;
 use trivet_model::image::ImageState;
 
 use super::*;
+use crate::ImageFormat;
 use crate::simulated::{
     SIM_SCALE, SimImageDisk, SimImageRead, SimImageShell, SimImageSource, sim_digest, sim_pack,
 };

@@ -215,7 +215,14 @@ fn a_packed_image_that_fails_fails_the_deployment_with_its_words() {
     let id = at_write(&mut bench, packed());
     start(&mut bench, id);
     let failed = ImageState::Failed("it has a backing file".into());
-    bench.image_is(news(&"0a".repeat(32), failed, None));
+    let failed = news(&"0a".repeat(32), failed, None);
+    // Another entry with these bytes failed, in another format.
+    bench.image_is(failed.clone());
+    assert!(bench.node(id).job.is_some());
+    bench.image_is(ImageStatus {
+        format: ImageFormat::Qcow2,
+        ..failed
+    });
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::DeployFail);
     let error = node.last_error.unwrap();

@@ -442,9 +442,9 @@ fn shown_as(bench: &RackBench, format: ImageFormat) -> Option<ImageState> {
 #[test]
 fn entries_of_one_digest_have_their_own_states_and_go_with_their_records() {
     let mut bench = RackBench::new();
-    entry(&mut bench, 1, "disk.raw", "raw");
+    entry(&mut bench, 1, "plain.raw", "raw");
     entry(&mut bench, 2, "z.qcow2", "qcow2");
-    bench.image_is(named("disk.raw", ImageFormat::Raw, ImageState::Complete));
+    bench.image_is(named("plain.raw", ImageFormat::Raw, ImageState::Complete));
     assert_eq!(
         shown_as(&bench, ImageFormat::Qcow2),
         None,

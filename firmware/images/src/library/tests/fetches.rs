@@ -35,7 +35,11 @@ fn a_file_becomes_the_image_of_its_digest_and_is_then_only_compared() {
     let key = ImageKey(sha256(&bytes));
     assert_eq!(bench.shell.disk.bytes_of(key), Some(&bytes[..]));
     assert_eq!(
-        bench.library.status(key, ImageFormat::Raw).unwrap().state,
+        bench
+            .library
+            .status(key, ImageFormat::Ramdisk)
+            .unwrap()
+            .state,
         ImageState::Complete
     );
     assert_eq!(fetch(&mut bench), Ok(fresh(&bytes)));
