@@ -22,9 +22,9 @@ use crate::values::{FileTextReader, file_json, file_text, object, value};
 use crate::wait::WaitGoal;
 
 use images::image_info;
+pub(crate) use images::{NewImage, image, look_image, new_image, put_image};
 pub(crate) use lan::lan;
 pub(crate) use stories::status;
-pub(crate) use images::{NewImage, image, look_image, new_image, put_image};
 
 /// The fields of a node that are requested while waiting.
 pub(crate) const LOOK_FIELDS: &str = "uuid,name,provision_state,target_provision_state,\

@@ -181,7 +181,7 @@ pub(crate) async fn http_request(
 
 /// The files of this directory are removed soon: a worker removes them beside the answer.
 pub(crate) async fn expect_no_files(directory: &std::path::Path) {
-    let end = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    let end = tokio::time::Instant::now() + std::time::Duration::from_mins(1);
     loop {
         let names: Vec<_> = std::fs::read_dir(directory)
             .unwrap()

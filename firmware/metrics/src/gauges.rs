@@ -1,5 +1,7 @@
 //! Present numbers, from the snapshot: one pass over the nodes.
 
+use std::collections::BTreeMap;
+
 use trivet_model::image::ImageState;
 use trivet_model::{BoxFault, PowerState, ProvisionState, RackView};
 
@@ -123,7 +125,8 @@ const IMAGE_STATES: [&str; 7] = [
 
 fn images(view: &RackView, samples: &mut Vec<MetricSample>) {
     let mut counts = [0; IMAGE_STATES.len()];
-    let mut bytes = 0_u64;
+    // Entries of one digest in several formats share their bytes.
+    let mut bytes_of: BTreeMap<&str, u64> = BTreeMap::new();
     for image in view.images.values() {
         let at = match image.state {
             ImageState::Fetching => 0,
@@ -135,8 +138,10 @@ fn images(view: &RackView, samples: &mut Vec<MetricSample>) {
             ImageState::Wrong(_) => 6,
         };
         counts[at] += 1;
-        bytes = bytes.saturating_add(image.present_bytes);
+        let bytes = bytes_of.entry(&image.key).or_default();
+        *bytes = image.present_bytes.max(*bytes);
     }
+    let bytes = bytes_of.into_values().fold(0, u64::saturating_add);
     let states = IMAGE_STATES.into_iter().zip(counts);
     samples.extend(states.map(|(state, count)| labelled(MetricFamily::Images, state, count)));
     samples.push(MetricSample::of_count(MetricFamily::ImageCacheBytes, bytes));

@@ -145,10 +145,9 @@ fn an_image_is_counted_once_however_many_nodes_are_told() {
 /// Notes that must change a counter, one for each kind that has one of its own.
 fn counted() -> Vec<Note> {
     let text = || "x".to_owned();
-    let from = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let mac = MacAddr([2, 0, 0, 0, 0, 1]);
     let order = "power on";
-    vec![
+    let mut notes = vec![
         note(NoteKind::PowerOrdered { order }),
         note(NoteKind::PowerAccepted { order }),
         note(NoteKind::BootQueued { ahead: 1 }),
@@ -183,6 +182,17 @@ fn counted() -> Vec<Note> {
             message: text(),
         }),
         note(NoteKind::BootFileUnverified { why: text() }),
+    ];
+    notes.extend(counted_of_jobs());
+    notes
+}
+
+/// Those of agents and jobs.
+fn counted_of_jobs() -> Vec<Note> {
+    let text = || "x".to_owned();
+    let from = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+    vec![
         note(NoteKind::AgentLookedUp { from }),
         note(NoteKind::AgentWeaklyAuthenticated { from }),
         note(NoteKind::AgentReady { version: text() }),

@@ -383,7 +383,7 @@ impl Rack {
             return;
         };
         if let Some(why) = self.contradiction(&node, Some(*digest)) {
-            return self.image_unusable(id, why);
+            return self.image_unusable(now, id, ImageProblem::Different, why);
         }
         let steps = node.job.iter_mut().flat_map(|job| &mut job.steps);
         for step in steps.filter(|step| step.step == WRITE_IMAGE) {

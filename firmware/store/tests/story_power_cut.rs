@@ -21,7 +21,7 @@ const NODES: u64 = 3;
 const BATCHES: u64 = 250;
 
 fn open(flash: SimFlash) -> Store<SimFlash> {
-    Store::open_with(flash, box_key(), SEGMENT_BYTES).unwrap()
+    Store::open_with(flash, box_key(), SEGMENT_BYTES).expect("the store opens")
 }
 
 fn id(number: u64) -> NodeId {

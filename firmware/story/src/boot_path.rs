@@ -14,10 +14,9 @@ pub(crate) fn stage_of_path(path: &str) -> Option<Stage> {
         ["boot", _, "script"] => Some(Stage::Script),
         ["nodes", _, "boot", key] => stage_of_name(key),
         ["nodes", _, _, name] => (!name.ends_with(".chunks")).then_some(Stage::Image),
-        ["drives", ..] => None,
+        [] | ["drives", ..] => None,
         ["images", _] => Some(Stage::Image),
         [.., name] => stage_of_name(name),
-        [] => None,
     }
 }
 

@@ -143,10 +143,8 @@ impl JobRecorder<'_> {
             NoteKind::AgentLookedUp { .. } => self.advance(Stage::Agent),
             NoteKind::AgentReady { .. } | NoteKind::AgentReused => self.advance(Stage::Steps),
             NoteKind::StepStarted { step } if step == WRITE_IMAGE => self.enter(Stage::Image),
-            NoteKind::StepStarted { .. } => {
-                if self.current_stage() < Some(Stage::Image) {
-                    self.enter(Stage::Steps);
-                }
+            NoteKind::StepStarted { .. } if self.current_stage() < Some(Stage::Image) => {
+                self.enter(Stage::Steps);
             }
             NoteKind::StepDone { step } if step == WRITE_IMAGE => self.close(StageState::Done),
             NoteKind::AwaitingImage { .. } => {

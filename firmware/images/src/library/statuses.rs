@@ -3,7 +3,7 @@
 use trivet_model::Now;
 use trivet_model::image::{ImageState, ImageStatus, UnpackedImage};
 
-use super::{ImageLibrary, ImageNews, ImagePhase, LIBRARY_IMAGES_MAX};
+use super::{ImageLibrary, ImageNews, ImagePhase, LIBRARY_IMAGES_MAX, LibraryImage};
 use crate::{ImageFormat, ImageKey, ImageSpec};
 
 /// Most images that were wrong and are remembered. Ours.
@@ -104,7 +104,7 @@ impl ImageLibrary {
 
     /// Whether the file of the image is in the cache and verified, in whatever format.
     pub fn has_file(&self, key: ImageKey) -> bool {
-        self.images.get(&key).is_some_and(|image| image.is_whole())
+        self.images.get(&key).is_some_and(LibraryImage::is_whole)
     }
 
     /// Work on the file of an image has ended. It was done under one format: what is shown of

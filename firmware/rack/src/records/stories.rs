@@ -86,7 +86,9 @@ impl StoryIndex {
             index.finished.insert(id, Arc::new(stories));
         }
         jobs.sort_by_key(ended_at);
-        jobs.iter().for_each(|job| index.usual.add(job));
+        for job in &jobs {
+            index.usual.add(job);
+        }
         for (id, mut record) in std::mem::take(&mut records.jobs) {
             if !has_node(&id) {
                 index.jobs_changed.insert(id);
@@ -382,7 +384,9 @@ impl StoryIndex {
             return None;
         }
         self.disarm(id);
-        self.record(now, id, |recorder| recorder.set_late());
+        self.record(now, id, |recorder| {
+            recorder.set_late();
+        });
         Some(id)
     }
 

@@ -73,10 +73,7 @@ pub(super) fn check(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
     }
     let network_type = link.get("network_type").and_then(Value::as_str);
     let has = |keys: &&[&str]| keys.iter().all(|key| link.contains_key(*key));
-    if !link.is_empty()
-        && network_type != Some("unmanaged")
-        && !LINK_KINDS.iter().any(|kind| has(&kind))
-    {
+    if !link.is_empty() && network_type != Some("unmanaged") && !LINK_KINDS.iter().any(&has) {
         let missing = if link.contains_key("port_id") {
             "switch_id"
         } else {

@@ -41,7 +41,9 @@ fn job(number: u32, outcome: JobOutcome, stages: Vec<StageStory>) -> JobStory {
 fn with_story(bench: &mut ApiBench, finished: Vec<JobStory>, running: Option<JobStory>) {
     let id = node_id(1);
     let mut stories = NodeStories::new(id);
-    finished.into_iter().for_each(|job| stories.add(job));
+    for job in finished {
+        stories.add(job);
+    }
     let note = |number: u64| StoredNote {
         at: UnixMs(number),
         kind: "power".to_owned(),
