@@ -146,6 +146,11 @@ fn no_text_or_identifier_has_a_word_that_the_field_does_not_use() {
 }
 
 #[test]
+fn no_rust_name_is_a_word_that_says_nothing() {
+    none_in_rust(vocabulary::names);
+}
+
+#[test]
 fn the_settings_reference_is_complete() {
     const PAGE: &str = "firmware/guide/src/settings.md";
     let defaults = tree().text("firmware/config/src/default.toml");
