@@ -107,9 +107,9 @@ def gaps(path, ours):
         if one["op"] == 1 and one["from"] != ours and one["type"] in answers:
             open_[key] = one
         elif one["op"] == 2 and one["from"] == ours and key in open_:
-            asked = open_[key]
-            if one["type"] in answers[asked["type"]]:
-                yield when - asked["at"], asked, one
+            request = open_[key]
+            if one["type"] in answers[request["type"]]:
+                yield when - request["at"], request, one
                 del open_[key]
 
 
@@ -142,8 +142,8 @@ def main():
             if mac(frame[6:12]) == rest[1]:
                 print(f"{when:.6f} to={mac(frame[0:6])} kind={frame[12:14].hex()} {frame[14:60].hex()}")
     elif rest[:1] == ["gaps"]:
-        for gap, asked, one in gaps(path, rest[1]):
-            print(f"{gap:.6f} {asked['type']} {one['type']} {one['chaddr']} at={asked['at']:.6f}")
+        for gap, request, one in gaps(path, rest[1]):
+            print(f"{gap:.6f} {request['type']} {one['type']} {one['chaddr']} at={request['at']:.6f}")
     elif rest[:1] == ["parts"]:
         for what, after in parts(path, rest[1], float(rest[2])).items():
             print(f"{after:8.3f} s  {what}")

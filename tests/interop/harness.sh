@@ -86,10 +86,10 @@ finish() { # NAME [LOG...]
     [ "$failures" -eq 0 ]
 }
 
-# run COMMAND...: its output is in $said and its exit code in $status.
+# run COMMAND...: its output is in $output and its exit code in $status.
 run() {
     status=0
-    said=$(timeout 120 "$@" 2>&1 </dev/null) || status=$?
+    output=$(timeout 120 "$@" 2>&1 </dev/null) || status=$?
 }
 
 # expect NAME PATTERN COMMAND...: exit code 0 and a line that matches.
@@ -97,10 +97,10 @@ expect() {
     local name=$1 pattern=$2
     shift 2
     run "$@"
-    if [ "$status" -eq 0 ] && grep -Eq -- "$pattern" <<<"$said"; then
+    if [ "$status" -eq 0 ] && grep -Eq -- "$pattern" <<<"$output"; then
         pass
     else
-        fail "$name" "exit 0 and $pattern" "exit $status: $said"
+        fail "$name" "exit 0 and $pattern" "exit $status: $output"
     fi
 }
 
@@ -109,10 +109,10 @@ refuses() {
     local name=$1 want=$2 pattern=$3
     shift 3
     run "$@"
-    if [ "$status" -eq "$want" ] && grep -Eq -- "$pattern" <<<"$said"; then
+    if [ "$status" -eq "$want" ] && grep -Eq -- "$pattern" <<<"$output"; then
         pass
     else
-        fail "$name" "exit $want and $pattern" "exit $status: $said"
+        fail "$name" "exit $want and $pattern" "exit $status: $output"
     fi
 }
 

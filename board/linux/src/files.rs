@@ -45,9 +45,9 @@ mod tests {
         let file = std::env::temp_dir().join(name);
         std::fs::write(&file, b"").unwrap();
         // The file is not executable, so the check fails for root too.
-        let said = check_writable(&file).unwrap_err();
+        let message = check_writable(&file).unwrap_err();
         std::fs::remove_file(&file).unwrap();
-        assert_eq!(said.kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(message.kind(), io::ErrorKind::PermissionDenied);
     }
 
     #[test]

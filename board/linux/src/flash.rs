@@ -336,10 +336,10 @@ mod tests {
         let first = FileFlash::open(&place.file(), 4096).unwrap();
         let error = FileFlash::open(&place.file(), 4096).unwrap_err();
         assert!(matches!(error, OpenFileError::Busy { .. }));
-        let said = error.to_string();
+        let text = error.to_string();
         assert!(
-            said.contains("store is in use by another process"),
-            "{said}"
+            text.contains("store is in use by another process"),
+            "{text}"
         );
         drop(first);
         assert!(FileFlash::open(&place.file(), 4096).is_ok());

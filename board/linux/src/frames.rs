@@ -161,13 +161,13 @@ fn packet_metadata(head: &libc::msghdr) -> PacketMetadata {
         if kind == (libc::SOL_PACKET, libc::PACKET_AUXDATA) && whole {
             // SAFETY: a message of this type and length contains this structure. The read works
             // with any alignment.
-            let told = unsafe {
+            let reported = unsafe {
                 libc::CMSG_DATA(control)
                     .cast::<libc::tpacket_auxdata>()
                     .read_unaligned()
             };
-            let status = told.tp_status;
-            let number = told.tp_vlan_tci & VLAN_NUMBER;
+            let status = reported.tp_status;
+            let number = reported.tp_vlan_tci & VLAN_NUMBER;
             knows.tagged = status & libc::TP_STATUS_VLAN_VALID != 0 && number != 0;
             let sums = libc::TP_STATUS_CSUMNOTREADY | libc::TP_STATUS_CSUM_VALID;
             knows.checksum_offloaded = status & sums != 0;
@@ -285,13 +285,18 @@ fn bind(socket: &OwnedFd, index: u32, protocol: u16) -> io::Result<()> {
 fn join(socket: &OwnedFd, index: u32, group: [u8; 6]) -> io::Result<()> {
     let mut address = [0; 8];
     address[..6].copy_from_slice(&group);
-    let wish = libc::packet_mreq {
+    let request = libc::packet_mreq {
         mr_ifindex: index as libc::c_int,
         mr_type: libc::PACKET_MR_MULTICAST as u16,
         mr_alen: 6,
         mr_address: address,
     };
-    set(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &wish)
+    set(
+        socket,
+        libc::SOL_PACKET,
+        libc::PACKET_ADD_MEMBERSHIP,
+        &request,
+    )
 }
 
 #[expect(unsafe_code, reason = "socket options are not in std")]

@@ -302,9 +302,9 @@ mod tests {
         for mode in [0o640, 0o604, 0o660, 0o601] {
             place.write(&[1; 32], mode);
             let error = place.file().key().unwrap_err();
-            let said = error_text(&error);
-            assert!(said.contains(&format!("mode {mode:03o}")), "{said}");
-            assert!(said.contains("chmod 600"), "{said}");
+            let message = error_text(&error);
+            assert!(message.contains(&format!("mode {mode:03o}")), "{message}");
+            assert!(message.contains("chmod 600"), "{message}");
         }
         place.write(&[1; 32], 0o400);
         assert!(place.file().key().unwrap().is_some());
@@ -316,8 +316,8 @@ mod tests {
         for length in [0, 31, 33, 64] {
             place.write(&vec![1; length], 0o600);
             let error = place.file().key().unwrap_err();
-            let said = error_text(&error);
-            assert!(said.contains(&format!("{length} bytes")), "{said}");
+            let message = error_text(&error);
+            assert!(message.contains(&format!("{length} bytes")), "{message}");
         }
     }
 

@@ -14,7 +14,7 @@ pub(crate) fn sanitized(words: &str) -> String {
     let bounded: String = words.chars().take(AGENT_TEXT_CHARS_MAX * 4).collect();
     let plain: String = mask(&bounded)
         .chars()
-        .map(|letter| if is_shown(letter) { letter } else { ' ' })
+        .map(|character| if is_shown(character) { character } else { ' ' })
         .collect();
     let trimmed = plain.trim();
     if trimmed.is_empty() {
@@ -30,10 +30,10 @@ pub(crate) fn sanitized(words: &str) -> String {
 /// Whether a character is visible at its position: not a control character, and not one that
 /// changes the direction of text or has no width (Unicode, Bidi_Control and general category
 /// Cf).
-fn is_shown(letter: char) -> bool {
-    let unseen = matches!(letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+fn is_shown(character: char) -> bool {
+    let unseen = matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{61c}' | '\u{feff}');
-    !letter.is_control() && !unseen
+    !character.is_control() && !unseen
 }
 
 /// An error text of the connection to the agent without its token, whatever it quotes.
@@ -52,10 +52,11 @@ fn mask(words: &str) -> String {
         let after = at + TOKEN_PARAMETER.len();
         out.push_str(&rest[..after]);
         rest = &rest[after..];
-        let glue = |letter: char| "=:'\" \\".contains(letter);
+        let glue = |character: char| "=:'\" \\".contains(character);
         let value = rest.trim_start_matches(glue);
         out.push_str(&rest[..rest.len() - value.len()]);
-        let is_token = |letter: char| letter.is_ascii_alphanumeric() || "-_.~%+/*".contains(letter);
+        let is_token =
+            |character: char| character.is_ascii_alphanumeric() || "-_.~%+/*".contains(character);
         rest = value.trim_start_matches(is_token);
         if rest.len() < value.len() {
             out.push_str(TOKEN_MASK);
@@ -91,9 +92,9 @@ mod tests {
     #[test]
     fn a_bare_token_is_not_quoted() {
         let token = "A-_".repeat(20);
-        let told = format!("boom {token} here");
-        assert_eq!(without_token(told.clone(), &token), "boom ****** here");
-        assert_eq!(without_token(told.clone(), ""), told);
+        let reported = format!("boom {token} here");
+        assert_eq!(without_token(reported.clone(), &token), "boom ****** here");
+        assert_eq!(without_token(reported.clone(), ""), reported);
     }
 
     #[test]

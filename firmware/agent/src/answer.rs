@@ -61,7 +61,7 @@ pub fn answer(order: &AgentOrder, status: u16, body: &[u8]) -> Result<AgentEvent
 
 pub(crate) fn nonsense(words: impl AsRef<str>) -> AgentError {
     AgentError::Nonsense {
-        said: sanitized(words.as_ref()),
+        message: sanitized(words.as_ref()),
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn refusal(status: u16, body: &[u8]) -> Result<AgentEvent, AgentError
         return Err(AgentError::TokenRefused);
     }
     match words {
-        Some(said) if status >= 400 => Err(AgentError::Refused { said }),
+        Some(text) if status >= 400 => Err(AgentError::Refused { message: text }),
         _ => Err(nonsense(format!(
             "status {status}: {}",
             String::from_utf8_lossy(&body[..body.len().min(200)])
@@ -105,7 +105,7 @@ fn last_step_status(commands: &[CommandResult]) -> Result<AgentEvent, AgentError
     }
     if last.command_name == "install_bootloader" {
         return Ok(AgentEvent::BootloaderDone(match standby(last) {
-            Err(AgentError::Refused { said }) => Err(said),
+            Err(AgentError::Refused { message }) => Err(message),
             other => other.map(|_| ()).map_err(|error| error.to_string()),
         }));
     }
@@ -176,7 +176,7 @@ fn standby(result: &CommandResult) -> Result<AgentEvent, AgentError> {
         CommandStatus::Succeeded => Ok(AgentEvent::Finished),
         CommandStatus::Other(word) => Err(unknown_status(word)),
         CommandStatus::Failed | CommandStatus::VersionMismatch => Err(AgentError::Refused {
-            said: failure(result),
+            message: failure(result),
         }),
     }
 }
@@ -207,7 +207,7 @@ fn steps(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentErro
         CommandStatus::Other(word) => return Err(unknown_status(word)),
         CommandStatus::Failed | CommandStatus::VersionMismatch => {
             return Err(AgentError::Refused {
-                said: failure(result),
+                message: failure(result),
             });
         }
     }

@@ -147,8 +147,8 @@ pub fn call(
 /// The parameters of the boot loader installation. The agent does not find the root of an image
 /// on a software RAID: it comes from the image's properties.
 fn loader_params(node: &Node, parts: &BootPartitions, boot_mode: &str) -> Map<String, Value> {
-    let told = node.instance_info.get("image_rootfs_uuid");
-    let root = told.filter(|told| told.is_string()).cloned();
+    let reported = node.instance_info.get("image_rootfs_uuid");
+    let root = reported.filter(|reported| reported.is_string()).cloned();
     object([
         ("root_uuid", root.unwrap_or_else(|| json!(parts.root))),
         ("efi_system_part_uuid", json!(parts.efi)),
@@ -472,10 +472,11 @@ mod tests {
                 "root_uuid": "0x1a2b", "efi_system_part_uuid": "e",
                 "prep_boot_part_uuid": null, "target_boot_mode": "uefi"}})
         );
-        let mut told = node();
-        told.instance_info
+        let mut reported = node();
+        reported
+            .instance_info
             .insert("image_rootfs_uuid".to_owned(), "root".into());
-        let call = super::call(&told, &[], &order).unwrap();
+        let call = super::call(&reported, &[], &order).unwrap();
         let body: Value = serde_json::from_slice(&call.body.unwrap()).unwrap();
         assert_eq!(body["params"]["root_uuid"], "root");
     }

@@ -233,33 +233,33 @@ pub fn set_raw_image_info(image_info: &mut Value, raw: Option<&UnpackedImage>) {
 /// Whether the error of an agent that failed to write means that the image's bytes were the
 /// cause: they were not received, or were wrong. The texts are those of the stock agent's
 /// `ImageDownloadError` and `ImageChecksumError`, and of our agent.
-pub fn is_image_error(said: &str) -> bool {
-    if is_out_of_space(said) {
+pub fn is_image_error(message: &str) -> bool {
+    if is_out_of_space(message) {
         return false;
     }
-    let said = said.to_ascii_lowercase();
+    let message = message.to_ascii_lowercase();
     let words = ["failed to verify", "checksum", "download", "fetch"];
-    words.iter().any(|word| said.contains(word))
+    words.iter().any(|word| message.contains(word))
 }
 
 /// Whether the error of an agent that failed to write means that there was no space for the
 /// image. The texts are those of ENOSPC and of the stock agent's
 /// `ImageDownloadOutofSpaceError`.
-pub fn is_out_of_space(said: &str) -> bool {
-    let said = said.to_ascii_lowercase();
+pub fn is_out_of_space(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
     let words = ["no space left", "errno 28", "out of space", "outofspace"];
-    words.iter().any(|word| said.contains(word))
+    words.iter().any(|word| message.contains(word))
 }
 
 /// Whether the error of an agent means that no disk fits the hints of the record. The texts are
 /// those of the stock agent's `DeviceNotFound`.
-pub fn is_disk_not_found(said: &str) -> bool {
-    let said = said.to_ascii_lowercase();
+pub fn is_disk_not_found(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
     let words = [
         "no suitable device was found",
         "error finding the disk or partition device",
     ];
-    words.iter().any(|word| said.contains(word))
+    words.iter().any(|word| message.contains(word))
 }
 
 /// The source of an image's digest.
@@ -446,7 +446,7 @@ fn root_device(info: &JsonObject) -> Result<bool, &'static str> {
     }
     let sized = |size: &Value| match size {
         Value::String(text) => {
-            let number = text.trim_start_matches(|letter: char| "<>=! ".contains(letter));
+            let number = text.trim_start_matches(|character: char| "<>=! ".contains(character));
             // Operators that are words, such as <or> and s==, are left to the agent.
             let word = text.contains("> ") || text.trim_start().starts_with('s');
             word || number.trim().parse::<u64>().is_ok()
@@ -466,9 +466,9 @@ fn image_id(source: &str, node: &Node) -> String {
     let last = path.rsplit('/').next().unwrap_or_default();
     let safe: String = last
         .chars()
-        .map(|letter| {
-            if letter.is_ascii_alphanumeric() || "._-+".contains(letter) {
-                letter
+        .map(|character| {
+            if character.is_ascii_alphanumeric() || "._-+".contains(character) {
+                character
             } else {
                 '_'
             }
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_the_agent_all_it_needs() {
+    fn sends_the_agent_all_it_needs() {
         let digest = "0f".repeat(32);
         let node = node(json!({
             "image_source": "https://images.example/debian 12.raw?x=1",
@@ -570,7 +570,7 @@ mod tests {
             size: 1,
         };
         let digest = "ab".repeat(32);
-        for (source, said, format) in [
+        for (source, message, format) in [
             ("http://h/a.qcow2?x=1", None, "qcow2"),
             ("http://h/a", Some("zstd"), "zstd"),
             ("http://h/a.img.gz", None, "gzip"),
@@ -579,7 +579,7 @@ mod tests {
             ("http://h/a.raw", Some("gpt"), "raw"),
         ] {
             let info = json!({"image_source": source, "image_checksum": digest,
-                              "image_disk_format": said});
+                              "image_disk_format": message});
             let step = write_image_step(&node(info), CACHED).unwrap();
             let mut info = step.args["image_info"].clone();
             assert_eq!(info["disk_format"], format, "{source}");
@@ -603,8 +603,8 @@ mod tests {
         let info = &step.args["image_info"];
         assert_eq!(info["checksum"], sums);
         assert_eq!(info.get("os_hash_value"), None);
-        let said = problem(json!({"image_source": "a.gz", "image_checksum": "ab".repeat(32)}));
-        assert!(said.contains("cache"), "{said}");
+        let message = problem(json!({"image_source": "a.gz", "image_checksum": "ab".repeat(32)}));
+        assert!(message.contains("cache"), "{message}");
     }
 
     #[test]
@@ -618,38 +618,38 @@ mod tests {
         assert_eq!(image.get("os_hash_value"), None);
         assert_eq!(image["disk_format"], Value::Null);
         assert_eq!(image["stream_raw_images"], true);
-        let said = |changes: Value, places: ImageUrls<'_>| {
+        let message_of = |changes: Value, places: ImageUrls<'_>| {
             let mut info = info.clone();
             for (key, value) in changes.as_object().unwrap() {
                 info[key] = value.clone();
             }
             write_image_step(&node(info), places).map(|step| step.args["image_info"].clone())
         };
-        let declared = said(json!({"image_disk_format": "qcow2"}), CACHED).unwrap();
+        let declared = message_of(json!({"image_disk_format": "qcow2"}), CACHED).unwrap();
         assert_eq!(declared["disk_format"], "qcow2");
-        let why = said(json!({"image_source": "oci://h/A"}), CACHED).unwrap_err();
+        let why = message_of(json!({"image_source": "oci://h/A"}), CACHED).unwrap_err();
         assert!(
             why.to_string()
                 .contains("oci://h/A has no valid repository"),
             "{why}"
         );
         let user = json!({"image_source": "oci://ann:hunter2@h/a"});
-        let why = said(user, CACHED).unwrap_err().to_string();
+        let why = message_of(user, CACHED).unwrap_err().to_string();
         assert!(why.contains("oci://******@h/a has a user in it"), "{why}");
-        let why = said(json!({}), PLACES).unwrap_err();
+        let why = message_of(json!({}), PLACES).unwrap_err();
         assert!(
             why.to_string().contains("the box's cache, which is off"),
             "{why}"
         );
         let partition = json!({"image_type": "partition", "root_gb": 4});
-        let why = said(partition, CACHED).unwrap_err();
+        let why = message_of(partition, CACHED).unwrap_err();
         assert!(why.to_string().contains("whole-disk image"), "{why}");
         let known = json!({"image_os_hash_algo": "sha256", "image_os_hash_value": "ab".repeat(32)});
-        let ignored = said(known, CACHED).unwrap();
+        let ignored = message_of(known, CACHED).unwrap();
         assert_eq!(ignored["checksum"], source);
         assert_eq!(ignored.get("os_hash_value"), None);
         let capitals = json!({"image_source": "OCI://h:5000/team/debian"});
-        let image = said(capitals, CACHED).unwrap();
+        let image = message_of(capitals, CACHED).unwrap();
         assert_eq!(image["checksum"], "OCI://h:5000/team/debian");
         // An image of the catalogue whose digest is not known yet.
         let own = json!({"image_source": "http://box/images/a", "image_checksum": source});
@@ -675,13 +675,13 @@ mod tests {
 
     #[test]
     fn image_errors_are_distinguished_from_others() {
-        for said in [
+        for message in [
             "Error performing deploy_step write_image: Image failed to verify against checksum. \
              location: /dev/vda; image ID: x; image checksum: a; verification checksum: b",
             "Error downloading image: Download of image x failed: URL: http://h/x",
             "Could not download image: it ended early",
         ] {
-            assert!(is_image_error(said), "{said}");
+            assert!(is_image_error(message), "{message}");
         }
         assert!(!is_image_error(
             "Could not write image: the disk is too small"
@@ -691,22 +691,23 @@ mod tests {
 
     #[test]
     fn says_what_is_missing_and_how_to_set_it() {
-        let said = problem(json!({}));
+        let message = problem(json!({}));
         assert!(
-            said.starts_with("instance_info lacks image_source; set it with"),
-            "{said}"
+            message.starts_with("instance_info lacks image_source; set it with"),
+            "{message}"
         );
-        assert_eq!(problem(json!({"image_source": null})), said);
-        let said = problem(json!({"image_source": "http://h/a.raw"}));
-        assert!(said.contains("lacks image_checksum"), "{said}");
+        assert_eq!(problem(json!({"image_source": null})), message);
+        let message = problem(json!({"image_source": "http://h/a.raw"}));
+        assert!(message.contains("lacks image_checksum"), "{message}");
     }
 
     #[test]
     fn refuses_digests_that_prove_too_little() {
-        let said = |value: &str| problem(json!({"image_source": "a", "image_checksum": value}));
-        assert!(said(&"ab".repeat(16)).contains("MD5"));
-        assert!(said("https://h/SHA256SUMS").contains("checksum file"));
-        assert!(said("xyz").contains("64 (SHA-256)"));
+        let message_of =
+            |value: &str| problem(json!({"image_source": "a", "image_checksum": value}));
+        assert!(message_of(&"ab".repeat(16)).contains("MD5"));
+        assert!(message_of("https://h/SHA256SUMS").contains("checksum file"));
+        assert!(message_of("xyz").contains("64 (SHA-256)"));
         let mixed = problem(json!({"image_source": "a", "image_os_hash_algo": "sha512",
                                    "image_os_hash_value": "ab".repeat(32)}));
         assert!(mixed.contains("image_os_hash_algo"), "{mixed}");
@@ -734,18 +735,22 @@ mod tests {
             "root_gb": "4", "swap_mb": 64, "preserve_ephemeral": "true",
         });
         let step = write_image_step(&node(info.clone()), PLACES).unwrap();
-        let told = &step.args["image_info"];
-        assert_eq!(told["image_type"], "partition");
+        let reported = &step.args["image_info"];
+        assert_eq!(reported["image_type"], "partition");
         assert_eq!(
-            (&told["root_mb"], &told["swap_mb"], &told["ephemeral_mb"]),
+            (
+                &reported["root_mb"],
+                &reported["swap_mb"],
+                &reported["ephemeral_mb"]
+            ),
             (&json!(4096), &json!(64), &json!(0))
         );
         assert_eq!(
-            told["ephemeral_format"],
+            reported["ephemeral_format"],
             Value::Null,
             "the agent wants to see it"
         );
-        assert_eq!(told["preserve_ephemeral"], true);
+        assert_eq!(reported["preserve_ephemeral"], true);
         for size in [json!("much"), json!(-1), json!(0), json!(u64::MAX)] {
             info["root_gb"] = size;
             assert!(problem(info.clone()).contains("root_gb"));
@@ -791,22 +796,22 @@ mod tests {
             json!({"foo": "bar"}),
             json!({"size": ">= abc"}),
         ] {
-            let said = unfit("root_device", hints).unwrap().to_string();
-            assert!(said.contains("root_device"), "{said}");
+            let text = unfit("root_device", hints).unwrap().to_string();
+            assert!(text.contains("root_device"), "{text}");
         }
         for drive in ["zzz!", "aGVsbG8gd29ybGQ="] {
-            let said = unfit("configdrive", json!(drive)).unwrap().to_string();
-            assert!(said.contains("neither a URL nor base64"), "{said}");
+            let text = unfit("configdrive", json!(drive)).unwrap().to_string();
+            assert!(text.contains("neither a URL nor base64"), "{text}");
         }
         assert_eq!(unfit("configdrive", json!("H4sIAAAAAAAA")), None);
         let mut machine = node(json!({"image_source": URL, "image_checksum": digest}));
         machine
             .properties
             .insert("root_device".into(), json!({"foo": 1}));
-        let said = write_image_step(&machine, PLACES).unwrap_err().to_string();
+        let text = write_image_step(&machine, PLACES).unwrap_err().to_string();
         assert!(
-            said.contains("properties has an invalid root_device"),
-            "{said}"
+            text.contains("properties has an invalid root_device"),
+            "{text}"
         );
         let hints = json!({"serial": "x"});
         machine.instance_info.insert("root_device".into(), hints);

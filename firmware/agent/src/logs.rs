@@ -146,7 +146,7 @@ mod tests {
         body.to_string().into_bytes()
     }
 
-    fn kept(text: &str) -> String {
+    fn redacted_text(text: &str) -> String {
         let bundle = logs_bundle(200, answer(&json!(packed(text.as_bytes()))), TOKEN).unwrap();
         let mut out = String::new();
         GzDecoder::new(bundle.as_slice())
@@ -180,13 +180,13 @@ mod tests {
             "ipa-agent-token=another-one-of-an-earlier-boot BOOTIF=01".to_owned(),
             "'rescue_password': '$6$salt$hash/of.it', 'hashed': True".to_owned(),
         ] {
-            let kept = kept(&text);
+            let stored = redacted_text(&text);
             for secret in [TOKEN, "another-one", "$6$salt", "hash/of"] {
-                assert!(!kept.contains(secret), "{kept}");
+                assert!(!stored.contains(secret), "{stored}");
             }
-            assert!(kept.contains("***"), "{kept}");
+            assert!(stored.contains("***"), "{stored}");
         }
-        assert!(kept(&format!("?agent_token={TOKEN}&wait=true")).ends_with("&wait=true"));
+        assert!(redacted_text(&format!("?agent_token={TOKEN}&wait=true")).ends_with("&wait=true"));
     }
 
     #[test]
@@ -197,21 +197,22 @@ mod tests {
             "agent_token\nnext line",
             "",
         ] {
-            assert_eq!(kept(text), text);
+            assert_eq!(redacted_text(text), text);
         }
     }
 
     #[test]
     fn an_invalid_bundle_is_refused_with_a_reason() {
-        let said = |status, body: &[u8]| logs_bundle(status, body.to_vec(), TOKEN).unwrap_err();
+        let message_of =
+            |status, body: &[u8]| logs_bundle(status, body.to_vec(), TOKEN).unwrap_err();
         let quoted = format!("{{\"faultstring\": \"boom {TOKEN}\"}}");
-        assert!(said(500, quoted.as_bytes()).contains("boom ***"));
-        assert!(said(409, b"{}").contains("works on a command"));
-        assert!(said(401, b"{}").contains("token"));
-        assert!(said(200, &answer(&Value::Null)).contains("none"));
-        assert!(said(200, &answer(&json!("!!"))).contains("base64"));
-        assert!(said(200, &answer(&json!(STANDARD.encode("plain")))).contains("gzipped"));
+        assert!(message_of(500, quoted.as_bytes()).contains("boom ***"));
+        assert!(message_of(409, b"{}").contains("works on a command"));
+        assert!(message_of(401, b"{}").contains("token"));
+        assert!(message_of(200, &answer(&Value::Null)).contains("none"));
+        assert!(message_of(200, &answer(&json!("!!"))).contains("base64"));
+        assert!(message_of(200, &answer(&json!(STANDARD.encode("plain")))).contains("gzipped"));
         let long = packed(&vec![0; LOGS_BYTES_MAX + 1]);
-        assert!(said(200, &answer(&json!(long))).contains("more than"));
+        assert!(message_of(200, &answer(&json!(long))).contains("more than"));
     }
 }

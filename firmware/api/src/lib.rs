@@ -274,9 +274,9 @@ fn finished(
         (ResponsePlan::LegacyLookup, OrderOutcome::Found(found)) => {
             Ok(passthru::found(call, &found))
         }
-        (ResponsePlan::CommandReply, OrderOutcome::Reply(said)) => Ok(Response::json(200, &said)),
-        (ResponsePlan::Media, OrderOutcome::Reply(said)) => {
-            Ok(Response::json(200, &nodes::ironic_media(&said)))
+        (ResponsePlan::CommandReply, OrderOutcome::Reply(reply)) => Ok(Response::json(200, &reply)),
+        (ResponsePlan::Media, OrderOutcome::Reply(reply)) => {
+            Ok(Response::json(200, &nodes::ironic_media(&reply)))
         }
         (ResponsePlan::Validated(results), OrderOutcome::Checked(lacks)) => {
             Ok(nodes::validated(results.clone(), lacks))
@@ -299,11 +299,11 @@ fn refused(call: &ApiCall<'_>, then: &ResponsePlan, refusal: OrderRefusal) -> Ap
     let OrderRefusal { kind, sentence } = refusal;
     // The same error for "unknown" and "not now", so that unauthenticated clients cannot find out
     // which nodes exist.
-    let stranger = matches!(
+    let unknown = matches!(
         then,
         ResponsePlan::Lookup | ResponsePlan::LegacyLookup | ResponsePlan::Inspected
     );
-    if kind == RefusalKind::NotFound && stranger {
+    if kind == RefusalKind::NotFound && unknown {
         return ApiFault::not_found("Resource could not be found.");
     }
     match kind {

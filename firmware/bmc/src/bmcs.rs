@@ -1,4 +1,4 @@
-//! All BMCs: which protocol carries an order, who asked, and where the answer goes.
+//! All BMCs: which protocol carries an order, its origin, and where the answer goes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -24,15 +24,15 @@ use crate::protocol::{
 };
 
 const UNKNOWN_HARDWARE: PowerError = PowerError::Unsupported {
-    said: "this box does not know the node's hardware type; choose another driver",
+    message: "this box does not know the node's hardware type; choose another driver",
 };
 
 const VENDOR_OFF: PowerError = PowerError::Unsupported {
-    said: "the node's vendor interface is off; choose one that has this method",
+    message: "the node's vendor interface is off; choose one that has this method",
 };
 
 const NOT_SERVED: PowerError = PowerError::Unsupported {
-    said: "this box has no protocol for the node's interfaces; choose another driver",
+    message: "this box has no protocol for the node's interfaces; choose another driver",
 };
 
 /// The BMCs of all nodes. One thread owns it; it never blocks.
@@ -64,7 +64,7 @@ pub(crate) struct BmcExchange {
     origin: BmcRequestOrigin,
     /// None for a BMC request other than power.
     pub(crate) order: Option<PowerOrder>,
-    pub(crate) asked: Tick,
+    pub(crate) requested_at: Tick,
     pub(crate) reach: BmcReach,
     /// The name of its protocol; none where no protocol serves it.
     pub(crate) protocol: Option<&'static str>,
@@ -295,7 +295,7 @@ impl Bmcs {
 
     fn start_exchange(
         &mut self,
-        asked: Tick,
+        requested_at: Tick,
         node: NodeId,
         origin: BmcRequestOrigin,
         order: Option<PowerOrder>,
@@ -306,7 +306,7 @@ impl Bmcs {
             node,
             origin,
             order,
-            asked,
+            requested_at,
             reach,
             protocol,
         };

@@ -1,5 +1,5 @@
 //! Power control without a BMC: on fake hardware the record changes at once; on hardware without
-//! power control a person is told what to do.
+//! power control a note has the instructions for a person.
 
 use std::collections::VecDeque;
 
@@ -60,11 +60,11 @@ impl BmcProtocol for FakeProtocol {
         _: u64,
         _: &BmcRequest,
     ) -> Result<(), PowerError> {
-        let said = match trivet_drivers::management_interface(target.node) {
+        let message = match trivet_drivers::management_interface(target.node) {
             Some(ManagementInterface::Noop) => NO_MANAGEMENT,
             _ => NO_BMC,
         };
-        Err(PowerError::Unsupported { said })
+        Err(PowerError::Unsupported { message })
     }
 
     fn next_event(&mut self) -> Option<BmcProtocolEvent> {
@@ -115,8 +115,8 @@ impl BmcProtocol for ManualProtocol {
         _: u64,
         _: &BmcRequest,
     ) -> Result<(), PowerError> {
-        let said = NO_MANAGEMENT;
-        Err(PowerError::Unsupported { said })
+        let message = NO_MANAGEMENT;
+        Err(PowerError::Unsupported { message })
     }
 
     fn next_event(&mut self) -> Option<BmcProtocolEvent> {

@@ -53,7 +53,7 @@ impl RecentBmcReplies {
     }
 
     fn summary(&self) -> BmcHealth {
-        let asked = self.outcomes.len();
+        let requested = self.outcomes.len();
         let answers = self
             .outcomes
             .iter()
@@ -66,11 +66,11 @@ impl RecentBmcReplies {
             .collect();
         times.sort_unstable();
         let median_ms = times.get(times.len() / 2).copied();
-        let share = u8::try_from(answered * 100 / asked.max(1)).unwrap_or(100);
+        let share = u8::try_from(answered * 100 / requested.max(1)).unwrap_or(100);
         let slow = median_ms.is_some_and(|ms| ms > SLOW_MS);
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         BmcHealth {
-            requests: count(asked),
+            requests: count(requested),
             replies: count(answered),
             median_ms,
             last_error: self.last_error,
@@ -147,14 +147,14 @@ impl BmcHealthTracker {
 
 /// Whether readers need the new values. Small changes of the median are ignored, so that the
 /// snapshot of an idle rack does not change.
-fn differs(shown: &BmcHealth, told: &BmcHealth) -> bool {
-    let far = match (shown.median_ms, told.median_ms) {
-        (Some(shown), Some(told)) => shown.abs_diff(told) > shown / 4 + 10,
-        (shown, told) => shown != told,
+fn differs(shown: &BmcHealth, reported: &BmcHealth) -> bool {
+    let far = match (shown.median_ms, reported.median_ms) {
+        (Some(shown), Some(reported)) => shown.abs_diff(reported) > shown / 4 + 10,
+        (shown, reported) => shown != reported,
     };
     let still = BmcHealth {
         median_ms: shown.median_ms,
-        ..*told
+        ..*reported
     };
     far || still != *shown
 }
@@ -189,7 +189,11 @@ mod tests {
     #[test]
     fn a_bmc_is_measured_by_its_last_answers() {
         let mut health = BmcHealthTracker::default();
-        assert_eq!(record(&mut health, 0, 0, None), None, "it was never asked");
+        assert_eq!(
+            record(&mut health, 0, 0, None),
+            None,
+            "it never got a request"
+        );
         record(&mut health, 3, 40, None);
         let want = BmcHealth {
             requests: 4,
@@ -221,7 +225,7 @@ mod tests {
             PowerError::QueueFull,
             PowerError::NotConfigured { missing: "x" },
             PowerError::SharedBmc { other: "x".into() },
-            PowerError::Unsupported { said: "x" },
+            PowerError::Unsupported { message: "x" },
         ] {
             assert_eq!(health.record(id(), Some(1), Some(&error)), None);
         }

@@ -117,19 +117,19 @@ pub enum BmcHttpError {
     /// No connection: the BMC did not receive the request.
     Unreachable {
         /// The error of the connection.
-        said: String,
+        message: String,
     },
     /// The certificate is not trusted: nothing was sent to the BMC.
     Untrusted {
         /// SHA-256 of the BMC's certificate, as hexadecimal digits.
         fingerprint: Option<String>,
         /// Why it is not trusted.
-        said: String,
+        message: String,
     },
     /// The connection was closed or timed out: the BMC may have received the request.
     Lost {
         /// The error of the connection.
-        said: String,
+        message: String,
     },
     /// The response is longer than [`HTTP_BODY_BYTES_MAX`]. The BMC received the request.
     TooLong,

@@ -42,7 +42,7 @@ impl Bmcs {
         exchange: &BmcExchange,
         error: Option<&PowerError>,
     ) {
-        let took_ms = now.since_ms(exchange.asked);
+        let took_ms = now.since_ms(exchange.requested_at);
         self.measurements.record(exchange, took_ms, error);
         if exchange.reach != BmcReach::Bmc {
             return;

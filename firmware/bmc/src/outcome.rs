@@ -1,4 +1,4 @@
-//! Who asked a BMC, and what comes of it.
+//! The origin of a BMC request, and its outcome.
 
 use serde_json::Value;
 use trivet_model::power::HardwareHealth;

@@ -137,7 +137,7 @@ pub(crate) enum PowerChangeAction {
     /// Send this request after a pause in ms.
     After(u64, PowerOrder),
     /// Send this request now.
-    Ask(PowerOrder),
+    Request(PowerOrder),
     /// The change has ended.
     End(Result<PowerAnswer, PowerError>),
 }
@@ -224,15 +224,17 @@ impl PowerChange {
         answer: Result<PowerAnswer, PowerError>,
         limits: &BmcLimits,
     ) -> Option<(PowerChangeAction, Option<String>)> {
-        let outstanding = self.outstanding.take_if(|(asked, ..)| *asked == number);
-        let (_, order, asked) = outstanding?;
+        let outstanding = self
+            .outstanding
+            .take_if(|(outstanding, ..)| *outstanding == number);
+        let (_, order, requested_at) = outstanding?;
         let action = match answer {
             result if order == BMC_RESET => self.restarted_bmc(now, result),
             Ok(answer) => self.answered(now, answer, limits),
             Err(error) => {
                 let is_first = self.failing.is_none();
                 let why = format!("{error}; the request is repeated");
-                let action = self.failed(now, (order, asked), error);
+                let action = self.failed(now, (order, requested_at), error);
                 let goes_on = !matches!(action, PowerChangeAction::End(_));
                 return Some((action, (is_first && goes_on).then_some(why)));
             }
@@ -305,12 +307,12 @@ impl PowerChange {
     /// The BMC answers, and the state is not the wanted one.
     fn wait_or_retry(&mut self, now: Tick, limits: &BmcLimits) -> PowerChangeAction {
         if std::mem::take(&mut self.repeats_after_restart) {
-            return PowerChangeAction::Ask(self.repeated());
+            return PowerChangeAction::Request(self.repeated());
         }
         let waited = now.since_ms(self.last);
         let timeout = self.rules.timeout_ms.max(1);
         if self.requests == 0 && self.rules.start != PowerChangeStart::OnlyPoll {
-            return PowerChangeAction::Ask(self.repeated());
+            return PowerChangeAction::Request(self.repeated());
         }
         // The second request has twice the time of the others: the BMC is restarted after it.
         let time = if self.requests == 2 {
@@ -320,8 +322,10 @@ impl PowerChange {
         };
         match self.requests {
             _ if waited < time => self.schedule_poll(limits),
-            1 if self.rules.repeats => PowerChangeAction::Ask(self.repeated()),
-            2 if self.rules.resets_bmc && !self.bmc_restarted => PowerChangeAction::Ask(BMC_RESET),
+            1 if self.rules.repeats => PowerChangeAction::Request(self.repeated()),
+            2 if self.rules.resets_bmc && !self.bmc_restarted => {
+                PowerChangeAction::Request(BMC_RESET)
+            }
             _ => PowerChangeAction::End(Err(self.no_effect(now))),
         }
     }
@@ -342,7 +346,7 @@ impl PowerChange {
         question: (PowerOrder, Tick),
         error: PowerError,
     ) -> PowerChangeAction {
-        let (order, asked) = question;
+        let (order, requested_at) = question;
         let restarts = matches!(order, PowerOrder::Cycle | PowerOrder::Reset);
         // A machine that is off refuses a reset: the job requests power-on instead.
         let refuses = error.is_refusal() && !self.accepted;
@@ -354,15 +358,18 @@ impl PowerChange {
             return PowerChangeAction::End(Err(error));
         }
         self.failures = self.failures.saturating_add(1);
-        let since = self.failing.as_ref().map_or(asked, |(since, _)| *since);
+        let since = self
+            .failing
+            .as_ref()
+            .map_or(requested_at, |(since, _)| *since);
         let waited_ms = now.since_ms(since);
         self.failing = Some((since, error.clone()));
-        let hears = is_responsive(&error);
+        let responds = is_responsive(&error);
         let reset_ms = 3 * self.rules.timeout_ms;
-        let patient = self.rules.bmc_wait_ms >= reset_ms;
-        let resets = self.rules.resets_bmc && !self.bmc_restarted && hears && patient;
+        let has_waited = self.rules.bmc_wait_ms >= reset_ms;
+        let resets = self.rules.resets_bmc && !self.bmc_restarted && responds && has_waited;
         if resets && waited_ms >= reset_ms {
-            return PowerChangeAction::Ask(BMC_RESET);
+            return PowerChangeAction::Request(BMC_RESET);
         }
         if waited_ms >= self.rules.bmc_wait_ms && !resets {
             let last = Box::new(error);
@@ -504,7 +511,7 @@ mod tests {
         let _ = change.answered(Tick(0), PowerAnswer::Accepted, &limits());
         let on = PowerAnswer::Power(PowerState::On);
         let next = change.answered(Tick(60_000), on, &limits());
-        assert_eq!(next, PowerChangeAction::Ask(PowerOrder::Off));
+        assert_eq!(next, PowerChangeAction::Request(PowerOrder::Off));
         change.record_request(Tick(60_000), 2, PowerOrder::Off);
         let question = (PowerOrder::Off, Tick(60_000));
         let next = change.failed(Tick(60_001), question, refused());
@@ -518,27 +525,27 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_ends_an_operators_order_at_once_and_a_jobs_after_its_patience() {
+    fn a_refusal_ends_an_operators_order_at_once_and_a_jobs_after_its_timeout() {
         let question = (PowerOrder::On, Tick(0));
-        let mut asked = change(PowerOrder::On, true);
-        let next = asked.failed(Tick(5), question, refused());
+        let mut requested = change(PowerOrder::On, true);
+        let next = requested.failed(Tick(5), question, refused());
         assert_eq!(next, PowerChangeAction::End(Err(refused())));
         let mut job = change(PowerOrder::On, false);
         let next = job.failed(Tick(5), question, refused());
         assert_eq!(next, PowerChangeAction::After(0, PowerOrder::On));
         let next = job.failed(Tick(180_000), question, refused());
-        assert_eq!(next, PowerChangeAction::Ask(BMC_RESET));
+        assert_eq!(next, PowerChangeAction::Request(BMC_RESET));
         let next = job.restarted_bmc(Tick(180_001), Ok(PowerAnswer::Accepted));
         // A BMC that restarts may be offline for minutes: the request waits until it answers.
         assert_eq!(next, PowerChangeAction::After(0, PowerOrder::Status));
         let off = PowerAnswer::Power(PowerState::Off);
         let next = job.answered(Tick(300_000), off, &limits());
-        assert_eq!(next, PowerChangeAction::Ask(PowerOrder::On));
+        assert_eq!(next, PowerChangeAction::Request(PowerOrder::On));
     }
 
     #[test]
     fn a_wrong_password_ends_every_order_at_once() {
-        let login = PowerError::Login { said: "no" };
+        let login = PowerError::Login { message: "no" };
         for operator in [false, true] {
             let mut change = change(PowerOrder::On, operator);
             let next = change.failed(Tick(5), (PowerOrder::On, Tick(0)), login.clone());

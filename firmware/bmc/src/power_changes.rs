@@ -164,7 +164,7 @@ impl Bmcs {
             self.note(id, NoteKind::Retrying { why });
         }
         match action {
-            PowerChangeAction::Ask(order) => self.send_for_change(context, id, order),
+            PowerChangeAction::Request(order) => self.send_for_change(context, id, order),
             PowerChangeAction::After(pause_ms, order) => {
                 if let Some(change) = self.changes.by_node.get_mut(&id) {
                     let at = change.schedule(context.now, pause_ms, order, &context.limits);

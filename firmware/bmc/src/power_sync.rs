@@ -193,7 +193,7 @@ mod tests {
         }
         assert_eq!((begun.len(), sync.deadline()), (AT_ONCE_MAX, None));
         assert!(!sync.begin(begun[0]), "one reading at a time");
-        // A reply makes room for the next one.
+        // A reply frees a place for the next one.
         sync.succeeded(begun[0]);
         assert_eq!(sync.deadline(), Some(Tick(32)));
         assert_eq!(sync.take_due(Tick(31)), None);
@@ -221,7 +221,7 @@ mod tests {
         let second = sync.failed(&node, &silent(), 0);
         assert_eq!(second.raised, Some(fault(&silent())));
         assert_eq!((second.ended, second.gives_up), (None, false));
-        let login = PowerError::Login { said: "no" };
+        let login = PowerError::Login { message: "no" };
         let third = sync.failed(&node, &login, 0);
         assert_eq!(third.ended, Some(fault(&silent())));
         assert_eq!(third.raised, Some(fault(&login)));

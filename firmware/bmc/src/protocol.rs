@@ -2,8 +2,8 @@
 //!
 //! A protocol is a crate that implements [`BmcProtocol`]: it has the queue of each BMC, the pauses
 //! between requests, and the sessions. It gets orders under a number and returns answers under the
-//! same number; it does not know who asked. Time and randomness are arguments, and what is sent
-//! and received are values.
+//! same number; it does not know the origin of a request. Time and randomness are arguments, and
+//! what is sent and received are values.
 
 use trivet_model::interface::{ManagementInterface, PowerInterface, VendorInterface};
 use trivet_model::power::HardwareHealth;
@@ -180,7 +180,7 @@ pub trait BmcProtocol: Send {
 /// The error of an order or request whose session was removed while it ran.
 pub fn driver_info_changed() -> PowerError {
     PowerError::Host {
-        said: "driver_info changed during a request to the BMC; retry".to_owned(),
+        message: "driver_info changed during a request to the BMC; retry".to_owned(),
         lasting: false,
     }
 }

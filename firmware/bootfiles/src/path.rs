@@ -78,7 +78,7 @@ fn checked(part: String) -> Option<String> {
         && part != ".."
         && !part
             .chars()
-            .any(|letter| matches!(letter, '/' | '\\') || letter.is_control());
+            .any(|character| matches!(character, '/' | '\\') || character.is_control());
     harmless.then_some(part)
 }
 

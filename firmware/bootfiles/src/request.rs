@@ -253,8 +253,8 @@ mod tests {
         assert!(with("").keep_alive);
         assert!(!with("Connection: foo, Close\r\n").keep_alive);
         assert!(!whole("GET / HTTP/1.0\r\n\r\n").keep_alive);
-        let asked = whole("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n");
-        assert!(asked.keep_alive && asked.keep_alive_header);
+        let requested = whole("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n");
+        assert!(requested.keep_alive && requested.keep_alive_header);
     }
 
     #[test]

@@ -114,10 +114,10 @@ pub struct BootQueue {
 
 impl BootQueue {
     /// An empty queue.
-    pub fn new(rule: BootLimitRule, patience: BootTimeouts) -> Self {
+    pub fn new(rule: BootLimitRule, timeouts: BootTimeouts) -> Self {
         Self {
             limit: BootLimit::new(rule),
-            timeouts: patience,
+            timeouts,
             booting: BTreeMap::new(),
             ends: BTreeSet::new(),
             waiting: VecDeque::new(),

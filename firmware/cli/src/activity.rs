@@ -27,10 +27,10 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    fn of(told: &Value) -> Self {
-        let number = |key: &str| told[key].as_u64();
+    fn of(reported: &Value) -> Self {
+        let number = |key: &str| reported[key].as_u64();
         Self {
-            doing: told["doing"].as_str().map(harmless).unwrap_or_default(),
+            doing: reported["doing"].as_str().map(harmless).unwrap_or_default(),
             percent: number("percent"),
             attempt: number("try").zip(number("tries_max")),
             elapsed_ms: number("elapsed_ms"),
@@ -103,9 +103,14 @@ pub(crate) fn progress_request(node: Option<&str>) -> CliRequest {
 /// Parses the response to either request.
 pub(crate) fn read(body: &Value) -> Activities {
     let one = std::slice::from_ref(body);
-    let told = body["progress"].as_array().map_or(one, Vec::as_slice);
-    let of = |told: &Value| Some((told["uuid"].as_str()?.to_owned(), Activity::of(told)));
-    told.iter().filter_map(of).collect()
+    let reported = body["progress"].as_array().map_or(one, Vec::as_slice);
+    let of = |reported: &Value| {
+        Some((
+            reported["uuid"].as_str()?.to_owned(),
+            Activity::of(reported),
+        ))
+    };
+    reported.iter().filter_map(of).collect()
 }
 
 /// Whether a node may have work in progress, by its record.

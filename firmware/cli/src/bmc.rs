@@ -134,8 +134,8 @@ pub(crate) fn plan(
         C::Sensors(one) => query_plan(&one.node, "sensors", Shown::Sensors),
         C::Events { node, clear: false } => query_plan(node, "events", Shown::Events),
         C::Events { node, clear: true } => {
-            let ask = CliRequest::new("DELETE", path(node, "events"));
-            change_plan(node, ask, "its event log is empty now")
+            let request = CliRequest::new("DELETE", path(node, "events"));
+            change_plan(node, request, "its event log is empty now")
         }
         C::Inventory(one) => query_plan(&one.node, "inventory", Shown::Parts),
         C::Identity(one) => query_plan(&one.node, "identity", Shown::Fields),
@@ -153,9 +153,13 @@ pub(crate) fn plan(
             node,
             mode: Some(mode),
         } => {
-            let ask = CliRequest::new("PUT", node_path(node, "/states/boot_mode"));
-            let ask = ask.with(json!({ "target": mode }));
-            change_plan(node, ask, &format!("boots by {mode} from its next boot on"))
+            let request = CliRequest::new("PUT", node_path(node, "/states/boot_mode"));
+            let request = request.with(json!({ "target": mode }));
+            change_plan(
+                node,
+                request,
+                &format!("boots by {mode} from its next boot on"),
+            )
         }
         C::SecureBoot { node, switch: None } => query_plan(node, "secure_boot", Shown::Fields),
         C::SecureBoot {
@@ -163,18 +167,18 @@ pub(crate) fn plan(
             switch: Some(switch),
         } => {
             let on = *switch == MaintenanceSwitch::On;
-            let ask = CliRequest::new("PUT", node_path(node, "/states/secure_boot"));
+            let request = CliRequest::new("PUT", node_path(node, "/states/secure_boot"));
             let word = if on { "on" } else { "off" };
             change_plan(
                 node,
-                ask.with(json!({ "target": on })),
+                request.with(json!({ "target": on })),
                 &format!("Secure Boot is {word} from its next boot on"),
             )
         }
         C::Reset { node, warm } => {
-            let ask = CliRequest::new("POST", node_path(node, "/vendor_passthru/bmc_reset"));
-            let ask = ask.with(json!({ "warm": warm }));
-            change_plan(node, ask, "its BMC restarts; give it a minute")
+            let request = CliRequest::new("POST", node_path(node, "/vendor_passthru/bmc_reset"));
+            let request = request.with(json!({ "warm": warm }));
+            change_plan(node, request, "its BMC restarts; give it a minute")
         }
         C::Health { node: Some(node) } => CommandPlan {
             requests: vec![CliRequest::get(path(node, ""))],
@@ -211,10 +215,10 @@ fn query_plan(node: &str, word: &str, table: Shown) -> CommandPlan {
     }
 }
 
-fn change_plan(node: &str, ask: CliRequest, what: &str) -> CommandPlan {
+fn change_plan(node: &str, request: CliRequest, what: &str) -> CommandPlan {
     CommandPlan {
         subject: format!("node {node}"),
-        requests: vec![ask.slow()],
+        requests: vec![request.slow()],
         then: FinalAction::Print(format!("node {node}: {what}")),
     }
 }
@@ -228,8 +232,8 @@ fn set_light(node: &str, light: BmcLightArgument) -> CommandPlan {
             format!("its light is on for {seconds} s"),
         ),
     };
-    let ask = CliRequest::new("PUT", path(node, "light")).with(body);
-    change_plan(node, ask, &what)
+    let request = CliRequest::new("PUT", path(node, "light")).with(body);
+    change_plan(node, request, &what)
 }
 
 fn media(one: &BmcMediaArguments, read: FileTextReader<'_>) -> Result<CommandPlan, CliFault> {
@@ -245,8 +249,8 @@ fn media(one: &BmcMediaArguments, read: FileTextReader<'_>) -> Result<CommandPla
             };
             let device = one.device.as_deref().unwrap_or("cdrom");
             let body = json!({"device_type": device, "image_url": url.trim()});
-            let ask = CliRequest::new("POST", drives).with(body);
-            change_plan(node, ask, &format!("the image is in its {device}"))
+            let request = CliRequest::new("POST", drives).with(body);
+            change_plan(node, request, &format!("the image is in its {device}"))
         }
         Some(MediaAction::Eject) if one.image.is_some() => {
             return Err(CliFault::usage(
@@ -256,8 +260,8 @@ fn media(one: &BmcMediaArguments, read: FileTextReader<'_>) -> Result<CommandPla
         Some(MediaAction::Eject) => {
             let only = one.device.as_deref();
             let only = only.map_or(String::new(), |device| format!("?device_types={device}"));
-            let ask = CliRequest::new("DELETE", format!("{drives}{only}"));
-            change_plan(node, ask, "its drives are empty")
+            let request = CliRequest::new("DELETE", format!("{drives}{only}"));
+            change_plan(node, request, "its drives are empty")
         }
     })
 }

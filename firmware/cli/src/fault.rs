@@ -31,32 +31,32 @@ impl CliFault {
     /// The fault for a status of 400 and above. `subject` names the object of the
     /// request.
     pub(crate) fn of(answer: &CliResponse, subject: &str) -> Self {
-        let said = error_message(&answer.body);
+        let reply = error_message(&answer.body);
         let status = answer.status;
         match status {
             401 => Self::new(
                 Exit::Unauthorised,
                 format!(
-                    "not authorised: {said} Give --user and --password-file, or --token-file, or \
+                    "not authorised: {reply} Give --user and --password-file, or --token-file, or \
                      set TRIVET_USER and TRIVET_PASSWORD, or TRIVET_TOKEN."
                 ),
             ),
             404 => Self::new(
                 Exit::NotFound,
-                format!("{subject}: {said}{}", hint(subject)),
+                format!("{subject}: {reply}{}", hint(subject)),
             ),
             // A 502 of the box, not of a proxy: the box is reachable, and the BMC is
             // not.
             502 if answer.body["error_message"].is_string() => {
-                Self::new(Exit::Failed, format!("{subject}: failed: {said}"))
+                Self::new(Exit::Failed, format!("{subject}: failed: {reply}"))
             }
             500.. => Self::new(
                 Exit::Unreachable,
-                format!("{subject}: the box answered {status}: {said} See its log."),
+                format!("{subject}: the box answered {status}: {reply} See its log."),
             ),
             400.. => Self::new(
                 Exit::Refused,
-                format!("{subject}: refused ({status}): {said}"),
+                format!("{subject}: refused ({status}): {reply}"),
             ),
             _ => Self::new(
                 Exit::Unreachable,

@@ -98,10 +98,10 @@ pub(crate) fn node(
         C::Unrescue(one) => Ok(plain(one, "unrescue", "active", json)),
         C::Adopt(one) => Ok(plain(one, "adopt", "active", json)),
         C::Abort(one) => {
-            let ask = provision(&one.node, "abort");
+            let request = provision(&one.node, "abort");
             Ok(verb(
                 &one.node,
-                vec![ask],
+                vec![request],
                 WaitGoal::Rest,
                 &one.waiting,
                 json,
@@ -113,9 +113,9 @@ pub(crate) fn node(
         C::Rescue(one) => {
             let password = file_text("--rescue-password-file", &one.ramdisk_password_file, read)?;
             let body = json!({"target": "rescue", "rescue_password": password});
-            let ask = states(&one.node, "provision", body);
+            let request = states(&one.node, "provision", body);
             let goal = WaitGoal::State("rescue".to_owned());
-            Ok(verb(&one.node, vec![ask], goal, &one.waiting, json))
+            Ok(verb(&one.node, vec![request], goal, &one.waiting, json))
         }
         C::Power(one) => power(one, json),
         C::BootDevice(one) => Ok(boot_device(one)),
@@ -399,15 +399,15 @@ fn provision(node: &str, target: &str) -> CliRequest {
 }
 
 fn plain(one: &NodeVerbArguments, target: &str, end: &str, json: bool) -> CommandPlan {
-    let ask = provision(&one.node, target);
+    let request = provision(&one.node, target);
     let goal = WaitGoal::State(end.to_owned());
-    verb(&one.node, vec![ask], goal, &one.waiting, json)
+    verb(&one.node, vec![request], goal, &one.waiting, json)
 }
 
 /// Requests that start a job, and the wait for its end.
 fn verb(
     node: &str,
-    mut asks: Vec<CliRequest>,
+    mut requests: Vec<CliRequest>,
     goal: WaitGoal,
     waiting: &WaitArguments,
     json: bool,
@@ -415,7 +415,7 @@ fn verb(
     if !waiting.no_wait {
         return CommandPlan {
             subject: format!("node {node}"),
-            requests: asks,
+            requests,
             then: FinalAction::Wait {
                 node: node.to_owned(),
                 goal,
@@ -424,15 +424,15 @@ fn verb(
         };
     }
     if json {
-        asks.push(CliRequest::get(node_path(node, "")));
+        requests.push(CliRequest::get(node_path(node, "")));
         return CommandPlan {
             subject: format!("node {node}"),
-            requests: asks,
+            requests,
             then: FinalAction::Show(OutputView::Node),
         };
     }
     let follow = format!("accepted; `trivet node watch {node}` follows it");
-    print_plan(node, asks, &follow)
+    print_plan(node, requests, &follow)
 }
 
 fn clean(
@@ -449,9 +449,9 @@ fn clean(
         }
     };
     let body = json!({"target": "clean", "clean_steps": steps});
-    let ask = states(&one.node, "provision", body);
+    let request = states(&one.node, "provision", body);
     let goal = WaitGoal::State("manageable".to_owned());
-    Ok(verb(&one.node, vec![ask], goal, &one.waiting, json))
+    Ok(verb(&one.node, vec![request], goal, &one.waiting, json))
 }
 
 fn step(text: &str) -> Result<Value, CliFault> {
@@ -489,7 +489,7 @@ fn deploy(
     if let Some(file) = &one.steps {
         body["deploy_steps"] = step_list(file, read)?;
     }
-    let ask = match &one.image {
+    let request = match &one.image {
         // One request: after a PATCH and a refused verb the node would keep the new
         // image.
         Some(image) => {
@@ -499,7 +499,7 @@ fn deploy(
         None => states(&one.node, "provision", body),
     };
     let goal = WaitGoal::State("active".to_owned());
-    Ok(verb(&one.node, vec![ask], goal, &one.waiting, json))
+    Ok(verb(&one.node, vec![request], goal, &one.waiting, json))
 }
 
 /// The path of a request that combines a verb and a change of `instance_info`. Only
@@ -537,9 +537,9 @@ fn power(one: &NodePowerArguments, json: bool) -> Result<CommandPlan, CliFault> 
             return Err(CliFault::usage("--soft goes with off and reboot only"));
         }
     };
-    let ask = states(&one.node, "power", json!({ "target": target }));
+    let request = states(&one.node, "power", json!({ "target": target }));
     let goal = WaitGoal::Power(end.to_owned());
-    Ok(verb(&one.node, vec![ask], goal, &one.waiting, json))
+    Ok(verb(&one.node, vec![request], goal, &one.waiting, json))
 }
 
 fn boot_device(one: &NodeBootDeviceArguments) -> CommandPlan {
@@ -555,18 +555,19 @@ fn boot_device(one: &NodeBootDeviceArguments) -> CommandPlan {
         return shown(&one.node, below, OutputView::BootDevice);
     };
     let body = json!({"boot_device": device, "persistent": one.persistent});
-    let ask = CliRequest::new("PUT", node_path(&one.node, below)).with(body);
+    let request = CliRequest::new("PUT", node_path(&one.node, below)).with(body);
     let when = if one.persistent {
         "from now on"
     } else {
         "once, at its next boot"
     };
-    print_plan(&one.node, vec![ask], &format!("boots from {device} {when}"))
+    let text = format!("boots from {device} {when}");
+    print_plan(&one.node, vec![request], &text)
 }
 
 fn maintenance(one: &NodeMaintenanceArguments) -> CommandPlan {
     let path = node_path(&one.node, "/maintenance");
-    let (ask, what) = match one.switch {
+    let (request, what) = match one.switch {
         MaintenanceSwitch::On => {
             let body = one
                 .reason
@@ -576,7 +577,7 @@ fn maintenance(one: &NodeMaintenanceArguments) -> CommandPlan {
         }
         MaintenanceSwitch::Off => (CliRequest::new("DELETE", path), "out of maintenance"),
     };
-    print_plan(&one.node, vec![ask], what)
+    print_plan(&one.node, vec![request], what)
 }
 
 #[cfg(test)]

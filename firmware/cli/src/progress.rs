@@ -21,18 +21,18 @@ pub(crate) struct ProgressLine {
 
 impl ProgressLine {
     /// The progress of one node.
-    pub(crate) fn of(sight: &NodeSnapshot, elapsed_ms: u64) -> Self {
-        let mut words = format!("{}  {}", sight.name, sight.state);
-        if let Some(wanted) = &sight.target_power {
-            let _ = write!(words, "  {} -> {wanted}", sight.power);
+    pub(crate) fn of(snapshot: &NodeSnapshot, elapsed_ms: u64) -> Self {
+        let mut words = format!("{}  {}", snapshot.name, snapshot.state);
+        if let Some(wanted) = &snapshot.target_power {
+            let _ = write!(words, "  {} -> {wanted}", snapshot.power);
         }
-        if let Some(step) = &sight.step {
+        if let Some(step) = &snapshot.step {
             let _ = write!(words, "  {step}");
         }
         Self {
             words,
             // The current step counts as half done.
-            done: sight
+            done: snapshot
                 .done
                 .map(|(at, count)| (at.saturating_mul(2).saturating_sub(1), at, count)),
             elapsed_ms,
@@ -41,8 +41,13 @@ impl ProgressLine {
 
     /// The progress of one node whose activity the box reports: percent and time are
     /// those of the activity.
-    pub(crate) fn working(sight: &NodeSnapshot, activity: &Activity, elapsed_ms: u64) -> Self {
-        let mut words = format!("{}  {}  {}", sight.name, sight.state, activity.phase());
+    pub(crate) fn working(snapshot: &NodeSnapshot, activity: &Activity, elapsed_ms: u64) -> Self {
+        let mut words = format!(
+            "{}  {}  {}",
+            snapshot.name,
+            snapshot.state,
+            activity.phase()
+        );
         if let Some(tries) = activity.tries() {
             let _ = write!(words, "  {tries}");
         }
@@ -72,8 +77,8 @@ impl ProgressLine {
             return whole;
         }
         let tail = self.tail(false);
-        let room = width.saturating_sub(tail.chars().count());
-        cut(&format!("{}{tail}", cut(&self.words, room)), width)
+        let space = width.saturating_sub(tail.chars().count());
+        cut(&format!("{}{tail}", cut(&self.words, space)), width)
     }
 
     fn tail(&self, has_bar: bool) -> String {
@@ -115,7 +120,7 @@ pub(crate) fn duration(ms: u64) -> String {
 mod tests {
     use super::*;
 
-    fn sight() -> NodeSnapshot {
+    fn node_snapshot() -> NodeSnapshot {
         NodeSnapshot {
             name: "node-01".to_owned(),
             state: "wait call-back".to_owned(),
@@ -126,21 +131,21 @@ mod tests {
 
     #[test]
     fn the_line_has_state_step_and_time() {
-        let line = ProgressLine::of(&sight(), 12_300).line(80);
+        let line = ProgressLine::of(&node_snapshot(), 12_300).line(80);
         assert_eq!(line, "node-01  wait call-back  deploy.write_image  12 s");
     }
 
     #[test]
     fn steps_that_are_known_have_a_bar() {
-        let mut sight = sight();
-        sight.done = Some((2, 4));
-        let line = ProgressLine::of(&sight, 0).line(120);
+        let mut snapshot = node_snapshot();
+        snapshot.done = Some((2, 4));
+        let line = ProgressLine::of(&snapshot, 0).line(120);
         assert!(
             line.ends_with("  [#######-------------] 2/4  0 s"),
             "{line}"
         );
-        sight.done = Some((1, 1));
-        let line = ProgressLine::of(&sight, 0).line(120);
+        snapshot.done = Some((1, 1));
+        let line = ProgressLine::of(&snapshot, 0).line(120);
         assert!(line.contains("[##########----------] 1/1"), "{line}");
         let all = ProgressLine::many("2 nodes".to_owned(), Some((2, 2)), 0).line(80);
         assert_eq!(all, "2 nodes  [####################] 2/2  0 s");
@@ -152,26 +157,26 @@ mod tests {
 
     #[test]
     fn the_bar_gives_way_before_the_words_and_the_numbers_stay() {
-        let mut sight = sight();
-        sight.done = Some((1, 2));
+        let mut snapshot = node_snapshot();
+        snapshot.done = Some((1, 2));
         for width in 0..100 {
-            let line = ProgressLine::of(&sight, 5_000).line(width);
+            let line = ProgressLine::of(&snapshot, 5_000).line(width);
             assert!(line.chars().count() <= width, "{width}: {line}");
         }
-        let line = ProgressLine::of(&sight, 5_000).line(60);
+        let line = ProgressLine::of(&snapshot, 5_000).line(60);
         assert_eq!(
             line,
             "node-01  wait call-back  deploy.write_image  1/2  5 s"
         );
         assert!(
-            ProgressLine::of(&sight, 5_000)
+            ProgressLine::of(&snapshot, 5_000)
                 .line(40)
                 .ends_with("...  1/2  5 s")
         );
     }
 
     #[test]
-    fn time_is_told_as_people_do() {
+    fn durations_are_shown_in_readable_units() {
         assert_eq!(duration(59_999), "59 s");
         assert_eq!(duration(61_000), "1 min 01 s");
         assert_eq!(duration(3_661_000), "1 h 01 min");

@@ -52,7 +52,7 @@ pub fn run_into(command: ClientCommand, out: &mut dyn Write, errors: &mut dyn Wr
 }
 
 fn run_on(command: ClientCommand, mut screen: TerminalOutput<'_>, width: Option<usize>) -> Exit {
-    let went = if let ClientCommand::Image(image) = &command
+    let outcome = if let ClientCommand::Image(image) = &command
         && let ImageCommand::Upload {
             image,
             file,
@@ -74,7 +74,7 @@ fn run_on(command: ClientCommand, mut screen: TerminalOutput<'_>, width: Option<
     } else {
         prepare(command, width).and_then(|(client, task)| drive(&client, task, &mut screen))
     };
-    match went {
+    match outcome {
         Ok(exit) => exit,
         Err(fault) => {
             screen.note(&format!("trivet: {}", fault.sentence));
@@ -159,16 +159,16 @@ fn upload(
     let client = CliClient::new(CliConnection::of(&image.global, &variable, &read)?)?;
     let clock = start();
     let runtime = runtime()?;
-    let went = runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         let mut stop = signal(SignalKind::interrupt()).map_err(|error| broken(&error))?;
         let mut watched = UploadDisplay { screen, clock };
         tokio::select! {
-            went = upload.run(&client, &mut watched) => went.map(Some),
+            outcome = upload.run(&client, &mut watched) => outcome.map(Some),
             _ = stop.recv() => Ok(None),
         }
     });
     runtime.shutdown_background();
-    let Some(record) = went? else {
+    let Some(record) = outcome? else {
         let name = upload.image;
         let sentence = format!(
             "stopped; the received bytes are kept. `trivet image upload {name} ...` continues."
@@ -278,12 +278,12 @@ async fn follow(
 ) -> Exit {
     let clock = start();
     let now = || elapsed_ms(clock);
-    let mut turn = task.begin(now());
+    let mut step = task.begin(now());
     loop {
-        if let Err(exit) = screen.show(&turn) {
+        if let Err(exit) = screen.show(&step) {
             return exit;
         }
-        turn = match turn.act {
+        step = match step.act {
             TaskAction::End(exit) => return exit,
             TaskAction::Send(request) => tokio::select! {
                 answer = client.exchange(&request) => task.answered(now(), answer),
@@ -308,8 +308,8 @@ struct TerminalOutput<'a> {
 
 impl TerminalOutput<'_> {
     /// Prints the output of a step; the exit code if standard output is closed.
-    fn show(&mut self, turn: &TaskStep) -> Result<(), Exit> {
-        for out in &turn.outs {
+    fn show(&mut self, step: &TaskStep) -> Result<(), Exit> {
+        for out in &step.outs {
             match out {
                 TaskOutput::Line(text) => self.line(text)?,
                 TaskOutput::Note(text) => self.note(text),
@@ -318,7 +318,7 @@ impl TerminalOutput<'_> {
                 TaskOutput::Progress(progress) => self.draw(progress),
             }
         }
-        if matches!(turn.act, TaskAction::End(_)) {
+        if matches!(step.act, TaskAction::End(_)) {
             self.clear();
         }
         Ok(())

@@ -304,8 +304,8 @@ fn unknown_machines(body: &Value) -> TextTable {
         "address",
         "seen_at",
     ];
-    for stranger in items(body, "strangers") {
-        table.row(keys.map(|key| cell(&stranger[key])));
+    for unknown in items(body, "strangers") {
+        table.row(keys.map(|key| cell(&unknown[key])));
     }
     table
 }

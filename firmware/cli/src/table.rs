@@ -115,8 +115,8 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
-    let kept = width.saturating_sub(3);
-    let mut short: String = text.chars().take(kept).collect();
+    let shown_width = width.saturating_sub(3);
+    let mut short: String = text.chars().take(shown_width).collect();
     short.extend("...".chars().take(width));
     short
 }
@@ -124,7 +124,13 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
 /// One line of bounded length: text from others cannot start a new line or control the
 /// terminal.
 pub(crate) fn harmless(text: &str) -> String {
-    let shown = |letter: char| if letter.is_control() { ' ' } else { letter };
+    let shown = |character: char| {
+        if character.is_control() {
+            ' '
+        } else {
+            character
+        }
+    };
     text.chars().take(CELL_CHARS_MAX).map(shown).collect()
 }
 

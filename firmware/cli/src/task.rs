@@ -216,9 +216,9 @@ impl CommandTask {
         }
         self.answered_at = now;
         if let Some(key) = self.list_key()
-            && let Some(turn) = self.page(key, &answer.body)
+            && let Some(step) = self.page(key, &answer.body)
         {
-            return turn;
+            return step;
         }
         if !self.looking
             && let Some(request) = self.rest.pop_front()
@@ -305,15 +305,15 @@ impl CommandTask {
 
     fn try_again(&mut self) -> TaskStep {
         self.tries += 1;
-        let mut turn = TaskStep::only(TaskAction::Pause(TRY_GAP_MS));
+        let mut step = TaskStep::only(TaskAction::Pause(TRY_GAP_MS));
         if self.tries == 1 && !self.looking {
-            turn.outs.push(TaskOutput::Note(format!(
+            step.outs.push(TaskOutput::Note(format!(
                 "{} is busy; trying again for up to {}",
                 self.subject,
                 duration(u64::from(TRIES_MAX) * TRY_GAP_MS)
             )));
         }
-        turn
+        step
     }
 
     /// The box did not reply. A read may be repeated; a change may not, since it may
@@ -329,10 +329,10 @@ impl CommandTask {
         {
             return TaskStep::fault(self.too_late());
         }
-        let mut turn = TaskStep::only(TaskAction::Pause(TRY_GAP_MS));
-        turn.outs
+        let mut step = TaskStep::only(TaskAction::Pause(TRY_GAP_MS));
+        step.outs
             .push(TaskOutput::Change(format!("trivet: {}", fault.sentence)));
-        turn
+        step
     }
 
     fn refused(&self, answer: &CliResponse) -> CliFault {

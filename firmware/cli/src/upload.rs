@@ -70,11 +70,11 @@ impl ImageUpload<'_> {
         let mut tries = 0;
         let mut before = 0;
         loop {
-            let sight = match self.look(client, watched).await? {
+            let snapshot = match self.look(client, watched).await? {
                 Ok(whole) => return Ok(whole),
-                Err(sight) => sight,
+                Err(snapshot) => snapshot,
             };
-            let from = sight.resume_offset(size);
+            let from = snapshot.resume_offset(size);
             if from > before {
                 tries = 0;
                 before = from;
@@ -134,11 +134,11 @@ impl ImageUpload<'_> {
         if !(200..300).contains(&answer.status) {
             return Err(self.refused(&answer));
         }
-        let sight = ImageSnapshot::of(&answer.body);
-        if sight.verdict() == WaitVerdict::Reached {
+        let snapshot = ImageSnapshot::of(&answer.body);
+        if snapshot.verdict() == WaitVerdict::Reached {
             return Ok(Ok(answer.body));
         }
-        Ok(Err(sight))
+        Ok(Err(snapshot))
     }
 
     fn open(&self) -> Result<(File, u64), CliFault> {
@@ -204,11 +204,11 @@ impl ImageUpload<'_> {
         let request = put_image(self.image);
         let answer = client.upload(&request, &fields, body);
         tokio::pin!(answer);
-        let mut beat = tokio::time::interval(DRAW_GAP);
+        let mut ticks = tokio::time::interval(DRAW_GAP);
         loop {
             tokio::select! {
                 answer = &mut answer => return answer,
-                _ = beat.tick() => {
+                _ = ticks.tick() => {
                     let at = sent.load(Ordering::Relaxed);
                     let words = format!("{}  uploading", self.image);
                     let now_ms = watched.elapsed_ms();

@@ -115,25 +115,25 @@ fn step(node: &Value) -> (Option<String>, Option<(u64, u64)>) {
 }
 
 /// Whether the goal is reached, has failed, or the wait continues.
-pub(crate) fn wait_verdict(goal: &WaitGoal, sight: &NodeSnapshot) -> WaitVerdict {
-    let state = &sight.state;
+pub(crate) fn wait_verdict(goal: &WaitGoal, snapshot: &NodeSnapshot) -> WaitVerdict {
+    let state = &snapshot.state;
     match goal {
-        WaitGoal::State(end) if state == end && sight.target.is_none() => WaitVerdict::Reached,
-        WaitGoal::State(end) if sight.rests() => WaitVerdict::Failed(format!(
+        WaitGoal::State(end) if state == end && snapshot.target.is_none() => WaitVerdict::Reached,
+        WaitGoal::State(end) if snapshot.rests() => WaitVerdict::Failed(format!(
             "ended in `{state}` instead of `{end}`: {}",
-            sight.why()
+            snapshot.why()
         )),
-        WaitGoal::Rest if sight.rests() => WaitVerdict::Reached,
-        WaitGoal::Power(_) if sight.target_power.is_some() => WaitVerdict::Pending,
+        WaitGoal::Rest if snapshot.rests() => WaitVerdict::Reached,
+        WaitGoal::Power(_) if snapshot.target_power.is_some() => WaitVerdict::Pending,
         // Before the power state: the box clears last_error when it accepts a power
         // request, and a request that failed leaves the state that the node already
         // had.
-        WaitGoal::Power(_) if sight.error.is_some() => WaitVerdict::Failed(format!(
+        WaitGoal::Power(_) if snapshot.error.is_some() => WaitVerdict::Failed(format!(
             "has `{}`; the power request failed: {}",
-            sight.power,
-            sight.why()
+            snapshot.power,
+            snapshot.why()
         )),
-        WaitGoal::Power(end) if &sight.power == end => WaitVerdict::Reached,
+        WaitGoal::Power(end) if &snapshot.power == end => WaitVerdict::Reached,
         WaitGoal::State(_) | WaitGoal::Rest | WaitGoal::Power(_) => WaitVerdict::Pending,
     }
 }
@@ -272,32 +272,36 @@ mod tests {
     #[test]
     fn power_is_reached_when_no_other_is_requested() {
         let on = WaitGoal::Power("power on".to_owned());
-        let mut sight = at("active", None);
-        assert_eq!(wait_verdict(&on, &sight), WaitVerdict::Reached);
-        sight.target_power = Some("rebooting".to_owned());
-        assert_eq!(wait_verdict(&on, &sight), WaitVerdict::Pending);
-        sight.target_power = None;
-        sight.power = "power off".to_owned();
-        assert_eq!(wait_verdict(&on, &sight), WaitVerdict::Pending);
-        sight.error = Some("no answer".to_owned());
-        assert!(matches!(wait_verdict(&on, &sight), WaitVerdict::Failed(_)));
+        let mut snapshot = at("active", None);
+        assert_eq!(wait_verdict(&on, &snapshot), WaitVerdict::Reached);
+        snapshot.target_power = Some("rebooting".to_owned());
+        assert_eq!(wait_verdict(&on, &snapshot), WaitVerdict::Pending);
+        snapshot.target_power = None;
+        snapshot.power = "power off".to_owned();
+        assert_eq!(wait_verdict(&on, &snapshot), WaitVerdict::Pending);
+        snapshot.error = Some("no answer".to_owned());
+        assert!(matches!(
+            wait_verdict(&on, &snapshot),
+            WaitVerdict::Failed(_)
+        ));
     }
 
     #[test]
     fn a_failed_power_request_fails_also_where_the_node_had_that_power_state_before() {
         for goal in ["power on", "power off"] {
-            let mut sight = at("active", None);
-            sight.power = goal.to_owned();
-            sight.error = Some("the BMC refused the login".to_owned());
-            let WaitVerdict::Failed(why) = wait_verdict(&WaitGoal::Power(goal.to_owned()), &sight)
+            let mut snapshot = at("active", None);
+            snapshot.power = goal.to_owned();
+            snapshot.error = Some("the BMC refused the login".to_owned());
+            let WaitVerdict::Failed(why) =
+                wait_verdict(&WaitGoal::Power(goal.to_owned()), &snapshot)
             else {
                 panic!("{goal}: the request failed");
             };
             assert!(why.contains("the BMC refused the login"), "{why}");
             // While the request is in progress its error is not final.
-            sight.target_power = Some(goal.to_owned());
+            snapshot.target_power = Some(goal.to_owned());
             assert_eq!(
-                wait_verdict(&WaitGoal::Power(goal.to_owned()), &sight),
+                wait_verdict(&WaitGoal::Power(goal.to_owned()), &snapshot),
                 WaitVerdict::Pending
             );
         }
@@ -307,12 +311,12 @@ mod tests {
     fn steps_are_counted_where_the_box_reports_them() {
         let mut node = node("n1", "wait call-back", Some("active"));
         node["deploy_step"] = json!({"interface": "deploy", "step": "write_image"});
-        let sight = NodeSnapshot::of(&node);
-        assert_eq!(sight.words(), "wait call-back, step deploy.write_image");
+        let snapshot = NodeSnapshot::of(&node);
+        assert_eq!(snapshot.words(), "wait call-back, step deploy.write_image");
         node["driver_internal_info"] = json!({"deploy_steps": [1, 2, 3], "deploy_step_index": 1});
-        let sight = NodeSnapshot::of(&node);
-        assert_eq!(sight.done, Some((2, 3)));
-        assert!(sight.words().ends_with(" (2 of 3)"));
+        let snapshot = NodeSnapshot::of(&node);
+        assert_eq!(snapshot.done, Some((2, 3)));
+        assert!(snapshot.words().ends_with(" (2 of 3)"));
         for wrong in [
             json!({"deploy_steps": 3, "deploy_step_index": 1}),
             json!(7),
@@ -331,8 +335,8 @@ mod tests {
             json!("x"),
             json!({"name": 5, "clean_step": []}),
         ] {
-            let sight = NodeSnapshot::of(&odd);
-            assert_eq!(wait_verdict(&active(), &sight), WaitVerdict::Pending);
+            let snapshot = NodeSnapshot::of(&odd);
+            assert_eq!(wait_verdict(&active(), &snapshot), WaitVerdict::Pending);
         }
         assert_eq!(NodeSnapshot::of(&json!({"uuid": "u\n"})).name, "u ");
     }
@@ -354,9 +358,9 @@ mod tests {
 
     #[test]
     fn an_upload_continues_only_with_a_file_of_the_same_size() {
-        let sight = ImageSnapshot::of(&json!({"state": "failed", "here": 3, "size": 9}));
-        assert_eq!(sight.resume_offset(9), 3);
-        assert_eq!(sight.resume_offset(8), 0);
+        let snapshot = ImageSnapshot::of(&json!({"state": "failed", "here": 3, "size": 9}));
+        assert_eq!(snapshot.resume_offset(9), 3);
+        assert_eq!(snapshot.resume_offset(8), 0);
         assert_eq!(
             ImageSnapshot::of(&json!({"here": 0, "size": null})).resume_offset(9),
             0

@@ -61,23 +61,24 @@ impl NodeWatcher {
         for node in nodes.iter().filter(|node| self.wants(node)) {
             let uuid = node["uuid"].as_str().unwrap_or_default().to_owned();
             let news = self.activities.get(&uuid).map(Activity::news);
-            let sight = NodeSnapshot {
+            let snapshot = NodeSnapshot {
                 news,
                 ..NodeSnapshot::of(node)
             };
-            if self.seen.get(&uuid) != Some(&sight) {
-                looked.lines.push(self.line(&uuid, &sight, elapsed_ms));
+            if self.seen.get(&uuid) != Some(&snapshot) {
+                looked.lines.push(self.line(&uuid, &snapshot, elapsed_ms));
             }
-            now.insert(uuid, sight);
+            now.insert(uuid, snapshot);
         }
-        for (uuid, sight) in &self.seen {
+        for (uuid, snapshot) in &self.seen {
             if !now.contains_key(uuid) {
-                looked.lines.push(self.gone(uuid, sight, elapsed_ms));
+                looked.lines.push(self.gone(uuid, snapshot, elapsed_ms));
             }
         }
         let missing = self.nodes.iter().find(|name| {
-            let named =
-                |(uuid, sight): (&String, &NodeSnapshot)| uuid == *name || sight.name == **name;
+            let named = |(uuid, snapshot): (&String, &NodeSnapshot)| {
+                uuid == *name || snapshot.name == **name
+            };
             !now.iter().any(named) && !self.seen.iter().any(named)
         });
         if let Some(name) = missing {
@@ -94,17 +95,17 @@ impl NodeWatcher {
         looked
     }
 
-    fn line(&self, uuid: &str, sight: &NodeSnapshot, elapsed_ms: u64) -> String {
+    fn line(&self, uuid: &str, snapshot: &NodeSnapshot, elapsed_ms: u64) -> String {
         let activity = self.activities.get(uuid);
         if self.json {
             let attempt = activity.and_then(|activity| activity.attempt);
             return json!({
-                "elapsed_ms": elapsed_ms, "uuid": uuid, "name": sight.name,
-                "provision_state": sight.state, "target_provision_state": sight.target,
-                "power_state": sight.power, "target_power_state": sight.target_power,
-                "step": sight.step, "step_index": sight.done.map(|done| done.0),
-                "steps": sight.done.map(|done| done.1),
-                "maintenance": sight.maintenance, "last_error": sight.error,
+                "elapsed_ms": elapsed_ms, "uuid": uuid, "name": snapshot.name,
+                "provision_state": snapshot.state, "target_provision_state": snapshot.target,
+                "power_state": snapshot.power, "target_power_state": snapshot.target_power,
+                "step": snapshot.step, "step_index": snapshot.done.map(|done| done.0),
+                "steps": snapshot.done.map(|done| done.1),
+                "maintenance": snapshot.maintenance, "last_error": snapshot.error,
                 "phase": activity.map(Activity::phase),
                 "percent": activity.and_then(|activity| activity.percent),
                 "try": attempt.map(|(number, _)| number),
@@ -116,54 +117,57 @@ impl NodeWatcher {
         let mut line = format!(
             "{:>6}  {}: {}",
             duration(elapsed_ms),
-            sight.name,
-            sight.words()
+            snapshot.name,
+            snapshot.words()
         );
-        let _ = write!(line, ", {}", sight.power);
-        if let Some(target) = &sight.target_power {
+        let _ = write!(line, ", {}", snapshot.power);
+        if let Some(target) = &snapshot.target_power {
             let _ = write!(line, " -> {target}");
         }
-        if sight.maintenance {
+        if snapshot.maintenance {
             line.push_str(", in maintenance");
         }
         if let Some(activity) = activity {
             let _ = write!(line, "; {}", activity.words());
         }
-        if let Some(error) = &sight.error {
+        if let Some(error) = &snapshot.error {
             let _ = write!(line, ": {error}");
         }
         line
     }
 
-    fn gone(&self, uuid: &str, sight: &NodeSnapshot, elapsed_ms: u64) -> String {
+    fn gone(&self, uuid: &str, snapshot: &NodeSnapshot, elapsed_ms: u64) -> String {
         if self.json {
-            let name = &sight.name;
+            let name = &snapshot.name;
             return json!({"elapsed_ms": elapsed_ms, "uuid": uuid, "name": name, "gone": true})
                 .to_string();
         }
-        format!("{:>6}  {}: gone", duration(elapsed_ms), sight.name)
+        format!("{:>6}  {}: gone", duration(elapsed_ms), snapshot.name)
     }
 
-    fn is_there(&self, sight: &NodeSnapshot) -> bool {
-        self.until.as_ref() == Some(&sight.state)
+    fn is_there(&self, snapshot: &NodeSnapshot) -> bool {
+        self.until.as_ref() == Some(&snapshot.state)
     }
 
     fn progress(&self, elapsed_ms: u64) -> ProgressLine {
-        if let (1, Some((uuid, sight))) = (self.seen.len(), self.seen.iter().next()) {
+        if let (1, Some((uuid, snapshot))) = (self.seen.len(), self.seen.iter().next()) {
             return match self.activities.get(uuid) {
-                Some(activity) => ProgressLine::working(sight, activity, elapsed_ms),
-                None => ProgressLine::of(sight, elapsed_ms),
+                Some(activity) => ProgressLine::working(snapshot, activity, elapsed_ms),
+                None => ProgressLine::of(snapshot, elapsed_ms),
             };
         }
         let mut states: BTreeMap<&str, u64> = BTreeMap::new();
-        for sight in self.seen.values() {
-            *states.entry(&sight.state).or_default() += 1;
+        for snapshot in self.seen.values() {
+            *states.entry(&snapshot.state).or_default() += 1;
         }
         let states: Vec<String> = states
             .iter()
             .map(|(state, count)| format!("{count} {state}"))
             .collect();
-        let there = self.seen.values().filter(|sight| self.is_there(sight));
+        let there = self
+            .seen
+            .values()
+            .filter(|snapshot| self.is_there(snapshot));
         let done = self
             .until
             .is_some()
@@ -180,12 +184,16 @@ impl NodeWatcher {
             return Some(Err(CliFault::new(Exit::NotFound, sentence)));
         }
         let mut failed = Vec::new();
-        for sight in self.seen.values().filter(|sight| !self.is_there(sight)) {
-            if !sight.has_failed() {
+        for snapshot in self
+            .seen
+            .values()
+            .filter(|snapshot| !self.is_there(snapshot))
+        {
+            if !snapshot.has_failed() {
                 return None;
             }
-            let why = sight.error.as_deref().unwrap_or("no reason given");
-            failed.push(format!("{}: {}: {why}", sight.name, sight.state));
+            let why = snapshot.error.as_deref().unwrap_or("no reason given");
+            failed.push(format!("{}: {}: {why}", snapshot.name, snapshot.state));
         }
         if failed.is_empty() {
             return Some(Ok(()));
@@ -313,11 +321,11 @@ mod tests {
     fn scripts_get_one_object_per_change() {
         let mut watcher = NodeWatcher::new(Vec::new(), None, true);
         let lines = watcher.look(&[node("n1", "active", None)], 7).lines;
-        let told: Value = serde_json::from_str(&lines[0]).unwrap();
-        assert_eq!(told["provision_state"], "active");
-        assert_eq!(told["elapsed_ms"], 7);
+        let reported: Value = serde_json::from_str(&lines[0]).unwrap();
+        assert_eq!(reported["provision_state"], "active");
+        assert_eq!(reported["elapsed_ms"], 7);
         let lines = watcher.look(&[], 8).lines;
-        let told: Value = serde_json::from_str(&lines[0]).unwrap();
-        assert_eq!(told["gone"], true);
+        let reported: Value = serde_json::from_str(&lines[0]).unwrap();
+        assert_eq!(reported["gone"], true);
     }
 }

@@ -34,32 +34,32 @@ trait ReadWriteStream: Read + Write {}
 impl<T: Read + Write> ReadWriteStream for T {}
 
 impl ScriptedBox {
-    fn with(scenes: Vec<ScriptedExchange>) -> Self {
+    fn with(exchanges: Vec<ScriptedExchange>) -> Self {
         let plain =
             |stream| Some(std::boxed::Box::new(stream) as std::boxed::Box<dyn ReadWriteStream>);
-        Self::wrapped("http", std::boxed::Box::new(plain), scenes)
+        Self::wrapped("http", std::boxed::Box::new(plain), exchanges)
     }
 
     fn wrapped(
         scheme: &str,
         wrap: std::boxed::Box<StreamWrapper>,
-        scenes: Vec<ScriptedExchange>,
+        exchanges: Vec<ScriptedExchange>,
     ) -> Self {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let url = format!("{scheme}://{}", socket.local_addr().unwrap());
-        let heard = std::thread::spawn(move || {
-            let mut heard = Vec::new();
-            for (start, status, body) in scenes {
+        let requests = std::thread::spawn(move || {
+            let mut requests = Vec::new();
+            for (start, status, body) in exchanges {
                 let (stream, _) = socket.accept().unwrap();
                 if let Some(mut stream) = wrap(stream) {
-                    heard.push(answer(&mut *stream, start, status, &body));
+                    requests.push(answer(&mut *stream, start, status, &body));
                 }
             }
-            heard
+            requests
         });
         Self {
             url,
-            received: heard,
+            received: requests,
         }
     }
 
@@ -129,7 +129,7 @@ const WORK: &str = "GET /trivet/nodes/u1/progress ";
 #[test]
 fn a_request_to_a_locked_node_is_retried_and_followed() {
     let locked = fault("Node n1 is locked by host box, please retry after it is done.");
-    let scenes = vec![
+    let exchanges = vec![
         (PUT, 409, locked),
         (PUT, 202, Value::Null),
         (LOOK, 200, node("deploying", Some("active"))),
@@ -137,7 +137,7 @@ fn a_request_to_a_locked_node_is_retried_and_followed() {
         (LOOK, 200, node("wait call-back", Some("active"))),
         (LOOK, 200, node("active", None)),
     ];
-    let (exit, out, notes, heard) = ScriptedBox::with(scenes).run("node deploy n1");
+    let (exit, out, notes, requests) = ScriptedBox::with(exchanges).run("node deploy n1");
     assert_eq!(
         (exit, out.as_str()),
         (Exit::Fine, "node n1 is active after 0 s\n")
@@ -153,25 +153,25 @@ fn a_request_to_a_locked_node_is_retried_and_followed() {
         ]
     );
     assert!(
-        heard[1].ends_with("{\"target\":\"deploy\"}"),
+        requests[1].ends_with("{\"target\":\"deploy\"}"),
         "{}",
-        heard[1]
+        requests[1]
     );
-    assert!(heard[1].contains("x-openstack-ironic-api-version: 1.110\r\n"));
-    assert!(!heard[1].contains("authorization"));
+    assert!(requests[1].contains("x-openstack-ironic-api-version: 1.110\r\n"));
+    assert!(!requests[1].contains("authorization"));
 }
 
 #[test]
 fn a_deployment_shows_phase_percent_try_and_time() {
     let work = json!({"uuid": "u1", "doing": "Deploying: loading initrd, 43 %", "percent": 61,
                       "try": 1, "tries_max": 4, "since": "t", "elapsed_ms": 5000});
-    let scenes = vec![
+    let exchanges = vec![
         (PUT, 202, Value::Null),
         (LOOK, 200, node("wait call-back", Some("active"))),
         (WORK, 200, work),
         (LOOK, 200, node("active", None)),
     ];
-    let (exit, _, notes, _) = ScriptedBox::with(scenes).run("node deploy n1");
+    let (exit, _, notes, _) = ScriptedBox::with(exchanges).run("node deploy n1");
     assert_eq!(exit, Exit::Fine);
     let want = "n1: wait call-back; 61 %, try 1 of 4, 5 s: loading initrd, 43 %";
     assert_eq!(notes.lines().next(), Some(want));
@@ -181,24 +181,24 @@ fn a_deployment_shows_phase_percent_try_and_time() {
 fn a_deployment_that_fails_has_code_1() {
     let mut failed = node("deploy failed", Some("active"));
     failed["last_error"] = json!("no disk is large enough");
-    let scenes = vec![(PUT, 202, Value::Null), (LOOK, 200, failed)];
-    let (exit, out, notes, _) = ScriptedBox::with(scenes).run("node deploy n1 --json");
+    let exchanges = vec![(PUT, 202, Value::Null), (LOOK, 200, failed)];
+    let (exit, out, notes, _) = ScriptedBox::with(exchanges).run("node deploy n1 --json");
     assert_eq!(exit, Exit::Failed);
     assert!(notes.contains("no disk is large enough"), "{notes}");
-    let told: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(told["provision_state"], "deploy failed");
+    let reported: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(reported["provision_state"], "deploy failed");
 }
 
 #[test]
 fn a_wait_that_is_too_long_has_code_7() {
     // The last poll is sent when a second has passed: 0, 0.3, 0.6, 0.9 and 1 s.
-    let mut scenes = vec![
+    let mut exchanges = vec![
         (PUT, 202, Value::Null),
         (LOOK, 200, node("deploying", Some("active"))),
         (WORK, 404, fault("There is nothing here.")),
     ];
-    scenes.extend((0..4).map(|_| (LOOK, 200, node("deploying", Some("active")))));
-    let slow = ScriptedBox::with(scenes);
+    exchanges.extend((0..4).map(|_| (LOOK, 200, node("deploying", Some("active")))));
+    let slow = ScriptedBox::with(exchanges);
     let (exit, _, notes) = run(&format!("node deploy n1 --timeout 1 --url {}", slow.url));
     assert_eq!(exit, Exit::TimedOut);
     assert!(notes.contains("still `deploying` after 1 s"), "{notes}");
@@ -214,11 +214,11 @@ fn refusals_have_their_codes() {
         (409, Exit::Refused),
         (500, Exit::Unreachable),
     ] {
-        let scenes = vec![
+        let exchanges = vec![
             ("GET /trivet/nodes/n1 ", 404, fault("No such path.")),
             ("GET /v1/nodes/n1 ", status, fault("It is so.")),
         ];
-        let (got, out, notes, _) = ScriptedBox::with(scenes).run("node show n1");
+        let (got, out, notes, _) = ScriptedBox::with(exchanges).run("node show n1");
         assert_eq!((got, out.as_str()), (exit, ""), "{status}");
         assert!(notes.contains("It is so."), "{status}: {notes}");
     }
@@ -252,7 +252,7 @@ fn a_watch_reports_changes_until_all_have_reached_the_goal() {
         json!({"progress": [{"uuid": "u1", "doing": "Cleaning: powering on", "percent": percent,
                              "try": 1, "tries_max": 4, "since": "t", "elapsed_ms": 5000}]})
     };
-    let scenes = vec![
+    let exchanges = vec![
         (
             "GET /v1/nodes?fields=",
             200,
@@ -267,7 +267,7 @@ fn a_watch_reports_changes_until_all_have_reached_the_goal() {
         ("GET /trivet/progress ", 200, progress(28)),
         ("GET /v1/nodes?fields=", 200, list("available", None)),
     ];
-    let (exit, out, _, _) = ScriptedBox::with(scenes).run("node watch --until available");
+    let (exit, out, _, _) = ScriptedBox::with(exchanges).run("node watch --until available");
     assert_eq!(exit, Exit::Fine);
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines.len(), 2, "{out}");
@@ -284,19 +284,19 @@ fn images_come_from_the_boxs_own_list() {
         {"name": "a.raw", "size": 2048, "here": 2048, "state": "whole", "sha256": "00ff",
          "format": "raw"},
     ]});
-    let scenes = vec![("GET /trivet/images ", 200, list.clone())];
-    let (_, out, _, _) = ScriptedBox::with(scenes).run("image list");
+    let exchanges = vec![("GET /trivet/images ", 200, list.clone())];
+    let (_, out, _, _) = ScriptedBox::with(exchanges).run("image list");
     assert_eq!(
         out.lines().nth(1),
         Some("a.raw  raw     2.0 KiB  whole  100%  00ff")
     );
-    let scenes = vec![("GET /trivet/images ", 200, list)];
+    let exchanges = vec![("GET /trivet/images ", 200, list)];
     assert_eq!(
-        ScriptedBox::with(scenes).run("image show b").0,
+        ScriptedBox::with(exchanges).run("image show b").0,
         Exit::NotFound
     );
-    let scenes = vec![("GET /trivet/images ", 404, Value::Null)];
-    let (exit, _, notes, _) = ScriptedBox::with(scenes).run("image list");
+    let exchanges = vec![("GET /trivet/images ", 404, Value::Null)];
+    let (exit, _, notes, _) = ScriptedBox::with(exchanges).run("image list");
     assert_eq!(exit, Exit::NotFound);
     assert!(notes.contains("does not list its images"), "{notes}");
 }
@@ -313,11 +313,12 @@ fn credentials_are_sent_in_the_header() {
         ),
         (format!("--token-file {name}"), "Bearer hunter2"),
     ] {
-        let scenes = vec![("GET /v1/nodes?", 200, json!({"nodes": []}))];
-        let (exit, _, _, heard) = ScriptedBox::with(scenes).run(&format!("node list {options}"));
+        let exchanges = vec![("GET /v1/nodes?", 200, json!({"nodes": []}))];
+        let (exit, _, _, requests) =
+            ScriptedBox::with(exchanges).run(&format!("node list {options}"));
         assert_eq!(exit, Exit::Fine);
         let header = format!("authorization: {want}\r\n");
-        assert!(heard[0].contains(&header), "{}", heard[0]);
+        assert!(requests[0].contains(&header), "{}", requests[0]);
     }
     std::fs::remove_file(&file).unwrap();
 }
@@ -333,7 +334,7 @@ fn a_secret_on_the_command_line_is_not_sent() {
 }
 
 /// A certificate for loopback, and a server with it.
-fn secure(scenes: Vec<ScriptedExchange>) -> (ScriptedBox, String) {
+fn secure(exchanges: Vec<ScriptedExchange>) -> (ScriptedBox, String) {
     let names = vec!["127.0.0.1".to_owned()];
     let made = rcgen::generate_simple_self_signed(names).unwrap();
     let key = rustls_pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
@@ -353,23 +354,26 @@ fn secure(scenes: Vec<ScriptedExchange>) -> (ScriptedBox, String) {
         let stream = rustls::StreamOwned::new(tls, stream);
         Some(std::boxed::Box::new(stream) as std::boxed::Box<dyn ReadWriteStream>)
     };
-    let scripted = ScriptedBox::wrapped("https", std::boxed::Box::new(wrap), scenes);
+    let scripted = ScriptedBox::wrapped("https", std::boxed::Box::new(wrap), exchanges);
     (scripted, made.cert.pem())
 }
 
 #[test]
 fn https_needs_a_trusted_certificate() {
-    let scenes = || vec![("GET /v1/nodes?", 200, json!({"nodes": []}))];
-    let (stranger, _) = secure(scenes());
-    let (exit, _, notes, heard) = stranger.run("node list");
+    let exchanges = || vec![("GET /v1/nodes?", 200, json!({"nodes": []}))];
+    let (unknown, _) = secure(exchanges());
+    let (exit, _, notes, requests) = unknown.run("node list");
     assert_eq!(exit, Exit::Unreachable);
     assert!(notes.contains("--ca FILE"), "{notes}");
-    assert!(heard.is_empty(), "no request is sent to an untrusted box");
+    assert!(
+        requests.is_empty(),
+        "no request is sent to an untrusted box"
+    );
 
-    let (any, _) = secure(scenes());
+    let (any, _) = secure(exchanges());
     assert_eq!(any.run("node list --insecure").0, Exit::Fine);
 
-    let (known, pem) = secure(scenes());
+    let (known, pem) = secure(exchanges());
     let file = std::env::temp_dir().join(format!("trivet-cli-ca-{}", std::process::id()));
     std::fs::write(&file, pem).unwrap();
     let line = format!("node list --ca {}", file.to_str().unwrap());
@@ -405,18 +409,24 @@ fn an_upload_makes_the_record_first_and_then_sends_the_file() {
         ("PUT /trivet/images/a.raw/data ", 200, record("whole")),
     ]);
     let line = format!("image upload a.raw {} --boot-mode uefi", sample.0.display());
-    let (exit, out, notes, heard) = one.run(&line);
+    let (exit, out, notes, requests) = one.run(&line);
     assert_eq!(exit, Exit::Fine, "{notes}");
     assert!(out.starts_with("image a.raw is complete after "), "{out}");
     // SHA-256 of abc, from FIPS 180-2.
     assert!(
-        heard[1].contains("ba7816bf8f01cfea414140de5dae2223"),
-        "{heard:?}"
+        requests[1].contains("ba7816bf8f01cfea414140de5dae2223"),
+        "{requests:?}"
     );
-    assert!(heard[1].contains("\"boot_mode\":\"uefi\""), "{heard:?}");
-    assert!(heard[2].ends_with("\r\n\r\nabc"), "{heard:?}");
-    assert!(heard[2].contains("content-length: 3\r\n"), "{heard:?}");
-    assert!(!heard[2].contains("content-range"), "{heard:?}");
+    assert!(
+        requests[1].contains("\"boot_mode\":\"uefi\""),
+        "{requests:?}"
+    );
+    assert!(requests[2].ends_with("\r\n\r\nabc"), "{requests:?}");
+    assert!(
+        requests[2].contains("content-length: 3\r\n"),
+        "{requests:?}"
+    );
+    assert!(!requests[2].contains("content-range"), "{requests:?}");
 }
 
 #[test]
@@ -453,20 +463,20 @@ fn an_interrupted_upload_continues() {
         ("PUT /trivet/images/a/data ", 200, json!({"state": "whole"})),
     ]);
     let line = format!("image upload a {} --json", sample.0.display());
-    let (exit, out, notes, heard) = one.run(&line);
+    let (exit, out, notes, requests) = one.run(&line);
     assert_eq!(exit, Exit::Fine, "{notes}");
     assert!(
         out.contains("\"whole\"") && notes.contains("it broke off"),
         "{out}{notes}"
     );
     assert!(
-        heard[1].contains("content-range: bytes 2-5/6\r\n"),
-        "{heard:?}"
+        requests[1].contains("content-range: bytes 2-5/6\r\n"),
+        "{requests:?}"
     );
-    assert!(heard[1].ends_with("\r\n\r\ncdef"), "{heard:?}");
+    assert!(requests[1].ends_with("\r\n\r\ncdef"), "{requests:?}");
     assert!(
-        heard[3].contains("content-range: bytes 4-5/6\r\n"),
-        "{heard:?}"
+        requests[3].contains("content-range: bytes 4-5/6\r\n"),
+        "{requests:?}"
     );
 }
 

@@ -70,7 +70,7 @@ fn entry(
 ) -> Option<DhcpSettings> {
     section.allow_only(&KNOWN, mistakes);
     let wanted = mode(section, mistakes);
-    let door = source(section, claims, mistakes);
+    let link = source(section, claims, mistakes);
     let addresses = addresses(section, mistakes);
     let lease_s = section.number("lease_s", 60..=31_536_000, mistakes);
     let discovery = section.flag("discovery", mistakes);
@@ -90,11 +90,11 @@ fn entry(
             claims.range(section.key("first"), first.value, last.value, first.at);
         }
     }
-    let (mode, door) = (mode?, door?);
+    let (mode, link) = (mode?, link?);
     let discovery = discovers(section, mode, discovery, mistakes);
-    let router_advertisements = advertises(section, mode, &door, advertisements, mistakes);
-    let server = server(section, mode, &door, addresses.server.as_ref(), mistakes);
-    if let (DhcpSource::Interface(_), Some(server)) = (&door, server)
+    let router_advertisements = advertises(section, mode, &link, advertisements, mistakes);
+    let server = server(section, mode, &link, addresses.server.as_ref(), mistakes);
+    if let (DhcpSource::Interface(_), Some(server)) = (&link, server)
         && mode != DhcpMode::Listen
     {
         let address = SocketAddrV4::new(server, DHCP_PORT);
@@ -107,7 +107,7 @@ fn entry(
     let pool = if gives { Some(addresses.pool()?) } else { None };
     Some(DhcpSettings {
         server: if gives { Some(server?) } else { server },
-        source: door,
+        source: link,
         mode,
         pool,
         discovery,
@@ -209,10 +209,10 @@ fn mode(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> Optio
 fn discovers(
     section: &SettingsSection<'_>,
     mode: DhcpMode,
-    said: Option<LocatedValue<bool>>,
+    configured: Option<LocatedValue<bool>>,
     mistakes: &mut SettingsMistakes,
 ) -> bool {
-    let wanted = said.as_ref().map(|said| said.value);
+    let wanted = configured.as_ref().map(|configured| configured.value);
     let sentence = match mode {
         DhcpMode::Listen if wanted.is_some() => {
             "means nothing in mode \"listen\", which sends no replies: remove the line"
@@ -223,8 +223,8 @@ fn discovers(
         }
         _ => return wanted.unwrap_or(mode == DhcpMode::Server),
     };
-    if let Some(said) = said {
-        mistakes.add(said.at, &section.key("discovery"), sentence);
+    if let Some(configured) = configured {
+        mistakes.add(configured.at, &section.key("discovery"), sentence);
     }
     false
 }
@@ -233,15 +233,15 @@ fn discovers(
 fn advertises(
     section: &SettingsSection<'_>,
     mode: DhcpMode,
-    door: &DhcpSource,
-    said: Option<LocatedValue<bool>>,
+    source: &DhcpSource,
+    configured: Option<LocatedValue<bool>>,
     mistakes: &mut SettingsMistakes,
 ) -> bool {
-    let wired = matches!(door, DhcpSource::Interface(_));
-    let Some(said) = said else {
+    let wired = matches!(source, DhcpSource::Interface(_));
+    let Some(configured) = configured else {
         return wired && mode.gives_addresses();
     };
-    let sentence = match (said.value, wired, mode) {
+    let sentence = match (configured.value, wired, mode) {
         (false, _, _) => return false,
         (true, true, DhcpMode::Listen) => {
             "contradicts mode \"listen\", in which the box sends nothing"
@@ -249,7 +249,11 @@ fn advertises(
         (true, false, _) => "needs an interface: they do not pass a relay",
         (true, true, _) => return true,
     };
-    mistakes.add(said.at, &section.key("router_advertisements"), sentence);
+    mistakes.add(
+        configured.at,
+        &section.key("router_advertisements"),
+        sentence,
+    );
     false
 }
 
@@ -257,19 +261,19 @@ fn advertises(
 fn server(
     section: &SettingsSection<'_>,
     mode: DhcpMode,
-    door: &DhcpSource,
-    said: Option<&LocatedValue<Ipv4Addr>>,
+    source: &DhcpSource,
+    configured: Option<&LocatedValue<Ipv4Addr>>,
     mistakes: &mut SettingsMistakes,
 ) -> Option<Ipv4Addr> {
-    if let (DhcpSource::Relayed(_), DhcpMode::Listen) = (door, mode) {
+    if let (DhcpSource::Relayed(_), DhcpMode::Listen) = (source, mode) {
         let sentence = "relays forward requests that need a reply, and mode \"listen\" sends none: \
                         name an interface, or write another mode";
         mistakes.add(section.at_key("listen"), &section.key("listen"), sentence);
     }
-    if let Some(said) = said {
-        return Some(said.value);
+    if let Some(configured) = configured {
+        return Some(configured.value);
     }
-    match (door, mode) {
+    match (source, mode) {
         (DhcpSource::Relayed(address), DhcpMode::Proxy) if !address.ip().is_unspecified() => {
             Some(*address.ip())
         }

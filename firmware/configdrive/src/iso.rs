@@ -40,12 +40,12 @@ impl IsoNameEncoding {
             return name.encode_utf16().flat_map(u16::to_be_bytes).collect();
         }
         let dot = name.rfind('.').filter(|_| is_file);
-        let letters = name.char_indices().map(|(at, letter)| match letter {
+        let characters = name.char_indices().map(|(at, character)| match character {
             _ if Some(at) == dot => '.',
-            letter if letter.is_ascii_alphanumeric() => letter.to_ascii_uppercase(),
+            character if character.is_ascii_alphanumeric() => character.to_ascii_uppercase(),
             _ => '_',
         });
-        let mut identifier: String = letters.collect();
+        let mut identifier: String = characters.collect();
         if is_file {
             if dot.is_none() {
                 identifier.push('.');

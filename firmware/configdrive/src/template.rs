@@ -160,8 +160,8 @@ mod tests {
         let node = json!({"extra": "x".repeat(100_000)});
         let words = "{{ node.extra }}".repeat(50_000);
         let parts = json!({"user_data": words, "vendor_data": ["{{ node.extra }}"]});
-        let said = render_template(parts.as_object().unwrap(), &node).unwrap_err();
-        assert_eq!(said, ConfigDriveError::TooLarge { bytes: 600_000 });
+        let message = render_template(parts.as_object().unwrap(), &node).unwrap_err();
+        assert_eq!(message, ConfigDriveError::TooLarge { bytes: 600_000 });
     }
 
     #[test]
@@ -177,9 +177,9 @@ mod tests {
     #[test]
     fn a_missing_fact_is_named_in_the_error() {
         for path in ["node.missing", "node.name.more", "node.no", "node."] {
-            let said = fill(&json!(format!("x {{{{ {path} }}}}"))).unwrap_err();
-            assert!(said.to_string().contains(path), "{said}");
-            assert!(said.to_string().contains("node.extra, node.name"), "{said}");
+            let text = fill(&json!(format!("x {{{{ {path} }}}}"))).unwrap_err();
+            assert!(text.to_string().contains(path), "{text}");
+            assert!(text.to_string().contains("node.extra, node.name"), "{text}");
         }
     }
 }

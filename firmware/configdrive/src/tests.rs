@@ -151,10 +151,10 @@ fn the_same_parts_make_the_same_drive() {
 
 #[track_caller]
 fn refuses(parts: Value, want: &str) {
-    let said = encoded_drive(&map(parts), &Map::new())
+    let text = encoded_drive(&map(parts), &Map::new())
         .unwrap_err()
         .to_string();
-    assert!(said.contains(want), "{said}");
+    assert!(text.contains(want), "{text}");
 }
 
 #[test]

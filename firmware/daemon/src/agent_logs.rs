@@ -62,10 +62,10 @@ impl AgentLogStore {
         self,
         node: NodeId,
         at: (String, Option<String>),
-        asking: (AgentHttpRequest, SecretText),
+        request_with_token: (AgentHttpRequest, SecretText),
         now: UnixMs,
     ) -> RackInput {
-        let ((url, verify_ca), (request, token)) = (at, asking);
+        let ((url, verify_ca), (request, token)) = (at, request_with_token);
         // The semaphore is never closed, so this always succeeds.
         let _turn = Arc::clone(&self.collecting).acquire_owned().await;
         let answer = agents::call(&url, verify_ca.as_deref(), &request).await;
@@ -75,20 +75,20 @@ impl AgentLogStore {
             let collected = answer.and_then(|(status, body)| {
                 let bundle = trivet_rack::logs_bundle(status, body, token.reveal())?;
                 let name = name(now);
-                let kept = self.store(node, &name, &bundle);
-                kept.map(|()| name).map_err(|error| {
+                let stored = self.store(node, &name, &bundle);
+                stored.map(|()| name).map_err(|error| {
                     format!("this box cannot write {}: {error}", self.root.display())
                 })
             });
             (self.bundles(node), collected)
         });
-        let (kept, collected) = keeping.await.unwrap_or_else(|_| {
+        let (stored, collected) = keeping.await.unwrap_or_else(|_| {
             let why = "they could not be read".to_owned();
             (Vec::new(), Err(why))
         });
         RackInput::Logs {
             node,
-            bundles: kept,
+            bundles: stored,
             collected: Some(collected),
         }
     }
@@ -111,9 +111,9 @@ impl AgentLogStore {
 
     /// Oldest first: names are times.
     fn bundles(&self, node: NodeId) -> Vec<LogBundle> {
-        let mut kept: Vec<LogBundle> = files(&self.directory(node)).collect();
-        kept.sort_by(|one, other| one.name.cmp(&other.name));
-        kept
+        let mut remaining: Vec<LogBundle> = files(&self.directory(node)).collect();
+        remaining.sort_by(|one, other| one.name.cmp(&other.name));
+        remaining
     }
 
     fn store(&self, node: NodeId, name: &str, bundle: &[u8]) -> io::Result<()> {
@@ -201,10 +201,10 @@ mod tests {
         for at in 0..=BUNDLES_MAX {
             logs.store(node, &format!("{at}{END}"), b"x").unwrap();
         }
-        let kept: Vec<_> = logs.bundles(node).into_iter().map(|one| one.name).collect();
-        assert_eq!(kept.len(), BUNDLES_MAX);
-        assert_eq!(kept[0], format!("1{END}"));
-        assert_eq!(logs.read(node, &kept[0]).unwrap(), b"x");
+        let stored: Vec<_> = logs.bundles(node).into_iter().map(|one| one.name).collect();
+        assert_eq!(stored.len(), BUNDLES_MAX);
+        assert_eq!(stored[0], format!("1{END}"));
+        assert_eq!(logs.read(node, &stored[0]).unwrap(), b"x");
         assert_eq!(logs.stored_bundles().len(), 1, "a restart finds them");
         logs.remove(node);
         assert!(logs.bundles(node).is_empty() && logs.stored_bundles().is_empty());

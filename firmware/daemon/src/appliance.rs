@@ -85,7 +85,7 @@ pub(crate) fn open_store(data: &Path, size_mib: u32) -> anyhow::Result<Store<Fil
         .with_context(|| format!("the store {} cannot be opened", file.display()))?;
     let opened = Store::open(flash, BoxKeyFile::at(key.clone())).map_err(|error| {
         let file = file.display();
-        let said = match error {
+        let text = match error {
             OpenError::Key(_) | OpenError::KeyMissing | OpenError::WrongKey => format!(
                 "the store {file} cannot be opened with its key file {}; both were left as they \
                  are",
@@ -104,7 +104,7 @@ pub(crate) fn open_store(data: &Path, size_mib: u32) -> anyhow::Result<Store<Fil
                  or move it away to start with an empty one"
             ),
         };
-        anyhow::Error::new(error).context(said)
+        anyhow::Error::new(error).context(text)
     })?;
     crate::store_tool::remove_leftovers(data);
     Ok(opened)
@@ -114,15 +114,15 @@ impl RunningAppliance {
     /// Starts the engine and every listener.
     pub(crate) fn start(
         clock: DaemonClock,
-        ground: ApplianceResources,
+        parts: ApplianceResources,
         settings: trivet_rack::Settings,
         store: Store<FileFlash>,
     ) -> anyhow::Result<Self> {
-        let bmc_socket = bmc::shared_socket(ground.bmc)?;
-        let (dhcp, ears) = dhcp::DhcpListeners::new(ground.dhcp);
+        let bmc_socket = bmc::shared_socket(parts.bmc)?;
+        let (dhcp, receivers) = dhcp::DhcpListeners::new(parts.dhcp);
         let back = Arc::new(OnceLock::new());
-        let (cache, reports) = open_cache(&ground.cache)?;
-        let logs = AgentLogStore::at(ground.logs);
+        let (cache, reports) = open_cache(&parts.cache)?;
+        let logs = AgentLogStore::at(parts.logs);
         let outlet = OutputDispatcher {
             clock,
             logs: logs.clone(),
@@ -131,9 +131,9 @@ impl RunningAppliance {
             cache: cache.clone(),
             bmc: Arc::clone(&bmc_socket),
             dhcp: dhcp.clone(),
-            ssh: ground.ssh,
-            redfish: ground.redfish,
-            notes: ground.notes,
+            ssh: parts.ssh,
+            redfish: parts.redfish,
+            notes: parts.notes,
         };
         let images = own_images(&settings);
         let any_agent_address = settings.agent_addresses.any;
@@ -142,50 +142,50 @@ impl RunningAppliance {
         let _ = back.set(engine.clone());
         report_logs(&logs, &engine);
 
-        let mut doors = JoinSet::new();
-        doors.spawn(bmc::run(bmc_socket, engine.clone()));
-        doors.spawn(deliver_image_reports(reports, engine.clone()));
-        dhcp.receive(ears, &mut doors, &engine, clock);
-        let tftp = (ground.tftp, ground.transfers_max);
-        serve_tftp(&mut doors, tftp, &engine, clock)?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(bmc::run(bmc_socket, engine.clone()));
+        tasks.spawn(deliver_image_reports(reports, engine.clone()));
+        dhcp.receive(receivers, &mut tasks, &engine, clock);
+        let tftp = (parts.tftp, parts.transfers_max);
+        serve_tftp(&mut tasks, tftp, &engine, clock)?;
         let facts = trivet_api::ApiFacts {
             images,
-            inspector: !ground.inspector.sockets.is_empty(),
-            ..ground.facts
+            inspector: !parts.inspector.sockets.is_empty(),
+            ..parts.facts
         };
         let name = &facts.hostname;
-        webhooks::start(&mut doors, ground.webhooks, &engine, clock, name);
-        let strangers = allows_remote_clients(&ground.api, &ground.auth);
+        webhooks::start(&mut tasks, parts.webhooks, &engine, clock, name);
+        let allow_remote = allows_remote_clients(&parts.api, &parts.auth);
         let api = Arc::new(api::ApiService {
             engine: engine.clone(),
             facts,
-            auth: ground.auth,
+            auth: parts.auth,
             clock,
             cache: cache.clone(),
             logs,
             any_agent_address,
-            hosts: ground.hosts.clone(),
+            hosts: parts.hosts.clone(),
             refusals: api::RefusalLog::new(clock.now().tick),
-            observed: api::ApiTelemetry::new(ground.open_metrics),
+            observed: api::ApiTelemetry::new(parts.open_metrics),
         });
-        let page = web::handler(engine.clone(), clock, ground.hosts);
-        let places = counted_connections(&engine, ground.connections_max);
-        let seats = (&places, http::ClientTimeouts::default());
+        let page = web::handler(engine.clone(), clock, parts.hosts);
+        let places = counted_connections(&engine, parts.connections_max);
+        let limits = (&places, http::ClientTimeouts::default());
         let services = [
-            (ground.api, api::handler(Arc::clone(&api))),
-            (ground.inspector, inspector::handler(api, strangers)),
-            (ground.panel, page),
+            (parts.api, api::handler(Arc::clone(&api))),
+            (parts.inspector, inspector::handler(api, allow_remote)),
+            (parts.panel, page),
         ];
         for (TcpService { sockets, tls }, handler) in services {
-            http::serve(&mut doors, sockets, tls.as_ref(), seats, &handler);
+            http::serve(&mut tasks, sockets, tls.as_ref(), limits, &handler);
         }
-        for TcpService { sockets, tls } in [ground.http, ground.https] {
+        for TcpService { sockets, tls } in [parts.http, parts.https] {
             let sources = (&engine, &cache);
-            boot::serve(&mut doors, (sockets, tls.as_ref()), seats, sources, clock);
+            boot::serve(&mut tasks, (sockets, tls.as_ref()), limits, sources, clock);
         }
         Ok(Self {
             engine,
-            listeners: doors,
+            listeners: tasks,
             failed,
         })
     }
@@ -229,7 +229,7 @@ pub(crate) async fn deliver_image_reports(mut reports: ImageReports, engine: Eng
 
 /// All of TFTP runs on one thread, which ends together with the listeners.
 fn serve_tftp(
-    doors: &mut JoinSet<()>,
+    tasks: &mut JoinSet<()>,
     (sockets, transfers_max): (Vec<UdpSocket>, usize),
     engine: &Engine,
     clock: DaemonClock,
@@ -239,15 +239,15 @@ fn serve_tftp(
     }
     let sockets: Result<Vec<_>, _> = sockets.into_iter().map(UdpSocket::into_std).collect();
     let sockets = sockets.context("the sockets for TFTP cannot be used")?;
-    let room = tftp::TftpTransferLimit::new(transfers_max);
+    let limit = tftp::TftpTransferLimit::new(transfers_max);
     let serving = tftp::run(
         sockets,
         engine.clone(),
         clock,
-        room,
+        limit,
         tftp::TftpServerOptions::default(),
     );
-    doors.spawn(async move {
+    tasks.spawn(async move {
         if let Err(error) = serving.await {
             error!(
                 service = "tftp",
@@ -355,7 +355,7 @@ impl OutputDispatcher {
         match message {
             BmcTransmit::Datagram { to, bytes } => self.send_bmc(to, &bytes),
             BmcTransmit::Ssh(ssh) => {
-                let door = self.ssh.clone();
+                let listener = self.ssh.clone();
                 self.spawn_request(async move {
                     let BmcSshRun {
                         node,
@@ -363,12 +363,12 @@ impl OutputDispatcher {
                         host,
                         command,
                     } = *ssh;
-                    let result = door.run(run, &host, &command).await;
+                    let result = listener.run(run, &host, &command).await;
                     RackInput::Bmc(BmcMessage::SshAnswered { node, run, result })
                 });
             }
             BmcTransmit::Http(http) => {
-                let door = self.redfish.clone();
+                let listener = self.redfish.clone();
                 self.spawn_request(async move {
                     let BmcHttpCall {
                         node,
@@ -376,7 +376,7 @@ impl OutputDispatcher {
                         target,
                         request,
                     } = *http;
-                    let result = door.send(&target, &request).await;
+                    let result = listener.send(&target, &request).await;
                     RackInput::Bmc(BmcMessage::HttpAnswered { node, call, result })
                 });
             }
@@ -384,10 +384,10 @@ impl OutputDispatcher {
     }
 
     /// Starts a request whose result the rack waits for.
-    fn spawn_request(&self, asking: impl Future<Output = RackInput> + Send + 'static) {
+    fn spawn_request(&self, request: impl Future<Output = RackInput> + Send + 'static) {
         let engine = Arc::clone(&self.engine);
         self.runtime
-            .spawn(async move { deliver_reply(&engine, asking.await).await });
+            .spawn(async move { deliver_reply(&engine, request.await).await });
     }
 
     fn send_bmc(&self, to: SocketAddr, bytes: &[u8]) {
@@ -412,7 +412,7 @@ pub(crate) async fn retry_offer(engine: &Engine, mut input: RackInput) {
 /// Writes notes to the log. Notes that any machine can cause by sending DHCP requests
 /// are rate-limited.
 pub(crate) fn note_logger(clock: DaemonClock) -> NoteSink {
-    let mut asking = LogThrottle::new(clock.now().tick);
+    let mut request = LogThrottle::new(clock.now().tick);
     Box::new(move |note, label| {
         let tick = clock.now().tick;
         let caused = matches!(
@@ -422,10 +422,10 @@ pub(crate) fn note_logger(clock: DaemonClock) -> NoteSink {
                 | NoteKind::FileRefused { .. }
                 | NoteKind::AgentRefused { .. }
         );
-        if let Some(count) = asking.take_dropped(tick) {
+        if let Some(count) = request.take_dropped(tick) {
             throttle::log_dropped(count);
         }
-        if !caused || asking.allows(tick) {
+        if !caused || request.allows(tick) {
             log_note(note, label.unwrap_or("box"));
         }
     })

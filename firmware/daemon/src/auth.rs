@@ -159,7 +159,7 @@ impl Authenticator {
                 who: CallerIdentity::Anyone,
                 role: Role::Admin,
             }),
-            Self::Files(gate) => gate.check(headers, peer).await,
+            Self::Files(files) => files.check(headers, peer).await,
         }
     }
 
@@ -171,17 +171,17 @@ impl Authenticator {
         users: Option<&Path>,
         tokens: Option<&Path>,
     ) -> Option<Vec<String>> {
-        let Self::Files(gate) = self else {
+        let Self::Files(files) = self else {
             return (users.is_none() && tokens.is_none()).then(Vec::new);
         };
-        if gate.users.is_some() != users.is_some() || gate.tokens.is_some() != tokens.is_some() {
+        if files.users.is_some() != users.is_some() || files.tokens.is_some() != tokens.is_some() {
             return None;
         }
         let mut lines = Vec::new();
-        if let (Some(watched), Some(file)) = (&gate.users, users) {
+        if let (Some(watched), Some(file)) = (&files.users, users) {
             lines.extend(watched.set_path(file, unusable_users));
         }
-        if let (Some(watched), Some(file)) = (&gate.tokens, tokens) {
+        if let (Some(watched), Some(file)) = (&files.tokens, tokens) {
             lines.extend(watched.set_path(file, unusable_tokens));
         }
         Some(lines)
@@ -189,15 +189,15 @@ impl Authenticator {
 
     /// Reads the files again, changed or not; returns what in them cannot be used.
     pub(crate) fn reload(&self) -> Vec<String> {
-        let Self::Files(gate) = self else {
+        let Self::Files(files) = self else {
             return Vec::new();
         };
-        let now = gate.clock.now().wall;
-        let users = gate.users.as_ref().and_then(|users| {
+        let now = files.clock.now().wall;
+        let users = files.users.as_ref().and_then(|users| {
             users.reload(now);
             unusable_users(&users.path())
         });
-        let tokens = gate.tokens.as_ref().and_then(|tokens| {
+        let tokens = files.tokens.as_ref().and_then(|tokens| {
             tokens.reload(now);
             unusable_tokens(&tokens.path())
         });
@@ -208,7 +208,7 @@ impl Authenticator {
     pub(crate) fn challenges(&self) -> impl Iterator<Item = &'static str> {
         let (users, tokens) = match self {
             Self::Open => (false, false),
-            Self::Files(gate) => (gate.users.is_some(), gate.tokens.is_some()),
+            Self::Files(files) => (files.users.is_some(), files.tokens.is_some()),
         };
         let basic = users.then_some("Basic realm=\"Baremetal API\"");
         let bearer = tokens.then_some("Bearer realm=\"Baremetal API\"");

@@ -197,7 +197,7 @@ impl ImageCache {
             }
             ImageWorkOrder::Upload { ticket, answer } => {
                 if let Some(upload) = self.uploads().get(&ticket) {
-                    // It has room for both answers; a client that is gone needs none.
+                    // It has space for both answers; a client that is gone needs none.
                     let _ = upload.try_send(answer);
                 }
             }
@@ -269,11 +269,11 @@ impl ImageCache {
 
     /// Waits as long as the rate limit requires after this many bytes.
     async fn throttle(&self, bytes: u64) {
-        let Some(pace) = &self.0.rate_limiter else {
+        let Some(limiter) = &self.0.rate_limiter else {
             return;
         };
         let now_ms = self.0.options.clock.now().tick.0;
-        let wait_ms = pace
+        let wait_ms = limiter
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .consume(bytes, now_ms);
@@ -306,7 +306,7 @@ impl ImageCache {
                 let _ = std::fs::remove_file(self.path(key, "disk"));
             }
             ImageWorkOrder::KeepMetadata(metadata) => {
-                // What is not written is asked for again after a restart.
+                // What is not written is requested again after a restart.
                 let _ = records::write_metadata(&metadata, &self.0.root);
             }
             ImageWorkOrder::MeasureSpace { ticket } => {

@@ -200,7 +200,7 @@ pub(crate) fn loopback_addresses(settings: &Settings) -> Vec<BoxFault> {
     }
     let api = settings.api.as_ref();
     let http = settings.http.as_ref();
-    let told = [
+    let reported = [
         api.map(|api| {
             let scheme = if api.tls { "https" } else { "http" };
             let public = api.public_url.as_deref();
@@ -211,8 +211,8 @@ pub(crate) fn loopback_addresses(settings: &Settings) -> Vec<BoxFault> {
             ("http.public_url", "http", public, http.listen.first())
         }),
     ];
-    let told = told.into_iter().flatten();
-    let loopback = told.filter_map(|(key, scheme, public, listen)| {
+    let reported = reported.into_iter().flatten();
+    let loopback = reported.filter_map(|(key, scheme, public, listen)| {
         let url = match public {
             Some(url) => url.to_owned(),
             None => format!("{scheme}://{}", listen?),
@@ -424,13 +424,13 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_are_told_a_loopback_address_are_an_error_where_dhcp_is_on() {
-        let said = errors(&format!("[api]\n[http]\nlisten = \"0.0.0.0\"\n{RACK}"));
+    fn a_loopback_address_for_nodes_is_an_error_where_dhcp_is_on() {
+        let text = errors(&format!("[api]\n[http]\nlisten = \"0.0.0.0\"\n{RACK}"));
         assert!(
-            said.contains("nodes receive http://127.0.0.1:6385"),
-            "{said}"
+            text.contains("nodes receive http://127.0.0.1:6385"),
+            "{text}"
         );
-        assert!(said.contains("api.public_url"), "{said}");
+        assert!(text.contains("api.public_url"), "{text}");
         let named = "[api]\npublic_url = \"http://localhost:6385\"\n";
         assert!(errors(&format!("{named}{RACK}")).contains("http://localhost:6385"));
         let public = "[api]\npublic_url = \"http://192.0.2.1:6385\"\n";
@@ -438,8 +438,8 @@ mod tests {
         let open = "[api]\nlisten = \"0.0.0.0\"\nallow_open = true\n";
         assert_eq!(errors(&format!("{open}{RACK}")), "");
         let http = "[http]\nlisten = \"127.0.0.1\"\n";
-        let said = errors(&format!("{open}{http}{RACK}"));
-        assert!(said.contains("http.public_url"), "{said}");
+        let text = errors(&format!("{open}{http}{RACK}"));
+        assert!(text.contains("http.public_url"), "{text}");
     }
 
     #[test]
@@ -453,22 +453,22 @@ mod tests {
 
     #[test]
     fn settings_with_only_a_box_say_that_api_and_page_are_off() {
-        let said = check(&settings(""), true).warnings.join("\n");
-        assert!(said.contains("no section [api]"), "{said}");
-        assert!(said.contains("no section [panel]"), "{said}");
+        let message = check(&settings(""), true).warnings.join("\n");
+        assert!(message.contains("no section [api]"), "{message}");
+        assert!(message.contains("no section [panel]"), "{message}");
         let both = check(&settings("[api]\n[panel]\n"), true);
-        let said = both.warnings.join("\n");
-        assert!(!said.contains("no section"), "{said}");
+        let message = both.warnings.join("\n");
+        assert!(!message.contains("no section"), "{message}");
     }
 
     #[test]
     fn a_box_without_an_agent_to_boot_says_so_and_what_to_do() {
-        let said = check(&settings("[api]\n"), true).warnings.join("\n");
+        let message = check(&settings("[api]\n"), true).warnings.join("\n");
         assert!(
-            said.contains("boot.kernel and boot.ramdisk are not set"),
-            "{said}"
+            message.contains("boot.kernel and boot.ramdisk are not set"),
+            "{message}"
         );
-        assert!(said.contains("trivet-image ramdisk"), "{said}");
+        assert!(message.contains("trivet-image ramdisk"), "{message}");
         let elsewhere = settings("[api]\n[boot]\nagent_elsewhere = true\n");
         assert!(!agent_missing(&elsewhere));
     }
@@ -476,18 +476,18 @@ mod tests {
     #[test]
     fn tokens_in_plain_http_beyond_loopback_are_a_warning_and_a_fault() {
         let text = "[api]\nlisten = \"192.0.2.1\"\nauth = \"tokens\"\ntokens = \"/t\"\n";
-        let said = check(&settings(text), true).warnings.join("\n");
+        let message = check(&settings(text), true).warnings.join("\n");
         assert!(
-            said.contains("192.0.2.1:6385 travel in plain HTTP"),
-            "{said}"
+            message.contains("192.0.2.1:6385 travel in plain HTTP"),
+            "{message}"
         );
-        assert!(said.contains("api.allow_plain_http"), "{said}");
+        assert!(message.contains("api.allow_plain_http"), "{message}");
         let address = "192.0.2.1:6385".parse().unwrap();
         let faults = serve::faults(&settings(text));
         assert!(faults.contains(&BoxFault::PlainTokens { address }));
         let allowed = settings(&format!("{text}allow_plain_http = true\n"));
-        let said = check(&allowed, true).warnings.join("\n");
-        assert!(!said.contains("plain HTTP"), "{said}");
+        let message = check(&allowed, true).warnings.join("\n");
+        assert!(!message.contains("plain HTTP"), "{message}");
         assert_eq!(plain_tokens(&allowed), None);
     }
 
@@ -506,11 +506,11 @@ mod tests {
             scratch.0.display(),
         );
         let report = check(&settings(&text), false);
-        let said = report.errors.join("\n");
-        assert!(said.contains("absent cannot be read"), "{said}");
-        assert!(!said.contains("kernel cannot be read"), "{said}");
-        let said = report.warnings.join("\n");
-        assert!(said.contains("undionly.kpxe is missing"), "{said}");
+        let message = report.errors.join("\n");
+        assert!(message.contains("absent cannot be read"), "{message}");
+        assert!(!message.contains("kernel cannot be read"), "{message}");
+        let message = report.warnings.join("\n");
+        assert!(message.contains("undionly.kpxe is missing"), "{message}");
         let offline = check(&settings(&text), true);
         assert!(offline.errors.is_empty(), "{:?}", offline.errors);
     }
@@ -523,8 +523,8 @@ mod tests {
             &settings(&format!("[api]\nlisten = \"{address}\"\n")),
             false,
         );
-        let said = report.warnings.join("\n");
-        assert!(said.contains(&address.to_string()), "{said}");
+        let message = report.warnings.join("\n");
+        assert!(message.contains(&address.to_string()), "{message}");
     }
 
     #[test]
@@ -576,11 +576,11 @@ mod tests {
         for data in [&file, &file.join("data"), &broken] {
             let text = format!("[box]\ndata = \"{}\"\n", data.display());
             let settings = trivet_config::parse(&text).unwrap();
-            let said = check(&settings, false).errors.join("\n");
+            let message = check(&settings, false).errors.join("\n");
             let wanted = format!("box.data: the directory {} cannot be used", data.display());
-            assert!(said.contains(&wanted), "{said}");
-            let said = check(&settings, true).errors.join("\n");
-            assert!(!said.contains("box.data"), "{said}");
+            assert!(message.contains(&wanted), "{message}");
+            let message = check(&settings, true).errors.join("\n");
+            assert!(!message.contains("box.data"), "{message}");
         }
         let fresh = scratch.0.join("deep/data");
         for data in [&scratch.0, &fresh] {
@@ -590,14 +590,14 @@ mod tests {
     }
 
     #[test]
-    fn a_store_of_another_size_is_told() {
+    fn a_store_of_another_size_is_reported() {
         let scratch = TestbedDirectory::new();
         let store = scratch.0.join("store");
         assert_eq!(other_size(&store, 4), None, "it is made with this size");
         fs::File::create(&store).unwrap().set_len(4 << 20).unwrap();
         assert_eq!(other_size(&store, 4), None);
-        let said = other_size(&store, 8).unwrap();
-        assert!(said.contains("the settings say 8 MiB"), "{said}");
-        assert!(said.contains("created with 4 MiB"), "{said}");
+        let message = other_size(&store, 8).unwrap();
+        assert!(message.contains("the settings say 8 MiB"), "{message}");
+        assert!(message.contains("created with 4 MiB"), "{message}");
     }
 }

@@ -131,17 +131,17 @@ impl Engine {
     ) -> Result<OrderOutcome, OrderRefusal> {
         let later = |sentence| OrderRefusal::new(RefusalKind::Unavailable, sentence);
         let (reply, answer) = oneshot::channel();
-        let asked = PendingOrder {
+        let pending = PendingOrder {
             caller,
             order,
             reply,
         };
-        match self.queue.try_send(EngineMessage::Order(asked)) {
+        match self.queue.try_send(EngineMessage::Order(pending)) {
             Ok(()) => {}
             Err(TrySendError::Full(message)) => {
                 let refusal = later("The box has too much to do; try again in a moment.");
-                if let EngineMessage::Order(asked) = message {
-                    log_refusal(&asked.caller, &asked.order, &refusal);
+                if let EngineMessage::Order(pending) = message {
+                    log_refusal(&pending.caller, &pending.order, &refusal);
                 }
                 return Err(refusal);
             }
@@ -156,13 +156,13 @@ impl Engine {
     /// the engine's queue is full or that it is stopping.
     pub(crate) async fn file(
         &self,
-        door: trivet_rack::FileServerProtocol,
+        protocol: trivet_rack::FileServerProtocol,
         peer: std::net::IpAddr,
         path: String,
     ) -> Result<Option<FileGrant>, EngineBusy> {
         let (reply, answer) = oneshot::channel();
         let wanted = PendingFileRequest {
-            listener: door,
+            listener: protocol,
             peer,
             path,
             reply,
@@ -434,9 +434,9 @@ impl EngineThread {
                     .outputs
                     .into_iter()
                     .for_each(|output| self.emit(output));
-                let owed = std::mem::take(&mut self.orders).into_iter();
+                let pending_reply = std::mem::take(&mut self.orders).into_iter();
                 self.deferred
-                    .extend(owed.map(|(ticket, asked)| (ticket, asked.reply)));
+                    .extend(pending_reply.map(|(ticket, pending)| (ticket, pending.reply)));
                 Ok(None)
             }
             Err(error @ (CommitError::Flash(_) | CommitError::Poisoned)) => {
@@ -472,14 +472,14 @@ impl EngineThread {
                 drop(place);
                 Some(input)
             }
-            EngineMessage::Order(asked) => {
+            EngineMessage::Order(pending) => {
                 let most = self.store.layout().record_bytes_max();
-                if let Some(refusal) = size_check::too_large(&asked.order, most) {
-                    asked.refuse(refusal);
+                if let Some(refusal) = size_check::too_large(&pending.order, most) {
+                    pending.refuse(refusal);
                     return None;
                 }
-                let (caller, order) = (Arc::clone(&asked.caller), asked.order.clone());
-                self.orders.insert(ticket, asked);
+                let (caller, order) = (Arc::clone(&pending.caller), pending.order.clone());
+                self.orders.insert(ticket, pending);
                 Some(RackInput::Order {
                     ticket,
                     caller,
@@ -487,11 +487,11 @@ impl EngineThread {
                 })
             }
             EngineMessage::File(wanted) => {
-                let (door, peer, path) = (wanted.listener, wanted.peer, wanted.path.clone());
+                let (protocol, peer, path) = (wanted.listener, wanted.peer, wanted.path.clone());
                 self.files.insert(ticket, wanted);
                 Some(RackInput::FileRequested {
                     ticket,
-                    protocol: door,
+                    protocol,
                     peer,
                     path,
                 })
@@ -518,7 +518,7 @@ impl EngineThread {
         for message in refused.messages {
             // Agents repeat their heartbeats, so those need no retry.
             let agents =
-                matches!(&message, EngineMessage::Order(asked) if asked.order.word().is_none());
+                matches!(&message, EngineMessage::Order(pending) if pending.order.word().is_none());
             if let Some(refused) = self.attempt(vec![message])? {
                 too_large = too_large.filter(|_| agents);
                 self.rebuild_rack()?;
@@ -545,14 +545,14 @@ impl EngineThread {
         self.begin()?;
         // The log files survive the reload; the list of which node has which is not on
         // flash.
-        let kept = view.nodes.iter().map(|(node, view)| RackInput::Logs {
+        let stored = view.nodes.iter().map(|(node, view)| RackInput::Logs {
             node: *node,
             bundles: view.live.logs.clone(),
             collected: None,
         });
-        let kept =
-            kept.filter(|it| matches!(it, RackInput::Logs { bundles, .. } if !bundles.is_empty()));
-        match self.attempt(kept.map(EngineMessage::Input).collect())? {
+        let stored = stored
+            .filter(|it| matches!(it, RackInput::Logs { bundles, .. } if !bundles.is_empty()));
+        match self.attempt(stored.map(EngineMessage::Input).collect())? {
             None => Ok(()),
             Some(refused) => Err(EngineError::Store(refused.error)),
         }
@@ -563,8 +563,8 @@ impl EngineThread {
         self.telemetry.output(now, &output, &self.view.borrow());
         match output {
             RackOutput::Reply { ticket, result } => {
-                if let Some(asked) = self.orders.remove(&ticket) {
-                    let _ = asked.reply.send(result);
+                if let Some(pending) = self.orders.remove(&ticket) {
+                    let _ = pending.reply.send(result);
                 } else if let Some(reply) = self.deferred.remove(&ticket) {
                     let _ = reply.send(result);
                 }
@@ -586,8 +586,8 @@ fn refuse(refused: RefusedBatch) {
     };
     let sentence = format!("The store refused the change: {}.", refused.error);
     for message in refused.messages {
-        if let EngineMessage::Order(asked) = message {
-            asked.refuse(OrderRefusal::new(kind, sentence.clone()));
+        if let EngineMessage::Order(pending) = message {
+            pending.refuse(OrderRefusal::new(kind, sentence.clone()));
         }
     }
 }

@@ -41,13 +41,13 @@ fn the_help_is_the_one_that_is_checked_in() {
     if std::env::var_os("TRIVET_WRITE_SNAPSHOTS").is_some() {
         std::fs::write(SNAPSHOT, &now).unwrap();
     }
-    let kept = std::fs::read_to_string(SNAPSHOT).unwrap();
-    let changed = kept
+    let stored = std::fs::read_to_string(SNAPSHOT).unwrap();
+    let changed = stored
         .lines()
         .zip(now.lines())
-        .find(|(kept, now)| kept != now);
+        .find(|(stored, now)| stored != now);
     assert!(
-        kept == now,
+        stored == now,
         "help.txt is out of date, first difference {changed:?}: \
          TRIVET_WRITE_SNAPSHOTS=1 cargo test -p trivet-daemon help"
     );

@@ -16,7 +16,7 @@ const CHUNK_BYTES: usize = 1024 * 1024;
 /// out; the others are served.
 pub(crate) fn catalogue(
     directory: &Path,
-    mut tell: impl FnMut(String),
+    mut report: impl FnMut(String),
 ) -> anyhow::Result<ImageCatalogue> {
     crate::private::directory(directory)
         .with_context(|| format!("{} cannot be created", directory.display()))?;
@@ -33,7 +33,7 @@ pub(crate) fn catalogue(
             .is_ok_and(|file| file.starts_with(&root));
         if !inside {
             // It could not be downloaded: files are served from their directory only.
-            tell(format!(
+            report(format!(
                 "image {name} is not served: it is a link out of {}",
                 root.display()
             ));
@@ -47,7 +47,7 @@ pub(crate) fn catalogue(
                     .map_err(|error| error.to_string())
             });
         if let Err(why) = listed {
-            tell(format!("image {name} is not served: {why}"));
+            report(format!("image {name} is not served: {why}"));
         }
     }
     Ok(catalogue)
@@ -93,17 +93,17 @@ mod tests {
         scratch.file("images/bad name", b"x");
         scratch.file("images/directory/x", b"x");
         std::os::unix::fs::symlink("../outside", scratch.0.join("images/link.raw")).unwrap();
-        let mut told = Vec::new();
-        let found = catalogue(&scratch.0.join("images"), |line| told.push(line)).unwrap();
+        let mut reported = Vec::new();
+        let found = catalogue(&scratch.0.join("images"), |line| reported.push(line)).unwrap();
         let names: Vec<&str> = found.all().map(|(name, _)| name).collect();
         assert_eq!(names, ["good.raw"]);
         let image = found.find("good.raw").unwrap();
         assert_eq!(image.size, 3);
         let want = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(image.digest.to_string(), want);
-        told.sort_unstable();
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[0].contains("bad name") && told[1].contains("link.raw"));
+        reported.sort_unstable();
+        assert_eq!(reported.len(), 2, "{reported:?}");
+        assert!(reported[0].contains("bad name") && reported[1].contains("link.raw"));
     }
 
     #[test]

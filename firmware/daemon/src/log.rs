@@ -1,7 +1,7 @@
 //! Log lines on standard error.
 //!
 //! What happens is an event of `tracing`, with a level and fields; `subscriber.rs` makes
-//! the lines. What a command tells its user is written with [`line()`] and has no level.
+//! the lines. Messages of a command to its user are written with [`line()`] and has no level.
 //!
 //! A separate thread writes them: the reader may be slow, stop reading or disconnect,
 //! and none of that may block or end the box. Lines are counted and dropped while the
@@ -163,7 +163,7 @@ mod tests {
     impl Write for PausableWriter {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             let guard = self.0.0.lock().unwrap();
-            let mut guard = self.0.1.wait_while(guard, |paper| paper.0).unwrap();
+            let mut guard = self.0.1.wait_while(guard, |writer| writer.0).unwrap();
             guard.1.extend_from_slice(bytes);
             Ok(bytes.len())
         }
@@ -188,18 +188,18 @@ mod tests {
     #[test]
     fn a_reader_that_stops_reading_blocks_no_caller() {
         static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
-        let paper = PausableWriter::default();
-        paper.stop(true);
-        let lines = LogQueue::writing_to(paper.clone(), &LEFT_OUT);
+        let writer = PausableWriter::default();
+        writer.stop(true);
+        let lines = LogQueue::writing_to(writer.clone(), &LEFT_OUT);
         for number in 0..2 * LINES_WAITING_MAX {
             lines.line(&format!("line {number}"));
         }
-        paper.stop(false);
+        writer.stop(false);
         // The flush itself needs space in the queue, so wait until it has some again.
-        while !paper.text().contains("were dropped here") {
+        while !writer.text().contains("were dropped here") {
             lines.flush();
         }
-        let text = paper.text();
+        let text = writer.text();
         assert!(text.starts_with("line 0\n"), "{text}");
         assert!(!text.contains("line 2047"), "the queue has its bound");
     }

@@ -95,10 +95,10 @@ mod tests {
     #[test]
     fn names_this_process_for_a_port_it_listens_on() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let said = owner_of(PortProtocol::Tcp, listener.local_addr().unwrap()).unwrap();
+        let message = owner_of(PortProtocol::Tcp, listener.local_addr().unwrap()).unwrap();
         assert!(
-            said.contains(&format!("pid {}", std::process::id())),
-            "{said}"
+            message.contains(&format!("pid {}", std::process::id())),
+            "{message}"
         );
     }
 

@@ -210,12 +210,12 @@ mod tests {
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.unwrap().success());
         let reload = Arc::new(reload(&pipe, &text, &users, &data));
-        let (go_on, told) = std::sync::mpsc::channel();
+        let (go_on, reported) = std::sync::mpsc::channel();
         let changed = format!("{text}[agent]\nwait_s = 60\n");
         let writer = std::thread::spawn(move || {
-            let told = told.recv_timeout(std::time::Duration::from_secs(10));
+            let reported = reported.recv_timeout(std::time::Duration::from_secs(10));
             std::fs::write(&pipe, changed).unwrap();
-            told.is_ok()
+            reported.is_ok()
         });
         let runtime_goes_on = async { go_on.send(()).is_ok() };
         let (lines, _) = tokio::join!(Reload::reload_on_thread(&reload), runtime_goes_on);

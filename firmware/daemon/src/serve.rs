@@ -53,7 +53,7 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     let missing = check::interfaces_missing(&settings, &here);
     let awaited = check::awaited(&settings, &here);
     let (links, dhcp) = dhcp_links::open(&settings, &here, clock).await?;
-    let ground = ApplianceResources {
+    let parts = ApplianceResources {
         api: TcpService {
             sockets: listen("API", api.map(|api| &api.listen), &awaited).await?,
             tls: tls(api.is_some_and(|api| api.tls)),
@@ -89,16 +89,16 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
         open_metrics: settings.metrics.allow_open,
         webhooks: webhooks(&settings)?,
     };
-    let mut rack = rack_settings(&settings, &links, &ground)?;
+    let mut rack = rack_settings(&settings, &links, &parts)?;
     rack.faults.extend(missing.iter().cloned());
     let store = open_store(&data, settings.appliance.store_mib)?;
-    log_addresses(&ground, &fingerprint);
+    log_addresses(&parts, &fingerprint);
     let warnings = check::services_off(&settings).into_iter();
     for line in warnings.chain(check::unreadable(&settings)) {
         warn!("{line}");
     }
-    let reload = Reload::new((file, settings.clone()), &ground.auth, certificate, clock);
-    let appliance = RunningAppliance::start(clock, ground, rack, store)?;
+    let reload = Reload::new((file, settings.clone()), &parts.auth, certificate, clock);
+    let appliance = RunningAppliance::start(clock, parts, rack, store)?;
     let reloading = tokio::spawn(reload.run(hangup));
     let ended = run_to_end(appliance, settings, missing).await;
     reloading.abort();
@@ -132,10 +132,10 @@ async fn run_to_end(
     settings: Settings,
     missing: Vec<BoxFault>,
 ) -> anyhow::Result<()> {
-    let came = Arc::new(AtomicBool::new(false));
-    let end = wait_for_end(stop_signal()?, settings, missing, Arc::clone(&came));
+    let arrived = Arc::new(AtomicBool::new(false));
+    let end = wait_for_end(stop_signal()?, settings, missing, Arc::clone(&arrived));
     appliance.run(end).await?;
-    if came.load(Ordering::Relaxed) {
+    if arrived.load(Ordering::Relaxed) {
         return Err(restart());
     }
     info!("stopped; all acknowledged changes are on flash");
@@ -151,7 +151,7 @@ async fn wait_for_end(
     stop: impl Future<Output = ()>,
     settings: Settings,
     missing: Vec<BoxFault>,
-    came: Arc<AtomicBool>,
+    arrived: Arc<AtomicBool>,
 ) {
     if missing.is_empty() {
         return stop.await;
@@ -167,7 +167,7 @@ async fn wait_for_end(
     };
     tokio::select! {
         () = stop => {}
-        () = look => came.store(true, Ordering::Relaxed),
+        () = look => arrived.store(true, Ordering::Relaxed),
     }
 }
 
@@ -435,7 +435,7 @@ fn wildcard_port(public: Option<&String>, sockets: &[TcpListener]) -> Option<u16
 fn rack_settings(
     settings: &Settings,
     links: &[dhcp_links::DhcpLinkPlan],
-    ground: &ApplianceResources,
+    parts: &ApplianceResources,
 ) -> anyhow::Result<trivet_rack::Settings> {
     let api = settings.api.as_ref();
     let scheme = if api.is_some_and(|api| api.tls) {
@@ -448,9 +448,9 @@ fn rack_settings(
         .http
         .as_ref()
         .and_then(|http| http.public_url.as_ref());
-    let api_url = url_for_nodes(links, api_public, scheme, &ground.api.sockets)?;
-    let http_everywhere = wildcard_port(http_public, &ground.http.sockets);
-    let http_url = url_for_nodes(links, http_public, "http", &ground.http.sockets)?;
+    let api_url = url_for_nodes(links, api_public, scheme, &parts.api.sockets)?;
+    let http_everywhere = wildcard_port(http_public, &parts.http.sockets);
+    let http_url = url_for_nodes(links, http_public, "http", &parts.http.sockets)?;
     let images = settings.appliance.data.join("images");
     let ramdisk = settings.boot.ramdisk.as_ref();
     Ok(trivet_rack::Settings {
@@ -471,7 +471,7 @@ fn rack_settings(
         api_url,
         http_url,
         wildcard_listeners: WildcardListeners {
-            api: wildcard_port(api_public, &ground.api.sockets).map(|port| (scheme, port)),
+            api: wildcard_port(api_public, &parts.api.sockets).map(|port| (scheme, port)),
             http: http_everywhere,
         },
         kernel_args: settings.boot.kernel_args.clone(),
@@ -534,13 +534,13 @@ fn boots_at_once(settings: &Settings) -> BootLimitRule {
     })
 }
 
-fn log_addresses(ground: &ApplianceResources, fingerprint: &str) {
+fn log_addresses(parts: &ApplianceResources, fingerprint: &str) {
     let services = [
-        ("Ironic API", &ground.api),
-        ("inspector", &ground.inspector),
-        ("boot files and images", &ground.http),
-        ("boot files and images", &ground.https),
-        ("web page", &ground.panel),
+        ("Ironic API", &parts.api),
+        ("inspector", &parts.inspector),
+        ("boot files and images", &parts.http),
+        ("boot files and images", &parts.https),
+        ("web page", &parts.panel),
     ];
     for (name, listening) in services {
         let scheme = if listening.tls.is_some() {
@@ -554,12 +554,12 @@ fn log_addresses(ground: &ApplianceResources, fingerprint: &str) {
             }
         }
     }
-    for socket in &ground.tftp {
+    for socket in &parts.tftp {
         if let Ok(address) = socket.local_addr() {
             info!(service = "TFTP", %address, "TFTP at {address}");
         }
     }
-    for place in &ground.dhcp {
+    for place in &parts.dhcp {
         info!(service = "DHCP", "DHCP {place}");
     }
     info!(
@@ -621,8 +621,8 @@ mod tests {
         let fine = [scratch.0.join("files"), scratch.0.join("absent")];
         for key in ["boot.files", "boot.loaders"] {
             for path in &refused {
-                let said = check_not_served(&data, &boot(key, path)).unwrap_err();
-                assert!(said.to_string().starts_with(key), "{said}");
+                let message = check_not_served(&data, &boot(key, path)).unwrap_err();
+                assert!(message.to_string().starts_with(key), "{message}");
             }
             for path in &fine {
                 check_not_served(&data, &boot(key, path)).unwrap();
@@ -644,8 +644,8 @@ mod tests {
         std::os::unix::fs::symlink(&store, &link).unwrap();
         for key in ["boot.kernel", "boot.ramdisk"] {
             for path in [&store, &link] {
-                let said = check_not_served(&data, &boot(key, path)).unwrap_err();
-                assert!(said.to_string().starts_with(key), "{said}");
+                let message = check_not_served(&data, &boot(key, path)).unwrap_err();
+                assert!(message.to_string().starts_with(key), "{message}");
             }
             for path in [&image, &elsewhere] {
                 check_not_served(&data, &boot(key, path)).unwrap();
@@ -671,7 +671,7 @@ mod tests {
         private_directory(&fresh).unwrap();
         assert_eq!(mode(&fresh), 0o755);
         let file = scratch.file("file", b"");
-        let said = private_directory(&file).unwrap_err().to_string();
-        assert!(said.contains("box.data"), "{said}");
+        let text = private_directory(&file).unwrap_err().to_string();
+        assert!(text.contains("box.data"), "{text}");
     }
 }

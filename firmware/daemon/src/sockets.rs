@@ -144,21 +144,21 @@ mod tests {
     async fn a_port_in_use_is_named_with_its_holder() {
         let first = tcp("API", "127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = first.local_addr().unwrap();
-        let said = tcp("API", address).await.unwrap_err().to_string();
-        assert!(said.contains(&format!("port {}", address.port())), "{said}");
+        let text = tcp("API", address).await.unwrap_err().to_string();
+        assert!(text.contains(&format!("port {}", address.port())), "{text}");
         assert!(
-            said.contains(&format!("(pid {})", std::process::id())),
-            "{said}"
+            text.contains(&format!("(pid {})", std::process::id())),
+            "{text}"
         );
     }
 
     #[tokio::test]
     async fn an_address_of_another_machine_is_reported_as_such() {
-        let said = udp("TFTP", "192.0.2.77:0".parse().unwrap())
+        let text = udp("TFTP", "192.0.2.77:0".parse().unwrap())
             .await
             .unwrap_err()
             .to_string();
-        assert!(said.contains("no interface of this box"), "{said}");
+        assert!(text.contains("no interface of this box"), "{text}");
     }
 
     /// Two DHCP networks need this: port 67 on each of two interfaces.
@@ -181,9 +181,9 @@ mod tests {
         if let Some(other) = other {
             udp_on("DHCP", same, &other).unwrap();
         }
-        let said = udp_on("DHCP", same, "lo").unwrap_err().to_string();
-        assert!(said.contains(&format!("port {port}")), "{said}");
-        let said = udp_on("DHCP", any, "no-such-if").unwrap_err().to_string();
-        assert!(said.contains("interface no-such-if"), "{said}");
+        let text = udp_on("DHCP", same, "lo").unwrap_err().to_string();
+        assert!(text.contains(&format!("port {port}")), "{text}");
+        let text = udp_on("DHCP", any, "no-such-if").unwrap_err().to_string();
+        assert!(text.contains("interface no-such-if"), "{text}");
     }
 }

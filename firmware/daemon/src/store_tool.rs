@@ -326,7 +326,7 @@ fn import(
     restore_key(data, export.key.as_ref())?;
     let (size, records) = (export.region_bytes, &export.records);
     let new = swap::write_store(disk, data, swap::IMPORTED, size, records)?;
-    let kept = if held.is_some() {
+    let retained = if held.is_some() {
         Some(swap::replace(disk, data, &new, swap::REPLACED)?)
     } else {
         swap::put_in_place(disk, data, &new)?;
@@ -337,8 +337,8 @@ fn import(
         export.records.len(),
         store.display()
     );
-    if let Some(kept) = kept {
-        let _ = writeln!(text, "the former store is kept as {}", kept.display());
+    if let Some(retained) = retained {
+        let _ = writeln!(text, "the former store is kept as {}", retained.display());
     }
     if export.damaged > 0 {
         let _ = writeln!(
@@ -384,12 +384,12 @@ fn repair(disk: &mut dyn SwapDisk, data: &Path) -> anyhow::Result<StoreToolRepor
     }
     let size = flash.size().max(salvage.layout.region_bytes());
     let new = swap::write_store(disk, data, swap::REPAIRED, size, &outcome.records)?;
-    let kept = swap::replace(disk, data, &new, swap::DAMAGED)?;
+    let retained = swap::replace(disk, data, &new, swap::DAMAGED)?;
     let _ = writeln!(
         text,
         "the store is repaired with {} records; the damaged file is kept as {}",
         outcome.records.len(),
-        kept.display()
+        retained.display()
     );
     Ok(StoreToolReport {
         text,

@@ -256,10 +256,10 @@ mod tests {
         let error = authority(&scratch.0, "box", DaemonClock::start())
             .err()
             .unwrap();
-        let said = format!("{error:#}");
+        let text = format!("{error:#}");
         assert!(
-            said.contains("is damaged") && !said.contains("secret"),
-            "{said}"
+            text.contains("is damaged") && !text.contains("secret"),
+            "{text}"
         );
     }
 }

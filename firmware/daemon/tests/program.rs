@@ -112,11 +112,11 @@ fn every_mistake_is_named_with_its_line_and_the_code_is_2() {
     for command in ["check", "serve"] {
         let output = run(&[command, "--config", &file]);
         assert_eq!(output.status.code(), Some(2));
-        let said = stderr_text(&output);
+        let message = stderr_text(&output);
         for line in [2, 4, 6] {
             assert!(
-                said.contains(&format!("{file}:line {line},")),
-                "{line}: {said}"
+                message.contains(&format!("{file}:line {line},")),
+                "{line}: {message}"
             );
         }
     }
@@ -127,8 +127,8 @@ fn a_file_that_cannot_be_read_is_named() {
     for command in ["check", "serve"] {
         let output = run(&[command, "--config", "/nowhere/settings"]);
         assert_eq!(output.status.code(), Some(2));
-        let said = stderr_text(&output);
-        assert!(said.contains("/nowhere/settings cannot be read"), "{said}");
+        let text = stderr_text(&output);
+        assert!(text.contains("/nowhere/settings cannot be read"), "{text}");
     }
     assert_eq!(run(&["no-such-command"]).status.code(), Some(2));
 }
@@ -141,11 +141,11 @@ fn a_port_in_use_is_named_and_the_code_is_1() {
     let text = settings(&scratch.0.join("data"), port);
     let output = run(&["serve", "--config", &scratch.file("settings", &text)]);
     assert_eq!(output.status.code(), Some(1));
-    let said = stderr_text(&output);
-    assert!(said.contains(&format!("port {port}")), "{said}");
+    let message = stderr_text(&output);
+    assert!(message.contains(&format!("port {port}")), "{message}");
     assert!(
-        said.contains(&format!("(pid {})", std::process::id())),
-        "{said}"
+        message.contains(&format!("(pid {})", std::process::id())),
+        "{message}"
     );
 }
 
@@ -219,12 +219,12 @@ impl ServingProcess {
 
     /// Its output, up to a line with these words.
     fn read_until(&mut self, words: &str) -> String {
-        let mut said = String::new();
+        let mut message = String::new();
         loop {
-            let from = said.len();
-            assert!(self.lines.read_line(&mut said).unwrap() > 0, "{said}");
-            if said[from..].contains(words) {
-                return said;
+            let from = message.len();
+            assert!(self.lines.read_line(&mut message).unwrap() > 0, "{message}");
+            if message[from..].contains(words) {
+                return message;
             }
         }
     }
@@ -296,8 +296,8 @@ fn sighup_takes_new_tokens_and_a_settings_file_with_mistakes_changes_nothing() {
     let mistaken = with(&old_file).replace("[api]\n", "[api]\ncolour = \"red\"\n");
     scratch.file("settings", &mistaken);
     send(&serving.child, "-HUP");
-    let said = serving.read_until("the settings are unchanged");
-    assert!(said.contains("api.colour"), "{said}");
+    let message = serving.read_until("the settings are unchanged");
+    assert!(message.contains("api.colour"), "{message}");
     check(&serving, &new, "200");
     check(&serving, &old, "401");
     let (status, _) = serving.signal("-TERM");
@@ -442,9 +442,9 @@ fn a_key_file_that_is_lost_exposed_or_foreign_is_named_and_the_store_left_alone(
     let refused = |want: &str| {
         let output = run(&["serve", "--config", &config]);
         assert_eq!(output.status.code(), Some(1));
-        let said = stderr_text(&output);
-        assert!(said.contains(want), "{said}");
-        assert!(said.contains(key.to_str().unwrap()), "{said}");
+        let text = stderr_text(&output);
+        assert!(text.contains(want), "{text}");
+        assert!(text.contains(key.to_str().unwrap()), "{text}");
         assert_eq!(std::fs::read(&store).unwrap(), records);
     };
     let mode = |mode| {
@@ -500,8 +500,11 @@ fn a_damaged_sector_costs_one_node_and_repair_starts_the_box_with_all_others() {
     damage(&data.join("store"), "second-node");
     let refused = run(&["serve", "--config", &config]);
     assert_eq!(refused.status.code(), Some(1));
-    let told = stderr_text(&refused);
-    assert!(told.contains("trivet store repair --data"), "{told}");
+    let reported = stderr_text(&refused);
+    assert!(
+        reported.contains("trivet store repair --data"),
+        "{reported}"
+    );
     let checked = store("check");
     assert_eq!(checked.status.code(), Some(1));
     let text = String::from_utf8(checked.stdout).unwrap();
@@ -543,9 +546,9 @@ fn a_box_whose_log_reader_disconnected_continues() {
     let answer = one.request("POST /v1/nodes", r#"{"driver": "ipmi", "name": "n1"}"#);
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     let uuid = answer.split("\"uuid\":\"").nth(1).map(|rest| &rest[..36]);
-    let beat = format!("POST /v1/heartbeat/{}", uuid.unwrap());
+    let heartbeat = format!("POST /v1/heartbeat/{}", uuid.unwrap());
     for _ in 0..3 {
-        let answer = one.request(&beat, r#"{"callback_url": "http://127.0.0.1:1"}"#);
+        let answer = one.request(&heartbeat, r#"{"callback_url": "http://127.0.0.1:1"}"#);
         assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
     }
     let answer = one.request("GET /v1/nodes/n1", "");
@@ -607,20 +610,20 @@ fn commands_use_the_api_of_a_box() {
     let config = scratch.file("settings", &settings(&scratch.0.join("data"), free_port()));
     let serving = ServingProcess::start(&config);
     let url = format!("http://{}", serving.api);
-    let ask = |arguments: &[&str]| {
+    let send = |arguments: &[&str]| {
         let mut command = trivet(arguments);
         command.env("TRIVET_URL", &url).env_remove("TRIVET_USER");
         command.env_remove("TRIVET_TOKEN").output().unwrap()
     };
-    let made = ask(&["node", "create", "--driver", "ipmi", "--name", "n1"]);
+    let made = send(&["node", "create", "--driver", "ipmi", "--name", "n1"]);
     assert!(made.status.success(), "{}", stderr_text(&made));
-    let list = String::from_utf8(ask(&["node", "list"]).stdout).unwrap();
+    let list = String::from_utf8(send(&["node", "list"]).stdout).unwrap();
     assert!(list.starts_with("NAME  UUID "), "{list}");
     assert!(list.lines().any(|line| line.starts_with("n1 ")), "{list}");
-    assert_eq!(ask(&["node", "show", "n2"]).status.code(), Some(4));
-    assert_eq!(ask(&["node", "deploy", "n1"]).status.code(), Some(5));
+    assert_eq!(send(&["node", "show", "n2"]).status.code(), Some(4));
+    assert_eq!(send(&["node", "deploy", "n1"]).status.code(), Some(5));
     serving.signal("-TERM");
-    let away = ask(&["node", "list"]);
+    let away = send(&["node", "list"]);
     assert_eq!(away.status.code(), Some(3));
     assert!(stderr_text(&away).contains(&url), "{}", stderr_text(&away));
 }

@@ -356,7 +356,7 @@ fn encode(message: &Message) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Reads a message. dhcproto panics when it is asked for a hardware address of more than 16
+/// Reads a message. dhcproto panics when it reads a hardware address of more than 16
 /// bytes, so that another length than Ethernet's is refused first.
 fn decode(bytes: &[u8]) -> Option<Message> {
     if bytes.get(HLEN_AT) != Some(&ETHERNET_HLEN) {

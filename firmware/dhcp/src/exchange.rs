@@ -76,9 +76,9 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
     /// The settings that apply: those of the relay's network, otherwise those of the link that
     /// received the frame.
     fn link(&self) -> Option<&DhcpLinkSettings> {
-        let heard = self.server.link(self.arrived.link);
+        let received = self.server.link(self.arrived.link);
         if !self.frame.is_relayed() {
-            return heard;
+            return received;
         }
         let relay = self.frame.giaddr();
         let links = &self.server.settings.links;
@@ -88,7 +88,7 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
                 .filter(move |one| one.network.is_some() == known);
             links.find(|one| one.serves_relay(relay))
         };
-        of(true).or_else(|| of(false)).or(heard)
+        of(true).or_else(|| of(false)).or(received)
     }
 
     fn check_known(&self, known_only: bool) -> Result<(), Reason> {
@@ -123,15 +123,15 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
         boot: &BootServer,
     ) -> Result<DhcpExchangeReply, Reason> {
         let boot = self.boot_of(boot)?;
-        let asker = self.arrived.source;
-        if asker.ip().is_unspecified() {
+        let client = self.arrived.source;
+        if client.ip().is_unspecified() {
             return Err(Reason::NoAddress);
         }
         self.boot_only(
             DhcpMessageType::Ack,
             server,
             &boot,
-            DhcpDestination::BootServiceClient(asker),
+            DhcpDestination::BootServiceClient(client),
         )
     }
 
@@ -152,7 +152,8 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
         boot: &DhcpBootInfo<'_>,
         to: DhcpDestination,
     ) -> Result<DhcpExchangeReply, Reason> {
-        let bytes = reply::boot_only(self.frame, kind, server, boot).ok_or(Reason::NoRoom)?;
+        let bytes =
+            reply::boot_only(self.frame, kind, server, boot).ok_or(Reason::NoSpaceForReply)?;
         Ok(DhcpExchangeReply {
             reply: DhcpReply { to, bytes },
             message_type: kind,
@@ -319,7 +320,7 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
             address,
             boot: &boot,
         };
-        let bytes = reply::offer_or_ack(self.frame, &content).ok_or(Reason::NoRoom)?;
+        let bytes = reply::offer_or_ack(self.frame, &content).ok_or(Reason::NoSpaceForReply)?;
         Ok(DhcpExchangeReply {
             reply: DhcpReply { to, bytes },
             message_type: kind,
@@ -333,7 +334,7 @@ impl<M: HostDirectory> DhcpExchange<'_, M> {
         self.server.table.withdraw_offer(self.frame.mac);
         let server = self.server.settings.subnets[at].server;
         let to = self.relay().unwrap_or(self.broadcast());
-        let bytes = reply::nak(self.frame, server, why).ok_or(Reason::NoRoom)?;
+        let bytes = reply::nak(self.frame, server, why).ok_or(Reason::NoSpaceForReply)?;
         Ok(DhcpExchangeReply {
             reply: DhcpReply { to, bytes },
             message_type: DhcpMessageType::Nak,

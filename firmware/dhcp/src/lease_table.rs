@@ -199,7 +199,7 @@ impl LeaseTable {
         now: Tick,
         subnet: usize,
         mac: MacAddr,
-        wish: Option<Ipv4Addr>,
+        wanted: Option<Ipv4Addr>,
         machines: &impl HostDirectory,
         changes: &mut Vec<LeaseChange>,
     ) -> Result<OfferedAddress, Reason> {
@@ -208,8 +208,14 @@ impl LeaseTable {
             self.clear_offer_to_others(mac, address);
         }
         let past = self.former_addresses.get(&mac).copied();
-        let wishes = [reserved, self.lease_of(mac), self.offer_of(mac), wish, past];
-        let found = wishes
+        let candidates = [
+            reserved,
+            self.lease_of(mac),
+            self.offer_of(mac),
+            wanted,
+            past,
+        ];
+        let found = candidates
             .into_iter()
             .flatten()
             .find(|&address| self.may_have(subnet, mac, address, machines));
@@ -293,14 +299,14 @@ impl LeaseTable {
         machines: &impl HostDirectory,
         changes: &mut Vec<LeaseChange>,
     ) -> Result<Ipv4Addr, Reason> {
-        let kept = |address| machines.owner(address).is_some();
+        let is_reserved = |address| machines.owner(address).is_some();
         if !known && !self.has_space_for_unknown(subnet) {
             changes.extend(self.expire(now));
             if !self.has_space_for_unknown(subnet) {
-                return Err(Reason::KeptForKnown);
+                return Err(Reason::OnlyForKnown);
             }
         }
-        let pick = |table: &mut Self| table.pools.get_mut(subnet)?.next(kept);
+        let pick = |table: &mut Self| table.pools.get_mut(subnet)?.next(is_reserved);
         if let Some(address) = pick(self) {
             return Ok(address);
         }
@@ -469,11 +475,11 @@ impl LeaseTable {
             kind,
             mac,
             until,
-            unknown_in_subnet: stranger,
+            unknown_in_subnet: unknown,
         } = holding;
         self.held.insert(address, holding);
         self.ends.insert((until, address));
-        if let Some(subnet) = stranger {
+        if let Some(subnet) = unknown {
             self.unknown_offers.insert((subnet, until, address));
         }
         match kind {

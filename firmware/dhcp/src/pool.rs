@@ -41,7 +41,7 @@ impl AddressPool {
     /// The pool of a subnet, without the network, broadcast, server and router addresses.
     pub(crate) fn new(subnet: &Subnet) -> Self {
         let own = [subnet.network, subnet.broadcast(), subnet.server];
-        let kept_out: Vec<u32> = own
+        let excluded: Vec<u32> = own
             .into_iter()
             .chain(subnet.router)
             .map(Ipv4Addr::to_bits)
@@ -64,10 +64,10 @@ impl AddressPool {
             cursor: first,
             exhausted_at: None,
         };
-        for &address in &kept_out {
+        for &address in &excluded {
             pool.take(Ipv4Addr::from_bits(address));
         }
-        pool.excluded = kept_out;
+        pool.excluded = excluded;
         // Two addresses or fewer are not divided.
         if pool.free_count > 2 {
             pool.reserve_for_known = pool.free_count.div_ceil(KNOWN_SHARE);
@@ -130,7 +130,7 @@ impl AddressPool {
     }
 
     /// Takes the next free address that is not reserved.
-    pub(crate) fn next(&mut self, kept: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
+    pub(crate) fn next(&mut self, is_reserved: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
         let mut tries = self.free_count.min(u64::from(PASSED_OVER_MAX) + 1);
         while tries > 0 {
             tries -= 1;
@@ -142,7 +142,7 @@ impl AddressPool {
             };
             self.cursor = bits.checked_add(1).unwrap_or(self.first);
             let address = Ipv4Addr::from_bits(bits);
-            if !kept(address) {
+            if !is_reserved(address) {
                 self.take(address);
                 return Some(address);
             }
@@ -186,11 +186,11 @@ mod tests {
     #[test]
     fn skips_reserved_addresses() {
         let mut pool = AddressPool::new(&subnet(0));
-        let kept = |address: Ipv4Addr| address.octets()[3] < 108;
-        assert_eq!(pool.next(kept), Some(address(108)));
-        assert_eq!(pool.next(kept), Some(address(109)));
+        let is_reserved = |address: Ipv4Addr| address.octets()[3] < 108;
+        assert_eq!(pool.next(is_reserved), Some(address(108)));
+        assert_eq!(pool.next(is_reserved), Some(address(109)));
         assert!(!pool.is_exhausted());
-        assert_eq!(pool.next(kept), None);
+        assert_eq!(pool.next(is_reserved), None);
         assert!(pool.is_exhausted());
         assert!(pool.is_free(address(100)), "its owner can still have it");
         pool.release(address(108));
@@ -235,10 +235,10 @@ mod tests {
         let mut pool = AddressPool::new(&subnet);
         let given: BTreeSet<_> = std::iter::from_fn(|| pool.next(nobodys)).collect();
         assert_eq!(given.len(), 253);
-        for kept in [0, 1, 255] {
-            assert!(!given.contains(&address(kept)));
-            pool.release(address(kept));
-            assert!(!pool.is_free(address(kept)));
+        for reserved in [0, 1, 255] {
+            assert!(!given.contains(&address(reserved)));
+            pool.release(address(reserved));
+            assert!(!pool.is_free(address(reserved)));
         }
     }
 

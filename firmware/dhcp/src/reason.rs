@@ -60,22 +60,22 @@ reasons! {
     NothingToBoot = "nothing_to_boot": "there is no loader for this firmware (boot.loaders)",
     /// The client has selected another server.
     OtherServer = "other_server": "the client uses another server",
-    /// The client asks about an address without a record here.
-    NoRecord = "no_record": "we have no record of the address the client asks about",
+    /// The client requests an address without a record here.
+    NoRecord = "no_record": "we have no record of the address that the client requests",
     /// The message lacks the address it refers to.
     NoAddress = "no_address": "the message names no address",
     /// All addresses are in use.
     PoolExhausted = "pool_exhausted":
         "all addresses of the subnet are in use: widen its range or shorten the lease",
     /// The remaining addresses are reserved for known machines.
-    KeptForKnown = "kept_for_known":
+    OnlyForKnown = "kept_for_known":
         "the free addresses are kept for enrolled machines: enrol it or widen the range",
     /// More offers are open than [`crate::OFFERS_MAX`].
     TooManyOffers = "too_many_offers": "too many offers are open",
     /// More leases than [`crate::LEASES_MAX`].
     TooManyLeases = "too_many_leases": "too many leases",
     /// The relay's option 82 leaves no space for a reply.
-    NoRoom = "no_room": "the relay's information leaves no space for a reply",
+    NoSpaceForReply = "no_room": "the relay's information leaves no space for a reply",
     /// No reply is needed (RELEASE or DECLINE).
     NoAnswerNeeded = "no_answer_needed": "none is needed",
 }

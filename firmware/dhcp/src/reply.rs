@@ -56,8 +56,8 @@ pub(crate) fn offer_or_ack(
     };
     // RFC 2131 section 4.4.5: one half and seven eighths.
     let (renewal, rebinding) = (subnet.lease_s / 2, subnet.lease_s - subnet.lease_s / 8);
-    for asked in [true, false] {
-        let wanted = |code| frame.requests_option(code) == asked;
+    for requested in [true, false] {
+        let wanted = |code| frame.requests_option(code) == requested;
         if let Some(router) = subnet.router.filter(|_| wanted(code::ROUTER)) {
             writer.address_option(code::ROUTER, router);
         }

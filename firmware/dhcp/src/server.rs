@@ -204,7 +204,7 @@ impl DhcpServer {
         outcome.foreign_server = self.foreign_choice(&frame, &arrived);
         outcome.foreign_lease = foreign_lease(&frame, &arrived, outcome.foreign_server.is_some());
         let firmware = ClientFirmware::of(&frame);
-        let mut turn = DhcpExchange {
+        let mut exchange = DhcpExchange {
             server: self,
             now,
             arrived,
@@ -214,7 +214,7 @@ impl DhcpServer {
             changes: &mut outcome.changes,
             probe: &mut outcome.probe,
         };
-        let given = turn.handle();
+        let given = exchange.handle();
         outcome.seen = Some(seen(&frame, &arrived, given.as_ref().ok()));
         outcome.note = Some(note(&frame, firmware, &given));
         match given {
@@ -261,7 +261,7 @@ fn note(
     firmware: ClientFirmware,
     given: &Result<DhcpExchangeReply, Reason>,
 ) -> NoteKind {
-    let (said, address, boot, why) = match given {
+    let (message, address, boot, why) = match given {
         Ok(given) => (
             Some(given.message_type.name()),
             given.address,
@@ -273,7 +273,7 @@ fn note(
     NoteKind::Dhcp {
         mac: frame.mac,
         request: frame.message_type.name(),
-        reply: said,
+        reply: message,
         address,
         firmware: firmware.name(),
         boot,

@@ -116,8 +116,8 @@ pub fn fast_track(info: &JsonObject) -> Result<Option<bool>, String> {
 
 /// The error for a boot mode that is neither `uefi` nor `bios`.
 fn unknown_boot_mode(node: &Node) -> Option<String> {
-    let mut told = crate::boot_modes(node);
-    let word = told.find(|word| !["uefi", "bios"].contains(word))?;
+    let mut reported = crate::boot_modes(node);
+    let word = reported.find(|word| !["uefi", "bios"].contains(word))?;
     Some(format!("boot_mode {word} is not known: give uefi or bios"))
 }
 

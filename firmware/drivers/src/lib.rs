@@ -247,13 +247,13 @@ pub fn boot_mode(node: &Node) -> Option<&'static str> {
 
 /// All boot modes that the record has, by descending precedence.
 fn boot_modes(node: &Node) -> impl Iterator<Item = &str> {
-    let told = [
+    let reported = [
         capability(&node.instance_info, "boot_mode"),
         text(&node.instance_info, "deploy_boot_mode"),
         capability(&node.properties, "boot_mode"),
         node.attributes.boot_mode.map(BootMode::as_str),
     ];
-    told.into_iter().flatten()
+    reported.into_iter().flatten()
 }
 
 fn text<'a>(object: &'a JsonObject, key: &str) -> Option<&'a str> {

@@ -229,8 +229,8 @@ fn source(info: &JsonObject, key: &str) -> Result<Option<BootFileSource>, String
     }
     let name = text.trim_start_matches('/');
     let plain = |part: &str| {
-        let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._+~@=-".contains(&byte);
-        !matches!(part, "" | "." | "..") && part.bytes().all(letter)
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._+~@=-".contains(&byte);
+        !matches!(part, "" | "." | "..") && part.bytes().all(is_allowed)
     };
     if !name.split('/').all(plain) {
         return Err(format!(

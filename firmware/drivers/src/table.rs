@@ -195,7 +195,7 @@ const SSH: DriverInfoProperties = &[
     ),
     (
         "ssh_power_soft_off",
-        "With commands: the command line that asks its system to shut down. Optional.",
+        "With commands: the command line that shuts its system down. Optional.",
     ),
     (
         "ssh_power_reset",

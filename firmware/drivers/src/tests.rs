@@ -279,16 +279,16 @@ fn an_image_of_a_registry_needs_no_digest() {
 #[test]
 fn whether_agents_stay_is_yes_or_no() {
     let mut node = node("ipmi");
-    let mut said = |value: Value| {
+    let mut message_of = |value: Value| {
         node.driver_info.insert("fast_track".into(), value);
         fast_track(&node.driver_info)
     };
-    assert_eq!(said(Value::Null), Ok(None));
-    assert_eq!(said(true.into()), Ok(Some(true)));
-    assert_eq!(said("False".into()), Ok(Some(false)));
-    assert_eq!(said(1.into()), Ok(Some(true)));
-    assert!(said(2.into()).is_err());
-    assert!(said("banana".into()).is_err());
+    assert_eq!(message_of(Value::Null), Ok(None));
+    assert_eq!(message_of(true.into()), Ok(Some(true)));
+    assert_eq!(message_of("False".into()), Ok(Some(false)));
+    assert_eq!(message_of(1.into()), Ok(Some(true)));
+    assert!(message_of(2.into()).is_err());
+    assert!(message_of("banana".into()).is_err());
     lacks(&node, InterfaceKind::Deploy, "fast_track");
 }
 

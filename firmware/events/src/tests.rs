@@ -134,12 +134,12 @@ fn the_bytes_of_the_ring_have_a_bound() {
         let why = "x".repeat(MESSAGE_CHARS_MAX);
         ring.push(&note(NoteKind::Failed { why }), None);
     }
-    let kept = ring.read(ring.start(true).after, usize::MAX).unwrap();
-    let bytes: usize = kept.iter().map(|event| event.json.len()).sum();
+    let stored = ring.read(ring.start(true).after, usize::MAX).unwrap();
+    let bytes: usize = stored.iter().map(|event| event.json.len()).sum();
     assert!(
-        bytes <= EVENTS_BYTES_MAX && kept.len() > 1000,
+        bytes <= EVENTS_BYTES_MAX && stored.len() > 1000,
         "{}",
-        kept.len()
+        stored.len()
     );
 }
 

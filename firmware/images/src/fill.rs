@@ -1,7 +1,7 @@
 //! Decides how an image is fetched.
 //!
 //! One [`ImageFill`] is the fetch of one image. It decides which bytes to request from which
-//! source; the shell sends the request, reports the response, and appends the bytes it is told
+//! source; the shell sends the request, reports the response, and appends the bytes of its orders
 //! to. A partial download is continued if the source still has the same file, and dropped if it
 //! has another. The digest decides in any case: if the file was fetched in several parts and
 //! its digest is wrong, it is fetched once more in one piece; if that is wrong too, the source

@@ -61,7 +61,7 @@ pub const RETRY_DELAY_MS: u64 = 10_000;
 /// How images are fetched and kept, from the settings.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ImageLibraryOptions {
-    /// When images are fetched that nobody waits for.
+    /// When images are fetched without a waiting request.
     pub window: Option<ImageFillWindow>,
     /// How often all complete images are verified, in milliseconds.
     pub scrub_ms: Option<u64>,
@@ -191,7 +191,7 @@ pub struct ImageLibrary {
     /// image is complete in that format.
     wrong: BTreeMap<ShownKey, String>,
     /// Requests that are answered when the image is complete or has failed.
-    asked: BTreeMap<ImageKey, Vec<ImageSpec>>,
+    requested: BTreeMap<ImageKey, Vec<ImageSpec>>,
     /// Images whose work has ended, for those that wait for it.
     settled: VecDeque<ImageKey>,
     orders: Vec<ImageWorkOrder>,
@@ -227,7 +227,7 @@ impl ImageLibrary {
             upload_replies: BTreeMap::new(),
             shown: BTreeMap::new(),
             wrong: BTreeMap::new(),
-            asked: BTreeMap::new(),
+            requested: BTreeMap::new(),
             settled: VecDeque::new(),
             orders: Vec::new(),
             news: Vec::new(),

@@ -78,25 +78,25 @@ mod tests {
 
     #[test]
     fn bytes_cost_time() {
-        let mut pace = ImageRateLimiter::new(1000, 0);
-        assert_eq!(pace.consume(500, 0), 500);
-        assert_eq!(pace.consume(500, 500), 500, "half a second is available");
-        assert_eq!(pace.consume(500, 2000), 0, "a burst of one second");
-        assert_eq!(pace.consume(500, 2000), 0);
-        assert_eq!(pace.consume(1, 2000), 1);
+        let mut limiter = ImageRateLimiter::new(1000, 0);
+        assert_eq!(limiter.consume(500, 0), 500);
+        assert_eq!(limiter.consume(500, 500), 500, "half a second is available");
+        assert_eq!(limiter.consume(500, 2000), 0, "a burst of one second");
+        assert_eq!(limiter.consume(500, 2000), 0);
+        assert_eq!(limiter.consume(1, 2000), 1);
     }
 
     #[test]
     fn the_burst_is_one_second() {
-        let mut pace = ImageRateLimiter::new(1000, 0);
-        assert_eq!(pace.consume(1000, 3_600_000), 0);
-        assert_eq!(pace.consume(1000, 3_600_000), 1000);
+        let mut limiter = ImageRateLimiter::new(1000, 0);
+        assert_eq!(limiter.consume(1000, 3_600_000), 0);
+        assert_eq!(limiter.consume(1000, 3_600_000), 1000);
     }
 
     #[test]
     fn many_fills_share_one_limit() {
-        let mut pace = ImageRateLimiter::new(1000, 0);
-        let waits: Vec<u64> = (0..3).map(|_| pace.consume(1000, 0)).collect();
+        let mut limiter = ImageRateLimiter::new(1000, 0);
+        let waits: Vec<u64> = (0..3).map(|_| limiter.consume(1000, 0)).collect();
         assert_eq!(waits, [1000, 2000, 3000]);
     }
 

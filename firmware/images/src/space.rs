@@ -34,16 +34,16 @@ const NAMES_MAX: usize = 8;
 pub fn select_evictions(
     held: &[StoredImage],
     need: u64,
-    room: CacheSpace,
+    space: CacheSpace,
 ) -> Result<Vec<String>, String> {
     let sum = |all: u64, one: &StoredImage| all.saturating_add(one.bytes);
     let used = held.iter().fold(0, sum);
-    let over_quota = room
+    let over_quota = space
         .quota_bytes
         .map_or(0, |quota| used.saturating_add(need).saturating_sub(quota));
     let over_disk = need
-        .saturating_add(room.reserve_bytes)
-        .saturating_sub(room.free_bytes);
+        .saturating_add(space.reserve_bytes)
+        .saturating_sub(space.free_bytes);
     let mut missing = over_quota.max(over_disk);
     let mut oldest: Vec<&StoredImage> = held.iter().filter(|one| one.evictable).collect();
     oldest.sort_by_key(|one| (one.used_at_ms, one.key.as_str()));
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn impossible_sizes_do_not_fit() {
-        let room = CacheSpace {
+        let space = CacheSpace {
             quota_bytes: Some(100),
             reserve_bytes: 10,
             free_bytes: 1000,
@@ -132,8 +132,8 @@ mod tests {
             used_at_ms: 0,
             evictable: false,
         };
-        assert!(select_evictions(&[], u64::MAX, room).is_err());
-        assert!(select_evictions(&[held.clone(), held], 1, room).is_err());
+        assert!(select_evictions(&[], u64::MAX, space).is_err());
+        assert!(select_evictions(&[held.clone(), held], 1, space).is_err());
     }
 
     #[test]
@@ -164,14 +164,14 @@ mod tests {
         let all = [held("used", 50, 1, false), held("free", 20, 9, true)];
         let gone = select_evictions(&all, 20, space(Some(80), 1000)).unwrap();
         assert_eq!(gone, ["free"]);
-        let said = select_evictions(&all, 60, space(Some(80), 1000)).unwrap_err();
+        let message = select_evictions(&all, 60, space(Some(80), 1000)).unwrap_err();
         assert!(
-            said.contains("images.quota_gib") && said.contains("30 bytes"),
-            "{said}"
+            message.contains("images.quota_gib") && message.contains("30 bytes"),
+            "{message}"
         );
         assert!(
-            said.contains("used.raw") && !said.contains("free.raw"),
-            "{said}"
+            message.contains("used.raw") && !message.contains("free.raw"),
+            "{message}"
         );
     }
 
@@ -182,21 +182,21 @@ mod tests {
             select_evictions(&all, 40, space(None, 49)),
             Ok(vec!["a".to_owned()])
         );
-        let said = select_evictions(&all, 70, space(None, 49)).unwrap_err();
+        let message = select_evictions(&all, 70, space(None, 49)).unwrap_err();
         assert!(
-            said.contains("reserve_mib") && said.contains("larger"),
-            "{said}"
+            message.contains("reserve_mib") && message.contains("larger"),
+            "{message}"
         );
     }
 
     #[test]
     fn a_full_disk_is_reported_with_the_largest_images() {
-        let said = disk_full_message(&[
+        let message = disk_full_message(&[
             held("a", 5, 1, true),
             held("b", 9, 1, false),
             held("c", 0, 1, true),
         ]);
-        assert!(said.contains("images b.raw, a.raw, and"), "{said}");
+        assert!(message.contains("images b.raw, a.raw, and"), "{message}");
         assert!(
             !disk_full_message(&[]).contains("images"),
             "{}",

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use crate::testing::{NODE, OWN, sent};
 
-    const ASKER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 7);
+    const CLIENT: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 7);
 
     #[test]
     fn the_first_is_due_at_once_and_then_by_period() {
@@ -128,9 +128,9 @@ mod tests {
     fn a_solicitation_with_an_address_gets_a_unicast_reply_at_once() {
         let mut advertiser = RouterAdvertiser::new(Tick(0), OWN);
         advertiser.due(Tick(0));
-        let answer = advertiser.solicited(Tick(1), NODE, Some(ASKER)).unwrap();
+        let answer = advertiser.solicited(Tick(1), NODE, Some(CLIENT)).unwrap();
         let answer = sent(&answer);
-        assert_eq!((answer.mac, answer.address), (NODE, ASKER));
+        assert_eq!((answer.mac, answer.address), (NODE, CLIENT));
         assert_eq!(
             advertiser.deadline(),
             Tick(PERIOD_MS),
@@ -156,7 +156,7 @@ mod tests {
         let mut answers = 0;
         for at in 0..10_000_u64 {
             let now = Tick(at / 20);
-            answers += u32::from(advertiser.solicited(now, NODE, Some(ASKER)).is_some());
+            answers += u32::from(advertiser.solicited(now, NODE, Some(CLIENT)).is_some());
             answers += u32::from(advertiser.due(now).is_some());
         }
         assert_eq!(answers, ANSWERS_PER_S_MAX, "within half a second");
@@ -165,7 +165,7 @@ mod tests {
             Tick(GAP_MS_MIN),
             "one reply for the rest"
         );
-        let later = advertiser.solicited(Tick(SECOND_MS), NODE, Some(ASKER));
+        let later = advertiser.solicited(Tick(SECOND_MS), NODE, Some(CLIENT));
         assert!(later.is_some(), "the next second is a new one");
     }
 

@@ -57,11 +57,11 @@ impl ArpClaims {
     /// Records a claim; true if it must be reported.
     pub fn record_claim(&mut self, now: Tick, address: Ipv4Addr, mac: MacAddr) -> bool {
         let matters = self.is_ours(address) || self.probed.contains(&address);
-        let told = self
+        let reported = self
             .reported
             .get(&address)
             .is_some_and(|(who, at)| *who == mac && now.since_ms(*at) < REPEAT_MS_MIN);
-        if !matters || told {
+        if !matters || reported {
             return false;
         }
         if self.reported.len() >= CLAIMS_MAX && !self.reported.contains_key(&address) {

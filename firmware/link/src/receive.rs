@@ -123,16 +123,16 @@ pub fn parse_frame(
     }
     let to = frame.dst_addr();
     let for_us = to.is_multicast() || MacAddr(to.0) == own;
-    let heard = match frame.ethertype() {
+    let received = match frame.ethertype() {
         EthernetProtocol::Ipv4 => datagram(frame.payload(), from, checksums)?,
         EthernetProtocol::Arp => claim(frame.payload(), own)?,
         EthernetProtocol::Ipv6 => solicitation(frame.payload(), from, checksums)?,
         EthernetProtocol::Unknown(_) => return Err(FrameError::Other),
     };
-    let overheard = matches!(heard, ReceivedPacket::Dhcp { destination, .. }
+    let overheard = matches!(received, ReceivedPacket::Dhcp { destination, .. }
         if destination.port() == CLIENT_PORT);
     if for_us || overheard {
-        Ok(heard)
+        Ok(received)
     } else {
         Err(FrameError::NotForUs)
     }

@@ -93,7 +93,7 @@ impl MetricCounts {
             NoteKind::AgentLookedUp { .. }
             | NoteKind::AgentWeaklyAuthenticated { .. }
             | NoteKind::AgentReady { .. }
-            | NoteKind::AgentKept
+            | NoteKind::AgentKeepsRunning
             | NoteKind::AgentReused
             | NoteKind::AgentExpired { .. }
             | NoteKind::AgentTimedOut { .. }

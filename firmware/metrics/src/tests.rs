@@ -196,7 +196,7 @@ fn counted_of_jobs() -> Vec<Note> {
         note(NoteKind::AgentLookedUp { from }),
         note(NoteKind::AgentWeaklyAuthenticated { from }),
         note(NoteKind::AgentReady { version: text() }),
-        note(NoteKind::AgentKept),
+        note(NoteKind::AgentKeepsRunning),
         note(NoteKind::AgentReused),
         note(NoteKind::AgentExpired { seconds: 1 }),
         note(NoteKind::AgentTimedOut { seconds: 1 }),

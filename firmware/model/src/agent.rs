@@ -143,29 +143,29 @@ pub enum AgentEvent {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum AgentError {
     /// No connection, or no reply in time.
-    #[error("the agent at {url} cannot be reached: {said}")]
+    #[error("the agent at {url} cannot be reached: {message}")]
     Unreachable {
         /// The URL that was called.
         url: String,
         /// The error of the connection.
-        said: String,
+        message: String,
     },
     /// The agent does not know our token: it has restarted.
     #[error("the agent refused our token: it has restarted")]
     TokenRefused,
     /// The agent refused the command.
-    #[error("the agent refused the command: {said}")]
+    #[error("the agent refused the command: {message}")]
     Refused {
         /// The agent's own text.
-        said: String,
+        message: String,
     },
     /// The reply violates the protocol.
     #[error(
-        "the agent sent an invalid reply: {said}; check that it is a stock Ironic Python Agent and \
-         that no other program listens at its address"
+        "the agent sent an invalid reply: {message}; check that it is a stock Ironic Python Agent \
+         and that no other program listens at its address"
     )]
     Nonsense {
         /// The error in the reply.
-        said: String,
+        message: String,
     },
 }

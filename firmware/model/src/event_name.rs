@@ -61,7 +61,7 @@ impl NoteKind {
             Self::AgentLookedUp { .. }
             | Self::AgentWeaklyAuthenticated { .. }
             | Self::AgentReady { .. }
-            | Self::AgentKept
+            | Self::AgentKeepsRunning
             | Self::AgentReused
             | Self::AgentExpired { .. }
             | Self::AgentTimedOut { .. }
@@ -117,7 +117,7 @@ impl NoteKind {
             Self::AgentLookedUp { .. } => "agent_looked_up",
             Self::AgentWeaklyAuthenticated { .. } => "agent_weakly_authenticated",
             Self::AgentReady { .. } => "agent_ready",
-            Self::AgentKept => "agent_kept",
+            Self::AgentKeepsRunning => "agent_kept",
             Self::AgentReused => "agent_reused",
             Self::AgentExpired { .. } => "agent_expired",
             Self::AgentTimedOut { .. } => "agent_timed_out",

@@ -372,8 +372,8 @@ impl Port {
 
     /// Whether the reserved address is set, but is not an IPv4 address.
     pub fn has_invalid_reservation(&self) -> bool {
-        let said = self.extra.get(RESERVED);
-        said.is_some_and(|said| !said.is_null()) && self.reserved().is_none()
+        let message = self.extra.get(RESERVED);
+        message.is_some_and(|message| !message.is_null()) && self.reserved().is_none()
     }
 }
 

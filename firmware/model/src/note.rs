@@ -200,7 +200,7 @@ pub enum NoteKind {
         version: String,
     },
     /// An agent keeps running though its work is done.
-    AgentKept,
+    AgentKeepsRunning,
     /// A job continues with the agent of the previous one, without a boot.
     AgentReused,
     /// The heartbeats of an idle agent stopped.
@@ -335,12 +335,9 @@ impl NoteKind {
             Self::AwaitingImage { image } => {
                 write!(out, "waits for image {image} to be ready")
             }
-            Self::ImageRejected {
-                image,
-                message: said,
-            } => write!(
+            Self::ImageRejected { image, message } => write!(
                 out,
-                "the agent could not write image {image}: {said}; the cached image is \
+                "the agent could not write image {image}: {message}; the cached image is \
                  verified before the write is retried"
             ),
             Self::ImageFailed { why } | Self::BootFileUnverified { why } => out.write_str(why),
@@ -365,7 +362,7 @@ impl NoteKind {
                  not lease"
             ),
             Self::AgentReady { version } => write!(out, "agent {version} is ready"),
-            Self::AgentKept => write!(out, "the agent keeps running for the next job"),
+            Self::AgentKeepsRunning => write!(out, "the agent keeps running for the next job"),
             Self::AgentReused => write!(out, "continues with the running agent, without a boot"),
             Self::AgentExpired { seconds } => write!(
                 out,
@@ -400,13 +397,13 @@ impl NoteKind {
                 by,
                 path,
                 sent,
-                requested: asked,
+                requested,
                 took_ms,
             } => {
-                if sent == asked {
-                    write!(out, "{by} sent {path}, {asked} bytes")?;
+                if sent == requested {
+                    write!(out, "{by} sent {path}, {requested} bytes")?;
                 } else {
-                    write!(out, "{by} sent {path} short: {sent} of {asked} bytes")?;
+                    write!(out, "{by} sent {path} short: {sent} of {requested} bytes")?;
                 }
                 write!(out, " in {}", TransferTime(*took_ms, *sent))
             }
@@ -453,7 +450,7 @@ impl fmt::Display for NoteKind {
                 write!(out, "waits for its turn to boot, {ahead} ahead")
             }
             Self::ManualActionNeeded { what } => write!(out, "by hand: {what}"),
-            Self::PowerFailed { message: said, .. } => write!(out, "power order failed: {said}"),
+            Self::PowerFailed { message, .. } => write!(out, "power order failed: {message}"),
             Self::VendorCalled { method, outcome } => write!(out, "{method}: {outcome}"),
             Self::UnknownMachineSeen { mac } => {
                 write!(out, "unknown machine {mac} requested an address")
@@ -484,7 +481,7 @@ impl fmt::Display for NoteKind {
             Self::AgentLookedUp { .. }
             | Self::AgentWeaklyAuthenticated { .. }
             | Self::AgentReady { .. }
-            | Self::AgentKept
+            | Self::AgentKeepsRunning
             | Self::AgentReused
             | Self::AgentExpired { .. }
             | Self::AgentTimedOut { .. }
@@ -533,8 +530,8 @@ impl NoteKind {
     fn fmt_dhcp(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Dhcp {
             mac,
-            request: asked,
-            reply: said,
+            request: requested,
+            reply,
             address,
             firmware,
             boot,
@@ -543,8 +540,8 @@ impl NoteKind {
         else {
             return Ok(());
         };
-        let said = said.unwrap_or("no answer");
-        write!(out, "{mac} ({firmware}): {asked}, {said}")?;
+        let reply = reply.unwrap_or("no answer");
+        write!(out, "{mac} ({firmware}): {requested}, {reply}")?;
         if let Some(address) = address {
             write!(out, " {address}")?;
         }

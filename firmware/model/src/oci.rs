@@ -88,7 +88,7 @@ impl OciReference {
         self.digest
     }
 
-    /// What a registry is asked for: the digest, otherwise the tag.
+    /// What is requested from a registry: the digest, otherwise the tag.
     pub fn object(&self) -> String {
         match (&self.digest, &self.tag) {
             (Some(digest), _) => oci_digest(digest),

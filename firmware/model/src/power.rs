@@ -231,10 +231,10 @@ pub enum PowerError {
         waited_ms: u64,
     },
     /// The BMC does not accept the user or the password.
-    #[error("the BMC refused the login ({said}); check ipmi_username and ipmi_password")]
+    #[error("the BMC refused the login ({message}); check ipmi_username and ipmi_password")]
     Login {
         /// The BMC's error.
-        said: &'static str,
+        message: &'static str,
     },
     /// The BMC has no free session.
     #[error(
@@ -264,10 +264,10 @@ pub enum PowerError {
         code: u8,
     },
     /// The BMC sent something that its protocol does not allow.
-    #[error("the BMC sent an invalid response: {said}")]
+    #[error("the BMC sent an invalid response: {message}")]
     InvalidResponse {
         /// The error in the message.
-        said: &'static str,
+        message: &'static str,
     },
     /// The node's `driver_info` lacks a key that is needed to reach its BMC.
     #[error("driver_info lacks {missing}")]
@@ -285,26 +285,26 @@ pub enum PowerError {
         other: String,
     },
     /// This box does not support that.
-    #[error("{said}")]
+    #[error("{message}")]
     Unsupported {
         /// The whole error message.
-        said: &'static str,
+        message: &'static str,
     },
     /// The SSH host of a virtual machine did not carry out the order.
-    #[error("{said}")]
+    #[error("{message}")]
     Host {
         /// The whole error message.
-        said: String,
+        message: String,
         /// A retry cannot help.
         lasting: bool,
     },
     /// A BMC with error messages of its own did not carry out the order.
-    #[error("{said}")]
+    #[error("{message}")]
     Bmc {
         /// The kind of failure.
         cause: BmcFailureCause,
         /// The whole error message.
-        said: String,
+        message: String,
     },
     /// The BMC accepted requests to change the power, and nothing changed.
     #[error(
@@ -444,7 +444,7 @@ mod tests {
     fn errors_that_need_the_operator_are_not_retried() {
         let bmc = |cause| PowerError::Bmc {
             cause,
-            said: "no".to_owned(),
+            message: "no".to_owned(),
         };
         for cause in [
             BmcFailureCause::Untrusted,
@@ -462,6 +462,6 @@ mod tests {
             assert!(!bmc(cause).is_lasting());
         }
         assert!(!PowerError::QueueFull.is_lasting());
-        assert!(PowerError::Unsupported { said: "no" }.is_lasting());
+        assert!(PowerError::Unsupported { message: "no" }.is_lasting());
     }
 }

@@ -39,14 +39,14 @@ pub fn step(
     node: Node,
     event: NodeEvent,
 ) -> (Node, Vec<NodeAction>) {
-    let mut turning = NodeTransition {
+    let mut transition = NodeTransition {
         now,
         limits,
         node,
         actions: Vec::new(),
     };
-    turning.handle(event);
-    (turning.node, turning.actions)
+    transition.handle(event);
+    (transition.node, transition.actions)
 }
 
 /// Whether the machine may still run what it ran before the ordered boot: an agent that calls
@@ -158,13 +158,13 @@ impl NodeTransition<'_> {
     fn agent_is_late(&mut self) {
         let inspects = self.node.job.as_ref().map(|job| job.kind) == Some(JobKind::Inspect);
         let agent = self.node.agent.as_ref();
-        let beats = agent.is_some_and(|agent| agent.url.is_some());
+        let has_callback = agent.is_some_and(|agent| agent.url.is_some());
         self.boot_again(match agent {
-            Some(_) if beats && inspects => {
+            Some(_) if has_callback && inspects => {
                 "the agent runs but sent no inspection data; its kernel needs \
                  ipa-inspection-callback-url, and its log shows which collector hangs"
             }
-            Some(_) if !beats => "the agent looked its node up but sent no heartbeat",
+            Some(_) if !has_callback => "the agent looked its node up but sent no heartbeat",
             _ => "no sign of the agent in time",
         });
     }
@@ -451,18 +451,18 @@ impl NodeTransition<'_> {
 
     // Transitions of the table.
 
-    pub(crate) fn apply_event(&mut self, turn: ProvisionEvent) {
+    pub(crate) fn apply_event(&mut self, event: ProvisionEvent) {
         let from = self.node.provision_state;
-        match table::row(from, TransitionTrigger::Event(turn)) {
+        match table::row(from, TransitionTrigger::Event(event)) {
             Some(row) => self.apply_row(row),
             // A table without this row is a bug of ours; the node must not be lost because of
             // it.
-            None => debug_assert!(false, "no row for {turn:?} in {from}"),
+            None => debug_assert!(false, "no row for {event:?} in {from}"),
         }
     }
 
-    pub(crate) fn apply_event_if_allowed(&mut self, turn: ProvisionEvent) {
-        if let Some(row) = table::row(self.node.provision_state, TransitionTrigger::Event(turn)) {
+    pub(crate) fn apply_event_if_allowed(&mut self, event: ProvisionEvent) {
+        if let Some(row) = table::row(self.node.provision_state, TransitionTrigger::Event(event)) {
             self.apply_row(row);
         }
     }

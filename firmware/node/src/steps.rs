@@ -247,17 +247,20 @@ mod tests {
 
     #[test]
     fn a_brought_step_shadows_the_agents_own_and_is_not_added_twice() {
-        let brought = job(vec![step("write", "deploy", 80)], false);
+        let given_job = job(vec![step("write", "deploy", 80)], false);
         let offered = [step("write", "deploy", 3), step("wipe", "deploy", 90)];
-        check(&brought, &offered, &["wipe", "write"]);
-        let again = job(plan(&brought, &offered, "x").unwrap(), false);
+        check(&given_job, &offered, &["wipe", "write"]);
+        let again = job(plan(&given_job, &offered, "x").unwrap(), false);
         check(&again, &offered, &["wipe", "write"]);
     }
 
     #[test]
     fn refuses_a_wanted_step_the_agent_does_not_have() {
-        let said = plan(&job(vec![step("dance", "deploy", 1)], true), &[], "x").unwrap_err();
-        assert!(said.contains("no step dance of interface deploy"), "{said}");
+        let message = plan(&job(vec![step("dance", "deploy", 1)], true), &[], "x").unwrap_err();
+        assert!(
+            message.contains("no step dance of interface deploy"),
+            "{message}"
+        );
     }
 
     #[test]

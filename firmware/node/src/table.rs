@@ -76,10 +76,10 @@ const fn verb(
     }
 }
 
-const fn event(from: ProvisionState, turn: ProvisionEvent, to: ProvisionState) -> TransitionRow {
+const fn event(from: ProvisionState, event: ProvisionEvent, to: ProvisionState) -> TransitionRow {
     TransitionRow {
         from,
-        trigger: TransitionTrigger::Event(turn),
+        trigger: TransitionTrigger::Event(event),
         to: NextState::State(to),
         target: TargetState::Unchanged,
     }
@@ -545,11 +545,11 @@ mod tests {
 
     #[test]
     fn every_state_is_in_the_facts_and_in_the_table() {
-        let mut told = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         for fact in facts() {
-            told.extend([fact.from, fact.result]);
-            told.extend(fact.through);
-            told.extend(fact.failures);
+            reported.extend([fact.from, fact.result]);
+            reported.extend(fact.through);
+            reported.extend(fact.failures);
         }
         let mut listed = BTreeSet::new();
         for row in TABLE {
@@ -559,7 +559,10 @@ mod tests {
             }
         }
         for &state in ProvisionState::ALL {
-            assert!(told.contains(&state), "the facts do not mention {state}");
+            assert!(
+                reported.contains(&state),
+                "the facts do not mention {state}"
+            );
             assert!(
                 listed.contains(&state),
                 "the table does not mention {state}"
@@ -570,10 +573,10 @@ mod tests {
     #[test]
     fn no_state_has_two_rows_for_one_cause() {
         for (at, row) in TABLE.iter().enumerate() {
-            let twin = TABLE[at + 1..]
+            let duplicate = TABLE[at + 1..]
                 .iter()
                 .find(|other| other.from == row.from && other.trigger == row.trigger);
-            assert_eq!(twin, None, "twice: {row:?}");
+            assert_eq!(duplicate, None, "twice: {row:?}");
         }
     }
 
@@ -591,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_can_be_done_in_a_state() {
+    fn lists_what_can_be_done_in_a_state() {
         assert_eq!(verbs(CleanWait).collect::<Vec<_>>(), [Verb::Abort]);
         assert_eq!(verbs(Verifying).count(), 0);
     }

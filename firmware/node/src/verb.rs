@@ -32,19 +32,19 @@ pub fn apply_verb(
         return Err(refuse_impossible(node, verb));
     };
     refuse_by_rule(node, verb, &args)?;
-    let mut turning = NodeTransition {
+    let mut transition = NodeTransition {
         now,
         limits,
         node: node.clone(),
         actions: Vec::new(),
     };
-    turning.node.last_error = None;
-    if verb == Verb::Abort && turning.stops_later() {
-        return Ok((turning.node, turning.actions));
+    transition.node.last_error = None;
+    if verb == Verb::Abort && transition.stops_later() {
+        return Ok((transition.node, transition.actions));
     }
-    turning.apply_row(row);
-    turning.begin(from, verb, args);
-    Ok((turning.node, turning.actions))
+    transition.apply_row(row);
+    transition.begin(from, verb, args);
+    Ok((transition.node, transition.actions))
 }
 
 fn refuse_impossible(node: &Node, verb: Verb) -> OrderRefusal {

@@ -21,7 +21,7 @@ pub const LAYERS_MAX: usize = 256;
 /// Longest text that is kept. Ours.
 const TEXT_CHARS_MAX: usize = 200;
 
-/// The media types that a registry is asked for.
+/// The media types that are requested from a registry.
 pub(crate) const MANIFEST_TYPES: &str = "application/vnd.oci.image.index.v1+json, \
      application/vnd.oci.image.manifest.v1+json, \
      application/vnd.docker.distribution.manifest.list.v2+json, \

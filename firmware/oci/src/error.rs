@@ -93,7 +93,7 @@ pub enum OciError {
         registry: String,
         /// The repository.
         repository: String,
-        /// What was asked for.
+        /// What was requested.
         object: String,
         /// The expected digest.
         expected: String,
@@ -107,7 +107,7 @@ pub enum OciError {
         registry: String,
         /// The repository.
         repository: String,
-        /// What was asked for.
+        /// What was requested.
         object: String,
         /// What is wrong.
         why: String,
@@ -134,7 +134,7 @@ pub enum OciError {
         registry: String,
         /// The repository.
         repository: String,
-        /// What was asked for.
+        /// What was requested.
         object: String,
         /// The status.
         status: u16,

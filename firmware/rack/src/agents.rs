@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_noted_once_in_a_while_and_strangers_hide_none_of_the_node() {
+    fn refusals_are_noted_at_intervals_and_unknown_machines_hide_none_of_the_node() {
         const REASONS: [&str; 3] = ["one", "two", "three"];
         let mut agents = AgentsPart::new(0);
         for why in REASONS {

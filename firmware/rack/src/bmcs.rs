@@ -173,7 +173,7 @@ impl Rack {
         }
     }
 
-    /// Tells which records changed, so that nodes with the same BMC are found.
+    /// Reports which records changed, so that nodes with the same BMC are found.
     pub(crate) fn update_bmc_records(&mut self, now: Now) {
         let changed = self.records.take_bmcs_changed();
         if !changed.is_empty() {

@@ -64,11 +64,11 @@ impl Rack {
     pub(crate) fn file_requested(
         &mut self,
         now: Now,
-        door: FileServerProtocol,
+        protocol: FileServerProtocol,
         peer: IpAddr,
         path: &str,
     ) -> Option<FileGrant> {
-        let route = match door {
+        let route = match protocol {
             FileServerProtocol::Tftp => trivet_bootfiles::tftp_route(path)?,
             FileServerProtocol::Http => trivet_bootfiles::http_route(path)?,
         };
@@ -111,7 +111,7 @@ impl Rack {
             BootRoute::NodeDrive(id) => self.node_drive(peer, id, path),
             BootRoute::Loader(relative) => confined_file(files.loaders.iter(), &relative),
             BootRoute::File(relative) => {
-                let loaders = match door {
+                let loaders = match protocol {
                     FileServerProtocol::Tftp => files.loaders.as_ref(),
                     FileServerProtocol::Http => None,
                 };
@@ -124,9 +124,9 @@ impl Rack {
         &mut self,
         now: Now,
         peer: IpAddr,
-        door: FileServerProtocol,
+        protocol: FileServerProtocol,
         path: String,
-        (sent, asked, took_ms): (u64, u64, u64),
+        (sent, requested, took_ms): (u64, u64, u64),
         ended: bool,
     ) {
         let Some(id) = self.node_of_peer(peer) else {
@@ -134,21 +134,21 @@ impl Rack {
         };
         let shown = trivet_bootfiles::redacted(&path);
         self.records.change_view(id, |view| {
-            view.live.transfer = (!ended).then_some((sent, asked));
+            view.live.transfer = (!ended).then_some((sent, requested));
             view.live.transfer_path = (!ended).then(|| shown.clone());
         });
         let file = trivet_bootqueue::FetchedBootFile {
             sent,
-            requested: asked,
+            requested,
             took_ms,
         };
         self.boot_file_progress(now, id, &path, file, ended);
         if ended {
             let kind = NoteKind::FileSent {
-                by: door.name(),
+                by: protocol.name(),
                 path: shown,
                 sent,
-                requested: asked,
+                requested,
                 took_ms,
             };
             self.note(now, Some(id), kind);
@@ -159,7 +159,7 @@ impl Rack {
     pub(crate) fn file_refused(
         &mut self,
         now: Now,
-        (peer, door): (IpAddr, FileServerProtocol),
+        (peer, protocol): (IpAddr, FileServerProtocol),
         path: String,
         (answer, why): (&'static str, String),
     ) {
@@ -167,7 +167,7 @@ impl Rack {
             return;
         };
         let kind = NoteKind::FileRefused {
-            by: door.name(),
+            by: protocol.name(),
             path: trivet_bootfiles::redacted(&path),
             answer,
             why: crate::agents::callers::redacted(why),

@@ -21,12 +21,12 @@ impl Rack {
         let bytes = self.image_bytes(node, image_info)?;
         let image = file_name(image_source(node));
         if let Some(root_mb) = image_info["root_mb"].as_u64() {
-            let room = root_mb.saturating_mul(1 << 20);
-            return (bytes > room).then(|| {
+            let space = root_mb.saturating_mul(1 << 20);
+            return (bytes > space).then(|| {
                 format!(
                     "image {image} has {bytes} bytes, more than the root partition of {} GiB; set \
                      instance_info root_gb to at least {}",
-                    room / GIB,
+                    space / GIB,
                     bytes.div_ceil(GIB)
                 )
             });
@@ -43,13 +43,13 @@ impl Rack {
     }
 
     /// The error message for an agent's "no space left on device".
-    pub(crate) fn out_of_space(&self, node: &Node, image_info: &Value, said: &str) -> String {
+    pub(crate) fn out_of_space(&self, node: &Node, image_info: &Value, message: &str) -> String {
         let image = file_name(image_source(node));
         let bytes = self.image_bytes(node, image_info);
         let size = bytes.map_or(String::new(), |bytes| format!(" of {bytes} bytes"));
         format!(
             "image {image}{size} does not fit where the agent wrote it; choose a larger disk with \
-             root_device hints or use a smaller image (the agent reported: {said})"
+             root_device hints or use a smaller image (the agent reported: {message})"
         )
     }
 

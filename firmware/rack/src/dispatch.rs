@@ -53,9 +53,9 @@ impl Rack {
         // Call numbers start at random: a late reply to a call before a restart must not match
         // a new call.
         let calls = entropy.number() >> 1;
-        let mut book = RecordIndex::restore(records);
-        book.view.links.extend(lan::links(&settings));
-        book.view.boots_max = settings.limits.boots_max;
+        let mut index = RecordIndex::restore(records);
+        index.view.links.extend(lan::links(&settings));
+        index.view.boots_max = settings.limits.boots_max;
         Self {
             lan: LanPart::new(&settings),
             images: ImagePart::new(&settings),
@@ -65,7 +65,7 @@ impl Rack {
             nodes: NodesPart::default(),
             settings,
             entropy,
-            records: book,
+            records: index,
             fault_expiry: FaultExpiry::default(),
             events: VecDeque::new(),
             outputs: Vec::new(),
@@ -135,9 +135,9 @@ impl Rack {
             }
             RackInput::Logs {
                 node,
-                bundles: kept,
+                bundles: stored,
                 collected,
-            } => self.logs_kept(now, node, kept, collected),
+            } => self.logs_stored(now, node, stored, collected),
             RackInput::RecordTooLarge(node) => {
                 self.events.push_back((node, NodeEvent::RecordTooLarge));
             }

@@ -282,8 +282,8 @@ impl Rack {
             return None;
         }
         let own = self.own_name(node);
-        let kept = own.and_then(|name| self.records.view.resource(ResourceKind::Image, name));
-        let name = kept.and_then(|resource| Some(checksum_file(resource)?.1));
+        let stored = own.and_then(|name| self.records.view.resource(ResourceKind::Image, name));
+        let name = stored.and_then(|resource| Some(checksum_file(resource)?.1));
         let name = name
             .unwrap_or_else(|| file_name(image_source(node)))
             .to_owned();
@@ -291,8 +291,8 @@ impl Rack {
     }
 
     pub(crate) fn find_checksum(&mut self, now: Now, url: &str, name: &str) {
-        let sought = (url.to_owned(), name.to_owned());
-        if self.pending_writes.checksum_lookups.insert(sought) {
+        let wanted = (url.to_owned(), name.to_owned());
+        if self.pending_writes.checksum_lookups.insert(wanted) {
             let (images, mut context) = self.images_and_context(now);
             images.find_checksum(&mut context, url, name);
         }
@@ -360,11 +360,11 @@ impl Rack {
         name: &str,
         result: Result<Digest, String>,
     ) {
-        let sought = (url.to_owned(), name.to_owned());
-        self.pending_writes.checksum_lookups.remove(&sought);
+        let wanted = (url.to_owned(), name.to_owned());
+        self.pending_writes.checksum_lookups.remove(&wanted);
         self.set_image_checksum(now, (url, name), &result);
         let nodes = self.records.view.nodes.iter();
-        let of_file = |node: &Node| self.checksum_file_of(node).as_ref() == Some(&sought);
+        let of_file = |node: &Node| self.checksum_file_of(node).as_ref() == Some(&wanted);
         let some = nodes.filter(|(_, view)| of_file(&view.node));
         let some: Vec<NodeId> = some.map(|(id, _)| *id).collect();
         for id in some {
@@ -426,9 +426,9 @@ impl Rack {
                 }
                 (
                     ImageState::Failed(why) | ImageState::Wrong(why),
-                    Some(PendingImageWrite::Retry(said)),
+                    Some(PendingImageWrite::Retry(message)),
                 ) => {
-                    let why = format!("{why} (the agent reported: {said})");
+                    let why = format!("{why} (the agent reported: {message})");
                     self.pending_writes.by_node.remove(&id);
                     self.image_unusable(now, id, problem_of(&news.state), why);
                 }
@@ -506,7 +506,7 @@ impl Rack {
 
     /// A step of the agent failed. If the bytes of a cached image are the cause, that image is
     /// verified and written again. Returns whether the write may be retried.
-    pub(crate) fn write_failed(&mut self, now: Now, id: NodeId, said: &str) -> bool {
+    pub(crate) fn write_failed(&mut self, now: Now, id: NodeId, message: &str) -> bool {
         if let Some(PendingImageWrite::Retry(_)) = self.pending_writes.by_node.get(&id) {
             // The agent only repeats its report.
             return true;
@@ -517,14 +517,14 @@ impl Rack {
         let job = node.job.as_ref();
         let present = job.and_then(|job| job.steps.get(job.at as usize));
         let writes = present.is_some_and(|step| step.step == WRITE_IMAGE);
-        if writes && trivet_agent::is_out_of_space(said) {
+        if writes && trivet_agent::is_out_of_space(message) {
             let info = image_info(&node).unwrap_or(&Value::Null);
-            let why = self.out_of_space(&node, info, said);
+            let why = self.out_of_space(&node, info, message);
             self.image_unusable(now, id, ImageProblem::TooLarge, why);
             return true;
         }
         let again = self.pending_writes.retries.get(&id).copied().unwrap_or(0);
-        if !writes || !trivet_agent::is_image_error(said) {
+        if !writes || !trivet_agent::is_image_error(message) {
             return false;
         }
         let Some(wanted) = self.wanted_by(&node) else {
@@ -538,7 +538,7 @@ impl Rack {
                 Some(_) => ImageProblem::Different,
                 None => ImageProblem::Unavailable,
             };
-            let why = format!("{why} (the agent reported: {said})");
+            let why = format!("{why} (the agent reported: {message})");
             self.image_unusable(now, id, problem, why);
             return true;
         }
@@ -547,13 +547,13 @@ impl Rack {
         if self.images.has_file(wanted.digest) {
             let kind = NoteKind::ImageRejected {
                 image: wanted.name.clone(),
-                message: said.to_owned(),
+                message: message.to_owned(),
             };
             self.note(now, Some(id), kind);
         }
         self.pending_writes
             .by_node
-            .insert(id, PendingImageWrite::Retry(said.to_owned()));
+            .insert(id, PendingImageWrite::Retry(message.to_owned()));
         let (images, mut context) = self.images_and_context(now);
         images.verify_again(&mut context, &wanted);
         true

@@ -1,7 +1,7 @@
 //! The images of the cache: the library, and what leaves the rack for it.
 //!
 //! The state of each image is in the library and nowhere else. The images in the snapshot are made
-//! from it after each change, for readers only; decisions ask the library.
+//! from it after each change, for readers only; decisions use the library.
 
 use std::sync::Arc;
 

@@ -121,13 +121,13 @@ impl Rack {
         images.grant(&mut context, wanted)
     }
 
-    /// Handles what the library has to tell; false if there is nothing.
+    /// Handles what the library has to report; false if there is nothing.
     pub(crate) fn handle_image_news(&mut self, now: Now) -> bool {
         let (images, mut context) = self.images_and_context(now);
         let (news, urls) = (images.take_news(&mut context), images.take_url_answers());
         let (checksums, resolutions) = (images.take_checksums(), images.take_resolutions());
         let is_empty = news.is_empty() && urls.is_empty();
-        let told = !(is_empty && checksums.is_empty() && resolutions.is_empty());
+        let reported = !(is_empty && checksums.is_empty() && resolutions.is_empty());
         for one in news {
             self.image_news(now, &one);
         }
@@ -141,7 +141,7 @@ impl Rack {
         for found in resolutions {
             self.oci_resolved(now, &found);
         }
-        told
+        reported
     }
 
     /// Stores the digest in the records whose digest was in this checksum file.
@@ -191,12 +191,12 @@ impl Rack {
         }
     }
 
-    /// Tells the library which images it must not evict.
+    /// Sets in the library which images it must not evict.
     pub(crate) fn pin_images(&mut self) {
         let pinned = |resource: &Resource| resource.fields.get("pinned") == Some(&true.into());
         let all = self.records.view.resources_of(ResourceKind::Image);
-        let kept = all.filter(|resource| pinned(resource));
-        let digests = kept.filter_map(|resource| digest_of(resource));
+        let pinned_images = all.filter(|resource| pinned(resource));
+        let digests = pinned_images.filter_map(|resource| digest_of(resource));
         let digests: Vec<Digest> = digests.collect();
         self.images.pin(&digests);
     }
@@ -268,8 +268,8 @@ impl Rack {
     }
 
     /// The state of an image changed, or a request for it is answered.
-    fn image_news(&mut self, now: Now, told: &ImageNews) {
-        let (news, changed) = (&told.status, told.is_new_state);
+    fn image_news(&mut self, now: Now, reported: &ImageNews) {
+        let (news, changed) = (&reported.status, reported.is_new_state);
         let image = news.name.clone();
         let digest = news.digest.to_string();
         let kind = match &news.state {

@@ -307,11 +307,11 @@ impl LanPart {
     fn check_pools(&mut self, context: &mut PartContext) {
         let Some(dhcp) = &self.dhcp else { return };
         let full: Vec<_> = dhcp.exhausted().collect();
-        let told = std::mem::replace(&mut self.exhausted, full.clone());
+        let reported = std::mem::replace(&mut self.exhausted, full.clone());
         for &(first, last) in &full {
             context.fault(BoxFault::PoolExhausted { first, last });
         }
-        for (first, last) in told {
+        for (first, last) in reported {
             if !full.contains(&(first, last)) {
                 context.fault_gone(&BoxFault::PoolExhausted { first, last });
             }
@@ -319,15 +319,15 @@ impl LanPart {
     }
 }
 
-fn record_foreign_server(context: &mut PartContext, id: LinkId, heard: DhcpForeignServer) {
+fn record_foreign_server(context: &mut PartContext, id: LinkId, server: DhcpForeignServer) {
     let Some(link) = context.records.view.links.get_mut(&id).map(Arc::make_mut) else {
         return;
     };
     let (name, mode) = (link.name.clone(), link.mode);
-    let before = remember(link, context.now, heard);
-    let mac = heard.mac.or(before.as_ref().and_then(|before| before.mac));
-    let address = heard.address;
-    if before.is_none() && mac.is_none() && !heard.relayed {
+    let before = remember(link, context.now, server);
+    let mac = server.mac.or(before.as_ref().and_then(|before| before.mac));
+    let address = server.address;
+    if before.is_none() && mac.is_none() && !server.relayed {
         context
             .outputs
             .push(RackOutput::Probe { link: id, address });
@@ -436,14 +436,14 @@ fn lease_changes(context: &mut PartContext, changes: Vec<LeaseChange>) {
 
 /// Stores a server, in place of the one that was silent for longest if there are too many.
 /// Returns its former entry.
-fn remember(link: &mut LinkView, now: Now, heard: DhcpForeignServer) -> Option<ForeignServer> {
+fn remember(link: &mut LinkView, now: Now, received: DhcpForeignServer) -> Option<ForeignServer> {
     let place = link
         .foreign
-        .binary_search_by_key(&heard.address, |server| server.address);
+        .binary_search_by_key(&received.address, |server| server.address);
     let mut server = ForeignServer {
-        address: heard.address,
-        mac: heard.mac,
-        proxy: heard.proxy,
+        address: received.address,
+        mac: received.mac,
+        proxy: received.proxy,
         seen_at: now.wall,
     };
     match place {

@@ -35,12 +35,12 @@ impl Rack {
             return;
         };
         let own = self.settings.images.find(&name);
-        let kept = self.records.view.resource(ResourceKind::Image, &name);
-        let kept = kept.filter(|_| own.is_none());
-        let kept = |field: &str| Some(kept?.text(field)?.to_owned());
+        let remaining = self.records.view.resource(ResourceKind::Image, &name);
+        let remaining = remaining.filter(|_| own.is_none());
+        let remaining = |field: &str| Some(remaining?.text(field)?.to_owned());
         let sum = own.map(|image| image.digest.to_string());
         // As long as the digest is unknown, the reference stands for it.
-        let sum = sum.or_else(|| kept("checksum")).or_else(|| {
+        let sum = sum.or_else(|| remaining("checksum")).or_else(|| {
             let resource = self.records.view.resource(ResourceKind::Image, &name)?;
             Some(oci_query(resource)?.reference.to_string())
         });
@@ -58,7 +58,7 @@ impl Rack {
         if let (false, Some(sum)) = (has_digest, sum) {
             info.insert("image_checksum".to_owned(), sum.into());
         }
-        if let Some(format) = kept("format") {
+        if let Some(format) = remaining("format") {
             let format = || format.into();
             info.entry("image_disk_format").or_insert_with(format);
         }
@@ -71,16 +71,16 @@ impl Rack {
     pub(crate) fn contradiction(&self, node: &Node, found: Option<Digest>) -> Option<String> {
         let name = self.own_name(node)?;
         let own = self.settings.images.find(name);
-        let kept = self.records.view.resource(ResourceKind::Image, name);
-        let kept = kept.filter(|_| own.is_none());
-        let (field, known, said) = self
+        let remaining = self.records.view.resource(ResourceKind::Image, name);
+        let remaining = remaining.filter(|_| own.is_none());
+        let (field, known, text) = self
             .other_digest(node, own.map(|image| image.digest), found)
             .or_else(|| {
-                let known = ImageFormat::parse(kept?.text("format")?)?;
+                let known = ImageFormat::parse(remaining?.text("format")?)?;
                 let field = "image_disk_format";
-                let said = ImageFormat::parse(node.instance_info.get(field)?.as_str()?)?;
-                let is_other = known != said && (known.is_packed() || said.is_packed());
-                is_other.then(|| (field, format!("format {known}"), said.to_string()))
+                let text = ImageFormat::parse(node.instance_info.get(field)?.as_str()?)?;
+                let is_other = known != text && (known.is_packed() || text.is_packed());
+                is_other.then(|| (field, format!("format {known}"), text.to_string()))
             })?;
         let place = if own.is_some() {
             "in this box's image directory"
@@ -88,7 +88,7 @@ impl Rack {
             "in the catalogue of this box"
         };
         Some(format!(
-            "image {name} has {known} {place}, but {field} in the node's instance_info is {said}, \
+            "image {name} has {known} {place}, but {field} in the node's instance_info is {text}, \
              which belongs to another image. Remove {field} from instance_info: an image of this \
              box needs none. `trivet node deploy NODE --image {name}` and `trivet node rebuild \
              NODE --image {name}` remove it"
@@ -102,18 +102,18 @@ impl Rack {
         own: Option<Digest>,
         found: Option<Digest>,
     ) -> Option<(&'static str, String, String)> {
-        let kept = || {
+        let stored = || {
             let name = self.own_name(node)?;
             digest_of(self.records.view.resource(ResourceKind::Image, name)?)
         };
-        let known = own.or_else(kept)?;
-        let (field, said) =
+        let known = own.or_else(stored)?;
+        let (field, message) =
             given_digest(&node.instance_info).or(found.map(|digest| (CHECKSUM, digest)))?;
         // With another algorithm an agent can compare, but the cache finds other bytes.
-        let is_comparable = known.algorithm() == said.algorithm();
-        let is_other = known != said && (is_comparable || self.is_cached(node));
+        let is_comparable = known.algorithm() == message.algorithm();
+        let is_other = known != message && (is_comparable || self.is_cached(node));
         let shown = |digest: Digest| format!("{} {digest}", digest.algorithm());
-        is_other.then(|| (field, shown(known), shown(said)))
+        is_other.then(|| (field, shown(known), shown(message)))
     }
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct RecordIndex {
 impl RecordIndex {
     pub(crate) fn restore(mut records: trivet_store::StoreRecords) -> Self {
         let mut evidence = JobEvidenceTable::default();
-        let mut book = Self {
+        let mut index = Self {
             serial: records.serial,
             stories: StoryIndex::restore(&mut records, &mut evidence),
             evidence,
@@ -73,25 +73,25 @@ impl RecordIndex {
             }
         }
         for (id, view) in &mut views {
-            for note in book.stories.restored_notes(*id) {
+            for note in index.stories.restored_notes(*id) {
                 view.timeline.push_back(note);
             }
         }
-        book.bmcs_changed = views.keys().copied().collect();
-        book.restore_names(&views, &ports);
-        book.view.nodes = NodeIndex::restored(views.into_values());
-        book.view.ports = PortIndex::restored(ports);
+        index.bmcs_changed = views.keys().copied().collect();
+        index.restore_names(&views, &ports);
+        index.view.nodes = NodeIndex::restored(views.into_values());
+        index.view.ports = PortIndex::restored(ports);
         for resource in records.resources.into_values() {
-            book.index_resource(resource);
+            index.index_resource(resource);
         }
-        book.lease_holders = records
+        index.lease_holders = records
             .leases
             .values()
             .map(|lease| (lease.address, lease.mac))
             .collect();
-        book.leases = records.leases;
-        book.publish_stories();
-        book
+        index.leases = records.leases;
+        index.publish_stories();
+        index
     }
 
     /// Builds the indexes of nodes and ports by name and address, in one pass.
@@ -516,8 +516,8 @@ impl RecordIndex {
     }
 
     /// Stores an unknown machine; true if it was not known yet.
-    pub(crate) fn add_unknown_machine(&mut self, stranger: UnknownMachine) -> bool {
-        let mac = stranger.client.mac;
+    pub(crate) fn add_unknown_machine(&mut self, machine: UnknownMachine) -> bool {
+        let mac = machine.client.mac;
         if self.unknown_machines.touch(mac)
             && self.unknown_machines.len() > UNKNOWN_MACHINES_MAX
             && let Some(oldest) = self.unknown_machines.oldest()
@@ -525,7 +525,7 @@ impl RecordIndex {
             self.unknown_machines.remove(oldest);
             self.view.unknown_machines.remove(&oldest);
         }
-        self.view.unknown_machines.insert(mac, stranger).is_none()
+        self.view.unknown_machines.insert(mac, machine).is_none()
     }
 
     /// The node whose port has this address.

@@ -379,7 +379,7 @@ fn port(number: u8, node: NodeId) -> Port {
     }
 }
 
-fn beat(token: &str) -> AgentHeartbeat {
+fn heartbeat_with(token: &str) -> AgentHeartbeat {
     AgentHeartbeat {
         callback_url: "http://10.0.0.100:9999".into(),
         agent_token: Some(token.into()),

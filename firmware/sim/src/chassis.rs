@@ -37,11 +37,11 @@ impl SimChassis {
     /// The device that the firmware boots from now. One-shot flags are cleared, as by real
     /// firmware; without flags a machine with an installed disk boots the disk.
     pub fn boot_device(&mut self, installed: bool) -> BootDevice {
-        let asked = self.flags.device.filter(|_| self.flags.valid);
+        let requested = self.flags.device.filter(|_| self.flags.valid);
         if !self.flags.persistent {
             self.flags.valid = false;
         }
-        asked.unwrap_or(if installed {
+        requested.unwrap_or(if installed {
             BootDevice::Disk
         } else {
             BootDevice::Pxe

@@ -292,7 +292,7 @@ impl SimFirmware {
         match (&bound.boot_file, ipxe) {
             (Some(url), true) => self.fetch_script(url.clone()),
             (Some(file), false) => {
-                let asked = tftp::TransferOptions {
+                let options = tftp::TransferOptions {
                     block_bytes: Some(1428),
                     window_blocks: Some(4),
                     timeout_s: None,
@@ -303,7 +303,7 @@ impl SimFirmware {
                     ..tftp::TransferLimits::default()
                 };
                 let mode = tftp::TransferMode::Octet;
-                let receiver = Box::new(tftp::Receiver::new(file, mode, asked, limits, us(now)));
+                let receiver = Box::new(tftp::Receiver::new(file, mode, options, limits, us(now)));
                 let to = SocketAddrV4::new(bound.next_server, self.network.tftp_port);
                 self.stage = SimFirmwareStage::Loader {
                     receiver,

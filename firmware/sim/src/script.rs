@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_an_image_from_a_disk() {
+    fn distinguishes_an_image_from_a_disk() {
         let disk = "#!ipxe\nsanboot --no-describe --drive 0x80 ||\nexit 0\n";
         assert_eq!(parse(disk), Some(IpxeScriptOutcome::Exit));
         let want = IpxeScriptOutcome::Image {

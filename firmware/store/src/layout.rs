@@ -111,9 +111,9 @@ impl StoreLayout {
 
     /// Largest record: one that fits into a batch of its own.
     pub const fn record_bytes_max(&self) -> usize {
-        let room = self.batch_bytes_max() - crate::entry::PUT_OVERHEAD_BYTES;
-        if room < RECORD_BYTES_MAX {
-            room
+        let space = self.batch_bytes_max() - crate::entry::PUT_OVERHEAD_BYTES;
+        if space < RECORD_BYTES_MAX {
+            space
         } else {
             RECORD_BYTES_MAX
         }

@@ -92,29 +92,29 @@ impl SalvageOutcome {
 
     /// The offset of a damaged place and the records there.
     fn describe(&self, layout: &StoreLayout, damage: &StoreDamage) -> String {
-        let mut said = Self::place(layout, damage);
-        let _ = write!(said, ": {}", damage.what);
-        self.name_hit(&mut said, "; it held ", damage);
+        let mut message = Self::place(layout, damage);
+        let _ = write!(message, ": {}", damage.what);
+        self.name_hit(&mut message, "; it held ", damage);
         if damage.unknown {
             let _ = match damage.changes {
                 Some(changes) => write!(
-                    said,
+                    message,
                     "; {changes} changes of records stood here, of which {} are named",
                     damage.hit.len()
                 ),
                 None => write!(
-                    said,
+                    message,
                     "; how many changes of records stood here is not known"
                 ),
             };
         }
-        said
+        message
     }
 
     /// The bytes after the last complete commit.
     fn describe_end(&self, layout: &StoreLayout, damage: &StoreDamage) -> String {
-        let mut said = Self::place(layout, damage);
-        let _ = write!(said, ", at the end: {}", damage.what);
+        let mut message = Self::place(layout, damage);
+        let _ = write!(message, ", at the end: {}", damage.what);
         if damage.bytes > 0 {
             let pages = damage.bytes / PAGE_BYTES as u64;
             let commits = match pages {
@@ -122,16 +122,16 @@ impl SalvageOutcome {
                 pages => format!("up to {pages} commits are damaged here, and what they"),
             };
             let _ = write!(
-                said,
+                message,
                 "; if the box was stopped in order, {commits} changed (nodes, ports, resources, \
                  leases) is lost or older"
             );
         }
-        self.name_hit(&mut said, "; it changed ", damage);
-        said
+        self.name_hit(&mut message, "; it changed ", damage);
+        message
     }
 
-    fn name_hit(&self, said: &mut String, verb: &str, damage: &StoreDamage) {
+    fn name_hit(&self, message: &mut String, verb: &str, damage: &StoreDamage) {
         let named = |key: &RecordKey| {
             let lost = self
                 .damaged_records
@@ -143,31 +143,31 @@ impl SalvageOutcome {
         };
         let hit: Vec<String> = damage.hit.iter().map(named).collect();
         if !hit.is_empty() {
-            let _ = write!(said, "{verb}{}", hit.join(", "));
+            let _ = write!(message, "{verb}{}", hit.join(", "));
         }
     }
 
     /// The offset of a damaged place, and the commits there.
     fn place(layout: &StoreLayout, damage: &StoreDamage) -> String {
-        let mut said = match damage.at {
+        let mut text = match damage.at {
             Some(at) => format!("{} bytes at offset {at}", damage.bytes),
             None => "at an offset that is not known".to_owned(),
         };
         let page = damage.at.map(|at| at / PAGE_BYTES as u64);
         if let Some(page) = page.and_then(|page| page.checked_sub(SUPERBLOCK_PAGES)) {
             let (segment, page) = (page / layout.segment_pages, page % layout.segment_pages);
-            let _ = write!(said, " (segment {segment}, page {page})");
+            let _ = write!(text, " (segment {segment}, page {page})");
         }
         match damage.commits {
             Some((first, last)) if first == last => {
-                let _ = write!(said, ", commit {first}");
+                let _ = write!(text, ", commit {first}");
             }
             Some((first, last)) => {
-                let _ = write!(said, ", commits {first} to {last}");
+                let _ = write!(text, ", commits {first} to {last}");
             }
             None => {}
         }
-        said
+        text
     }
 }
 
@@ -178,38 +178,38 @@ impl Salvage {
         let sealer = key.map(Sealer::new);
         let sealer = sealer.as_ref();
         let own = schema::unit_key();
-        let unit = self.records.get(&own).map(|kept| kept.value.as_slice());
+        let unit = self.records.get(&own).map(|stored| stored.value.as_slice());
         let read_unit = unit.map(|value| schema::decode(sealer, &own, value));
         if sealer.is_some() && matches!(read_unit, Some(Err(RecordError::Sealed { .. }))) {
             return Err(OpenError::WrongKey);
         }
         let proven = unit.is_some_and(schema::proves_key);
-        let mut judged = SalvageReview::default();
-        for (key, kept) in &self.records {
-            let older = kept.older.map(|commit| (RecordDamage::Older, commit));
-            match schema::decode(sealer, key, &kept.value) {
-                Ok(record) => judged.keep(sealer, key, &kept.value, &record, older)?,
+        let mut checked = SalvageReview::default();
+        for (key, stored) in &self.records {
+            let older = stored.older.map(|commit| (RecordDamage::Older, commit));
+            match schema::decode(sealer, key, &stored.value) {
+                Ok(record) => checked.keep(sealer, key, &stored.value, &record, older)?,
                 // A newer program wrote it: kept as it is.
                 Err(RecordError::UnknownKind { .. }) => {
-                    judged.add(key, kept.value.clone(), label(key, None), older);
+                    checked.add(key, stored.value.clone(), label(key, None), older);
                 }
                 Err(error @ RecordError::NewerVersion { .. }) => return Err(error.into()),
                 Err(RecordError::Sealed { .. }) if sealer.is_none() => {
-                    judged.keep_sealed(key, &kept.value, older);
+                    checked.keep_sealed(key, &stored.value, older);
                 }
                 Err(RecordError::Sealed { .. }) if !proven => return Err(OpenError::WrongKey),
-                Err(_) => judged.add_damaged(*key, RecordDamage::Lost, label(key, None), None),
+                Err(_) => checked.add_damaged(*key, RecordDamage::Lost, label(key, None), None),
             }
         }
         for (key, commit) in &self.lost {
-            judged.add_damaged(*key, RecordDamage::Lost, label(key, None), Some(*commit));
+            checked.add_damaged(*key, RecordDamage::Lost, label(key, None), Some(*commit));
         }
         if !self.is_whole() {
-            judged.name_orphans();
+            checked.name_orphans();
         }
-        let unnamed = self.unnamed(&judged);
-        judged.restore_counter(sealer)?;
-        let mut outcome = judged.outcome;
+        let unnamed = self.unnamed(&checked);
+        checked.restore_counter(sealer)?;
+        let mut outcome = checked.outcome;
         outcome.unnamed = unnamed;
         let end = self.unfinished.as_ref();
         outcome.unfinished = end.map(|end| outcome.describe_end(&self.layout, end));
@@ -222,7 +222,7 @@ impl Salvage {
 
     /// How many records of which kinds may be lost or older because of commits of which not
     /// everything is known; none if there are no such commits.
-    fn unnamed(&self, judged: &SalvageReview) -> Option<String> {
+    fn unnamed(&self, checked: &SalvageReview) -> Option<String> {
         let unknown = self.damages.iter().filter(|damage| damage.unknown);
         let (first, last) = unknown
             .filter_map(|damage| damage.commits)
@@ -232,7 +232,7 @@ impl Salvage {
         if first > last {
             return None;
         }
-        let mut said = if first == last {
+        let mut text = if first == last {
             format!("commit {first} may have held the only version of ")
         } else {
             format!(
@@ -241,21 +241,23 @@ impl Salvage {
         };
         let own = self.records.get(&schema::unit_key());
         // The counter is written with every record that is created.
-        if own.is_some_and(|own| own.changed > last) && !judged.is_uncounted {
+        if own.is_some_and(|own| own.changed > last) && !checked.is_uncounted {
             let known = self.proven.iter().filter(|key| is_counted(key));
-            let created = judged.serial_max;
+            let created = checked.serial_max;
             let missing = created.saturating_sub(known.count() as u64);
             let _ = write!(
-                said,
+                text,
                 "at most {missing} of the {created} nodes, ports and resources that the box \
                  created, and of leases"
             );
         } else {
-            said.push_str("nodes, ports, resources and leases; how many is not known");
+            text.push_str("nodes, ports, resources and leases; how many is not known");
         }
         let mut older: BTreeMap<&str, u64> = BTreeMap::new();
-        let kept = self.records.iter();
-        for (key, _) in kept.filter(|(key, kept)| kept.changed < last && key.kind != own_kind()) {
+        let stored = self.records.iter();
+        for (key, _) in
+            stored.filter(|(key, stored)| stored.changed < last && key.kind != own_kind())
+        {
             *older.entry(schema::kind_name(key.kind)).or_default() += 1;
         }
         let older: Vec<String> = older
@@ -264,13 +266,13 @@ impl Salvage {
             .collect();
         if !older.is_empty() {
             let _ = write!(
-                said,
+                text,
                 "; of the records kept, those that no later commit changed may be older than they \
                  were, or were deleted: {}",
                 older.join(", ")
             );
         }
-        Some(said)
+        Some(text)
     }
 }
 

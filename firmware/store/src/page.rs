@@ -264,7 +264,10 @@ mod tests {
         assert_eq!((claim.index, claim.entries), (1, 2));
         assert!(claim.follows(40, 6, 100) && claim.follows(40, 5, 100));
         assert!(!claim.follows(40, 7, 100), "that commit is known");
-        assert!(!claim.follows(40, 4, 100), "no room for the commit between");
+        assert!(
+            !claim.follows(40, 4, 100),
+            "no space for the commit between"
+        );
         assert!(!claim.follows(42, 6, 100) && !claim.follows(10, 6, 31));
         for blank in [[0; PAGE_BYTES], [0xff; PAGE_BYTES]] {
             assert_eq!(PageClaim::read(&blank), None);

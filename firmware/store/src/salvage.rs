@@ -122,13 +122,13 @@ impl Salvage {
     fn whole<F: Flash>(flash: &mut F, scan: &RegionScan, found: recover::RecoveredLog) -> Self {
         let last = scan.seen.last_complete();
         let records = found.table.iter().map(|(key, value)| {
-            let kept = SalvagedRecord {
+            let stored = SalvagedRecord {
                 value: value.to_vec(),
                 put: 0,
                 changed: 0,
                 older: None,
             };
-            (*key, kept)
+            (*key, stored)
         });
         let records: BTreeMap<RecordKey, SalvagedRecord> = records.collect();
         let last_commit = last.map_or(0, |last| last.commit);
@@ -377,13 +377,13 @@ impl SalvageReplay {
             LogEntry::Put(key, value) => {
                 self.lost.remove(&key);
                 self.settled.insert(key, commit);
-                let kept = SalvagedRecord {
+                let stored = SalvagedRecord {
                     value: value.to_vec(),
                     put: commit,
                     changed: commit,
                     older: None,
                 };
-                self.records.insert(key, kept);
+                self.records.insert(key, stored);
             }
             LogEntry::Delete(key) => {
                 self.lost.remove(&key);
@@ -391,18 +391,18 @@ impl SalvageReplay {
                 self.records.remove(&key);
             }
             LogEntry::Patch(key, patch) => {
-                let Some(kept) = self.records.get_mut(&key) else {
+                let Some(stored) = self.records.get_mut(&key) else {
                     self.lost.insert(key, commit);
                     return;
                 };
-                match patch.apply(&kept.value) {
+                match patch.apply(&stored.value) {
                     // The checksum shows that no change between them is missing.
                     Some(new) => {
-                        kept.value = new;
-                        kept.changed = commit;
-                        kept.older = None;
+                        stored.value = new;
+                        stored.changed = commit;
+                        stored.older = None;
                     }
-                    None => kept.older = Some(commit),
+                    None => stored.older = Some(commit),
                 }
             }
         }
@@ -411,7 +411,7 @@ impl SalvageReplay {
     /// A damaged commit changed this record.
     fn was_hit(&mut self, key: RecordKey, commit: u64) {
         match self.records.get_mut(&key) {
-            Some(kept) => kept.older = Some(commit),
+            Some(stored) => stored.older = Some(commit),
             None => {
                 self.lost.insert(key, commit);
             }
@@ -429,10 +429,10 @@ impl SalvageReplay {
         // A live record has a put after the tail. A damaged commit carried, changed or deleted
         // a record without one.
         self.records
-            .retain(|_, kept| kept.put >= tail || last_hit >= tail);
-        for kept in self.records.values_mut() {
-            if kept.put < tail && kept.changed < last_hit && kept.older.is_none() {
-                kept.older = Some(last_hit);
+            .retain(|_, stored| stored.put >= tail || last_hit >= tail);
+        for stored in self.records.values_mut() {
+            if stored.put < tail && stored.changed < last_hit && stored.older.is_none() {
+                stored.older = Some(last_hit);
             }
         }
         self.lost
@@ -453,9 +453,9 @@ impl SalvageReplay {
         }
         match self.records.get_mut(&key) {
             // A patch after the damaged commit matches its checksum: the record is unchanged.
-            Some(kept) if kept.changed > commit => {}
-            Some(kept) => {
-                kept.older.get_or_insert(commit);
+            Some(stored) if stored.changed > commit => {}
+            Some(stored) => {
+                stored.older.get_or_insert(commit);
             }
             None => {
                 self.lost.entry(key).or_insert(commit);

@@ -2,7 +2,7 @@
 //!
 //! Goal: a store never opens with wrong records. A flipped byte is refused, or
 //! harmless because it stands where nothing counts, or it hits the last commit,
-//! which then cannot be told from one that a power cut tore, and is dropped whole.
+//! which then cannot be distinguished from one that a power cut tore, and is dropped whole.
 //! Method: a small region that was gone round, each byte flipped in turn.
 
 use std::collections::BTreeMap;
@@ -119,9 +119,9 @@ fn a_lost_page_in_the_middle_is_refused() {
                 assert!(found == last || found == before_last, "page {page}");
             }
             Err(error) => {
-                let said = error.to_string();
-                assert!(said.contains("damaged at commit"), "{said}");
-                assert!(said.contains("backup"), "{said}");
+                let text = error.to_string();
+                assert!(text.contains("damaged at commit"), "{text}");
+                assert!(text.contains("backup"), "{text}");
                 refused += 1;
             }
         }

@@ -151,10 +151,10 @@ fn recovery_cut_short(flash: SimFlash, chance: &mut SeededRandom) -> SimFlash {
     if chance.chance(500) {
         return flash;
     }
-    let mut kept = RetainedFlash(flash);
-    kept.0.cut_after(chance.below(3));
-    match StoreLog::open(&mut kept, SEGMENT_BYTES) {
-        Ok(_) | Err(OpenError::Flash(_)) => kept.0.power_on(chance.number()),
+    let mut stored = RetainedFlash(flash);
+    stored.0.cut_after(chance.below(3));
+    match StoreLog::open(&mut stored, SEGMENT_BYTES) {
+        Ok(_) | Err(OpenError::Flash(_)) => stored.0.power_on(chance.number()),
         Err(error) => panic!("{error}"),
     }
 }

@@ -1,4 +1,4 @@
-//! Random damage to a store, and whether repair tells what it cost.
+//! Random damage to a store, and whether repair reports what was lost.
 //!
 //! Goal: a record that is missing after a repair, or older than it was, is named, or a line
 //! says which commits are damaged and how many changes of unknown records stood there.
@@ -56,8 +56,8 @@ impl History {
 
     fn text(&mut self, most: u64) -> String {
         let length = self.chance.below(most) as usize;
-        let letter = |_| char::from(b'a' + self.chance.below(26) as u8);
-        (0..length).map(letter).collect()
+        let is_allowed = |_| char::from(b'a' + self.chance.below(26) as u8);
+        (0..length).map(is_allowed).collect()
     }
 
     fn enrol(&mut self) -> Vec<StoreChange> {
@@ -165,7 +165,7 @@ fn grown(seed: u64) -> Vec<u8> {
     history.store.flash().bytes().to_vec()
 }
 
-fn judged(image: &[u8]) -> (Salvage, SalvageOutcome) {
+fn reviewed(image: &[u8]) -> (Salvage, SalvageOutcome) {
     let mut flash = SimFlash::with_bytes(image.to_vec());
     let salvage = Salvage::read(&mut flash, SEGMENT_BYTES).expect("a store");
     let outcome = salvage.review(Some(&box_key())).expect("its key");
@@ -207,13 +207,13 @@ fn last_page(image: &[u8]) -> usize {
 /// The number in a sentence that follows these words.
 fn number_after(sentence: &str, words: &str) -> Option<usize> {
     let (_, rest) = sentence.split_once(words)?;
-    let end = rest.find(|letter: char| !letter.is_ascii_digit());
+    let end = rest.find(|character: char| !character.is_ascii_digit());
     rest[..end.unwrap_or(rest.len())].parse().ok()
 }
 
-/// How a damage was told of.
+/// How a damage was reported.
 #[derive(Debug, Eq, PartialEq)]
-enum Told {
+enum LossReport {
     /// Nothing is missing or older.
     Nothing,
     /// By the record.
@@ -222,19 +222,19 @@ enum Told {
     Counted,
     /// By what stands at the end of the log.
     AtTheEnd,
-    /// The last commit is zeros: nothing is left that could be told of.
+    /// The last commit is zeros: nothing is left that could be reported.
     Erased,
 }
 
-fn told(whole: &[u8], image: &[u8], story: &str) -> Told {
-    let (_, before) = judged(whole);
-    let (salvage, after) = judged(image);
+fn loss_report(whole: &[u8], image: &[u8], story: &str) -> LossReport {
+    let (_, before) = reviewed(whole);
+    let (salvage, after) = reviewed(image);
     rebuild(SimFlash::new(REGION), SEGMENT_BYTES, &after.records).expect("room");
     let is_counter = |key: &RecordKey| key.kind == RecordKind::Box as u8;
     let mut worse: Vec<RecordKey> = before.records.keys().copied().collect();
     worse.retain(|key| !is_counter(key) && after.records.get(key) != before.records.get(key));
     if worse.is_empty() {
-        return Told::Nothing;
+        return LossReport::Nothing;
     }
     worse.retain(|key| {
         !after
@@ -245,7 +245,7 @@ fn told(whole: &[u8], image: &[u8], story: &str) -> Told {
     let end = salvage.unfinished.as_ref();
     worse.retain(|key| !end.is_some_and(|end| end.hit.contains(key)));
     if worse.is_empty() {
-        return Told::Named;
+        return LossReport::Named;
     }
     let last = last_page(whole);
     let is_erased = image[last * PAGE..][..PAGE].iter().all(|&byte| byte == 0);
@@ -263,17 +263,17 @@ fn told(whole: &[u8], image: &[u8], story: &str) -> Told {
         assert!(is_within, "{story}: {lost:?}: {sentence}");
         for kind in [RecordKind::Node, RecordKind::Port, RecordKind::Lease] {
             let count = older.iter().filter(|key| key.kind == kind as u8).count();
-            let said = number_after(sentence, &format!(" {} ", kind.name()));
-            let is_within = is_more || count <= said.unwrap_or_default();
+            let number = number_after(sentence, &format!(" {} ", kind.name()));
+            let is_within = is_more || count <= number.unwrap_or_default();
             assert!(is_within, "{story}: {count} of {kind:?}: {sentence}");
         }
-        return Told::Counted;
+        return LossReport::Counted;
     }
     if after.unfinished.is_some() {
-        return Told::AtTheEnd;
+        return LossReport::AtTheEnd;
     }
     assert!(is_erased, "{story}: {worse:?} lost in silence: {after:?}");
-    Told::Erased
+    LossReport::Erased
 }
 
 #[test]
@@ -284,13 +284,22 @@ fn whatever_is_damaged_no_record_is_lost_or_older_in_silence() {
         let whole = &stores[seed as usize % stores.len()];
         let mut image = whole.clone();
         damage(&mut image, &mut SeededRandom::new(1000 + seed));
-        all.push(told(whole, &image, &format!("seed {seed}")));
+        all.push(loss_report(whole, &image, &format!("seed {seed}")));
     }
-    let count = |told: &Told| all.iter().filter(|one| *one == told).count();
-    for told in [Told::Nothing, Told::Named, Told::Counted, Told::AtTheEnd] {
-        assert!(count(&told) > 5, "{told:?}: {}", count(&told));
+    let count = |reported: &LossReport| all.iter().filter(|one| *one == reported).count();
+    for reported in [
+        LossReport::Nothing,
+        LossReport::Named,
+        LossReport::Counted,
+        LossReport::AtTheEnd,
+    ] {
+        assert!(count(&reported) > 5, "{reported:?}: {}", count(&reported));
     }
-    assert!(count(&Told::Erased) < 30, "{}", count(&Told::Erased));
+    assert!(
+        count(&LossReport::Erased) < 30,
+        "{}",
+        count(&LossReport::Erased)
+    );
 }
 
 #[test]
@@ -301,9 +310,12 @@ fn a_flipped_byte_anywhere_in_the_log_names_the_records_that_it_costs() {
         for page in 2..whole.len() / PAGE {
             let mut image = whole.clone();
             image[page * PAGE + 100 + chance.below(3900) as usize] ^= 0x10;
-            let told = told(&whole, &image, &format!("store {seed}, page {page}"));
-            let is_well = matches!(told, Told::Nothing | Told::Named | Told::Counted);
-            assert!(is_well, "store {seed}, page {page}: {told:?}");
+            let reported = loss_report(&whole, &image, &format!("store {seed}, page {page}"));
+            let is_well = matches!(
+                reported,
+                LossReport::Nothing | LossReport::Named | LossReport::Counted
+            );
+            assert!(is_well, "store {seed}, page {page}: {reported:?}");
         }
     }
 }

@@ -211,21 +211,21 @@ fn touched(flash: &SimFlash) -> (u64, u64) {
     (counts.writes, counts.flushes)
 }
 
-fn refused(flash: &mut SimFlash, drawer: &mut TestVault) -> OpenError {
+fn refused(flash: &mut SimFlash, vault: &mut TestVault) -> OpenError {
     let (before, touched) = (flash.bytes().to_vec(), touched(flash));
-    let error = Store::open_with(ObservedFlash(flash), &mut *drawer, SEGMENT_BYTES).unwrap_err();
+    let error = Store::open_with(ObservedFlash(flash), &mut *vault, SEGMENT_BYTES).unwrap_err();
     assert_eq!(
         self::touched(flash),
         touched,
         "nothing was written or flushed"
     );
     assert_eq!(flash.bytes(), before);
-    assert_eq!(drawer.made, 0, "no key was made");
+    assert_eq!(vault.made, 0, "no key was made");
     error
 }
 
 #[test]
-fn a_wrong_and_a_lost_key_are_told_apart_and_touch_nothing() {
+fn a_wrong_and_a_lost_key_are_distinguished_and_change_nothing() {
     let (mut flash, records) = full();
     // A torn page at the head and a lost superblock would be mended otherwise.
     let mut bytes = flash.bytes().to_vec();
@@ -240,14 +240,14 @@ fn a_wrong_and_a_lost_key_are_told_apart_and_touch_nothing() {
     };
     let error = refused(&mut flash, &mut wrong);
     assert!(matches!(error, OpenError::WrongKey), "{error:?}");
-    let said = error.to_string();
-    assert!(said.contains("does not belong to this store"), "{said}");
-    assert!(said.contains("restore the key file"), "{said}");
+    let text = error.to_string();
+    assert!(text.contains("does not belong to this store"), "{text}");
+    assert!(text.contains("restore the key file"), "{text}");
     let mut lost = TestVault { key: None, made: 0 };
     let error = refused(&mut flash, &mut lost);
     assert!(matches!(error, OpenError::KeyMissing), "{error:?}");
-    let said = error.to_string();
-    assert!(said.contains("restore the key file"), "{said}");
+    let text = error.to_string();
+    assert!(text.contains("restore the key file"), "{text}");
     let store = open(flash).unwrap();
     assert_eq!(store.records().unwrap(), records);
     assert_eq!(store.flash().counts().writes, 2, "both were mended");
@@ -267,14 +267,14 @@ fn a_wrong_key_is_noticed_before_anything_secret_was_written() {
 
 #[test]
 fn a_key_is_made_once_for_a_fresh_store() {
-    let mut drawer = TestVault { key: None, made: 0 };
+    let mut vault = TestVault { key: None, made: 0 };
     let flash = SimFlash::new(REGION);
-    let mut store = Store::open_with(flash, &mut drawer, SEGMENT_BYTES).unwrap();
+    let mut store = Store::open_with(flash, &mut vault, SEGMENT_BYTES).unwrap();
     store.commit(&[put(&node(1))]).unwrap();
     let flash = store.into_flash();
-    let store = Store::open_with(flash, &mut drawer, SEGMENT_BYTES).unwrap();
+    let store = Store::open_with(flash, &mut vault, SEGMENT_BYTES).unwrap();
     assert_eq!(store.records().unwrap().nodes[&node(1).id], node(1));
-    assert_eq!(drawer.made, 1);
+    assert_eq!(vault.made, 1);
 }
 
 /// A vault whose board fails.
@@ -436,17 +436,17 @@ fn a_cut_while_a_fresh_store_is_made_leaves_one_that_opens() {
     let mut cuts = 0;
     for operations in 0..200 {
         let mut flash = SimFlash::new(REGION);
-        let mut drawer = TestVault { key: None, made: 0 };
+        let mut vault = TestVault { key: None, made: 0 };
         flash.cut_after(operations);
-        let opened = Store::open_with(ObservedFlash(&mut flash), &mut drawer, SEGMENT_BYTES);
+        let opened = Store::open_with(ObservedFlash(&mut flash), &mut vault, SEGMENT_BYTES);
         let ended = opened.is_ok();
         drop(opened);
         for seed in 0..8 {
             let flash = flash.clone().power_on(seed);
-            let again = Store::open_with(flash, &mut drawer, SEGMENT_BYTES).unwrap();
+            let again = Store::open_with(flash, &mut vault, SEGMENT_BYTES).unwrap();
             assert_eq!(again.records().unwrap(), StoreRecords::default());
         }
-        assert!(drawer.made <= 1);
+        assert!(vault.made <= 1);
         if ended {
             break;
         }

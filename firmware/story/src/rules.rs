@@ -1,4 +1,4 @@
-//! The rules of the diagnosis, one file each, in the order in which they are asked.
+//! The rules of the diagnosis, one file each, in the order in which they are evaluated.
 //!
 //! A rule is a function of the evidence of a job and of the facts of the box. A more specific
 //! rule comes before a more general one: a BMC that refuses the login explains why no packet

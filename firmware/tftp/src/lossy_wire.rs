@@ -94,7 +94,7 @@ fn transfer(
     seed: u64,
     file: &[u8],
     mode: TransferMode,
-    asked: TransferOptions,
+    options: TransferOptions,
     fault: WireFaults,
 ) -> TransferResult {
     let limits = TransferLimits {
@@ -110,7 +110,7 @@ fn transfer(
         faulted_frames: 0,
     };
     let (mut now, mut got, mut out, mut blocks) = (0, vec![], vec![], 0);
-    let mut receiver = Receiver::new("file", mode, asked, limits, now);
+    let mut receiver = Receiver::new("file", mode, options, limits, now);
     let mut sender: Option<Sender> = None;
     loop {
         while receiver.transmit(&mut out).is_some() {
@@ -176,9 +176,9 @@ fn options(random: &mut WireRandom) -> TransferOptions {
 fn every_file_arrives_whole_over_a_bad_wire() {
     for seed in 0..600 {
         let mut random = WireRandom(seed);
-        let asked = options(&mut random);
+        let requested = options(&mut random);
         let blocks = random.below(80);
-        let block = u64::from(asked.block_bytes.unwrap_or(512)).min(1468);
+        let block = u64::from(requested.block_bytes.unwrap_or(512)).min(1468);
         let tail = [0, 1, block - 1][random.below(3) as usize];
         let size = blocks * block + tail;
         let file = random.bytes(size);
@@ -189,13 +189,13 @@ fn every_file_arrives_whole_over_a_bad_wire() {
             late_permille: [0, 50, 1000][random.below(3) as usize],
             late_us: random.below(60_000),
         };
-        let ended = transfer(seed, &file, mode, asked, fault);
+        let ended = transfer(seed, &file, mode, requested, fault);
         assert_eq!(
             ended.receiver,
             TransferState::Done {
                 bytes: file.len() as u64
             },
-            "seed {seed} {asked:?}"
+            "seed {seed} {requested:?}"
         );
         assert!(ended.got == file, "seed {seed}: bytes differ");
     }
@@ -205,13 +205,13 @@ fn every_file_arrives_whole_over_a_bad_wire() {
 fn a_good_wire_carries_each_block_once() {
     let file = WireRandom(1).bytes(100_000);
     for window in [1, 2, 16, 64] {
-        let asked = TransferOptions {
+        let options = TransferOptions {
             block_bytes: Some(1000),
             window_blocks: Some(window),
             ..TransferOptions::default()
         };
         let fault = WireFaults::default();
-        let ended = transfer(1, &file, TransferMode::Octet, asked, fault);
+        let ended = transfer(1, &file, TransferMode::Octet, options, fault);
         assert_eq!(ended.sender, Some(TransferState::Done { bytes: 100_000 }));
         let acks = 101_u64.div_ceil(u64::from(window));
         assert_eq!(ended.frames, 101 + acks + 3, "window {window}");
@@ -226,7 +226,7 @@ fn a_good_wire_carries_each_block_once() {
 fn a_wire_that_doubles_everything_does_not_raise_a_storm() {
     let file = WireRandom(2).bytes(100_000);
     for window in [1, 4, 32] {
-        let asked = TransferOptions {
+        let options = TransferOptions {
             block_bytes: Some(1000),
             window_blocks: Some(window),
             ..TransferOptions::default()
@@ -235,7 +235,7 @@ fn a_wire_that_doubles_everything_does_not_raise_a_storm() {
             doubled_permille: 1000,
             ..WireFaults::default()
         };
-        let ended = transfer(2, &file, TransferMode::Octet, asked, fault);
+        let ended = transfer(2, &file, TransferMode::Octet, options, fault);
         assert!(ended.got == file);
         // 101 blocks and at most as many confirmations, each doubled by the
         // wire; resent windows add at most the same again.
@@ -250,7 +250,7 @@ fn a_wire_that_doubles_everything_does_not_raise_a_storm() {
 #[test]
 fn a_lost_block_costs_no_timeout_inside_a_window() {
     let file = WireRandom(3).bytes(1_000_000);
-    let asked = TransferOptions {
+    let options = TransferOptions {
         block_bytes: Some(1000),
         window_blocks: Some(32),
         ..TransferOptions::default()
@@ -259,7 +259,7 @@ fn a_lost_block_costs_no_timeout_inside_a_window() {
         lost_permille: 10,
         ..WireFaults::default()
     };
-    let ended = transfer(3, &file, TransferMode::Octet, asked, fault);
+    let ended = transfer(3, &file, TransferMode::Octet, options, fault);
     assert!(ended.got == file);
     assert!(ended.took_us < 300_000, "{} us", ended.took_us);
 }
@@ -270,7 +270,7 @@ fn a_lost_block_costs_little_one_at_a_time() {
     for seed in 0..20 {
         let file = WireRandom(seed).bytes(1 << 20);
         for block_bytes in [None, Some(1468)] {
-            let asked = TransferOptions {
+            let options = TransferOptions {
                 block_bytes,
                 ..TransferOptions::default()
             };
@@ -278,7 +278,7 @@ fn a_lost_block_costs_little_one_at_a_time() {
                 lost_permille: 10,
                 ..WireFaults::default()
             };
-            let ended = transfer(seed, &file, TransferMode::Octet, asked, fault);
+            let ended = transfer(seed, &file, TransferMode::Octet, options, fault);
             assert!(ended.got == file);
             // The request or the offer may be lost as well.
             assert!(ended.took_us < 1_700_000, "{} us", ended.took_us);
@@ -301,7 +301,7 @@ fn trouble_on_the_wire_does_not_multiply_what_is_sent() {
     ];
     for (lost_permille, doubled_permille, late_permille) in faults {
         for window in [1, 2, 4, 16, 64] {
-            let asked = TransferOptions {
+            let options = TransferOptions {
                 block_bytes: Some(1000),
                 window_blocks: Some(window),
                 ..TransferOptions::default()
@@ -313,7 +313,7 @@ fn trouble_on_the_wire_does_not_multiply_what_is_sent() {
                 late_us: 3000,
             };
             for seed in 0..20 {
-                let ended = transfer(seed, &file, TransferMode::Octet, asked, fault);
+                let ended = transfer(seed, &file, TransferMode::Octet, options, fault);
                 assert!(ended.got == file);
                 let bound = 401 + ended.faulted_frames * u64::from(window);
                 assert!(
@@ -358,8 +358,8 @@ fn the_same_seed_gives_the_same_transfer() {
             late_permille: 500,
             late_us: 20_000,
         };
-        let asked = options(&mut WireRandom(9));
-        let ended = transfer(4, &file, TransferMode::Octet, asked, fault);
+        let requested = options(&mut WireRandom(9));
+        let ended = transfer(4, &file, TransferMode::Octet, requested, fault);
         (ended.frames, ended.took_us, ended.sender, ended.receiver)
     };
     assert_eq!(run(), run());

@@ -12,10 +12,10 @@ pub(crate) struct NetasciiPosition {
     pub(crate) pending: Option<u8>,
 }
 
-/// Appends encoded bytes of `raw`, which stands at `place`, until `room` bytes
+/// Appends encoded bytes of `raw`, which stands at `place`, until `space` bytes
 /// were appended or `raw` is used up.
-pub(crate) fn encode(place: &mut NetasciiPosition, raw: &[u8], room: usize, out: &mut Vec<u8>) {
-    let end = out.len() + room;
+pub(crate) fn encode(place: &mut NetasciiPosition, raw: &[u8], space: usize, out: &mut Vec<u8>) {
+    let end = out.len() + space;
     let mut bytes = raw.iter();
     while out.len() < end {
         if let Some(second) = place.pending.take() {

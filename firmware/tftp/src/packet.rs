@@ -2,7 +2,7 @@
 //!
 //! Parsing borrows from the datagram and never fails because of an option: an
 //! unknown name, a value out of range or a value that is no number counts as
-//! not asked for, so it is never agreed to.
+//! not requested, so it is never accepted.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -19,10 +19,10 @@ pub const OPTIONS_MAX: usize = 16;
 /// Block size without the option (RFC 1350).
 pub const BLOCK_BYTES_DEFAULT: u16 = 512;
 
-/// Smallest block size that may be asked for (RFC 2348).
+/// Smallest block size that may be requested (RFC 2348).
 pub const BLOCK_BYTES_MIN: u16 = 8;
 
-/// Largest block size that may be asked for (RFC 2348).
+/// Largest block size that may be requested (RFC 2348).
 pub const BLOCK_BYTES_MAX: u16 = 65_464;
 
 /// Longest text of an ERROR that we keep. Ours.
@@ -53,7 +53,7 @@ pub struct TransferOptions {
 /// A request to read a file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ReadRequest<'a> {
-    /// The name, exactly as asked: it may hold `..` and backslashes.
+    /// The name, exactly as requested: it may hold `..` and backslashes.
     pub file: &'a str,
     /// How to send it.
     pub mode: TransferMode,
@@ -100,7 +100,7 @@ pub enum ErrorCode {
     NotFound = 1,
     /// The file may not be read, or writing is refused.
     AccessViolation = 2,
-    /// The receiver has no room.
+    /// The receiver has no space.
     DiskFull = 3,
     /// The packet makes no sense here.
     IllegalOperation = 4,
@@ -181,7 +181,7 @@ pub fn parse(packet: &[u8]) -> Result<Packet<'_>, PacketError> {
     }
 }
 
-/// Whether a datagram asks to read or to write, however badly: who sent it waits
+/// Whether a datagram requests to read or to write, even if malformed: its sender waits
 /// for an answer, so one that makes no sense is refused. Anything else that
 /// comes unasked is never answered, so that two servers cannot keep each other
 /// busy with errors.

@@ -1,6 +1,6 @@
 //! The client's side of one read request.
 //!
-//! Mirrors the sender: asks, confirms, asks again. Blocks are taken in order
+//! Mirrors the sender: requests, confirms, repeats. Blocks are taken in order
 //! only; a block out of order makes it confirm the last good one once, so that
 //! the sender goes back. After the end it still confirms the final block when
 //! that comes again, because the confirmation may have been lost.
@@ -19,7 +19,7 @@ pub trait FileSink {
     fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), WriteFailed>;
 }
 
-/// The bytes cannot be kept; the server is told and the transfer ends.
+/// The bytes cannot be stored; the server gets an ERROR and the transfer ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WriteFailed;
 
@@ -61,7 +61,7 @@ pub struct Receiver {
     /// The last block taken, and the last one confirmed.
     received: u64,
     confirmed: u64,
-    /// The present gap has been told to the sender.
+    /// The present gap has been reported to the sender.
     gap_acked: bool,
     bytes: u64,
     decoder: NetasciiDecoder,
@@ -69,18 +69,18 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Asks for `file` with `asked` options (`file_bytes` zero asks for the size).
+    /// Requests `file` with `options` (`file_bytes` zero requests the size).
     pub fn new(
         file: &str,
         mode: TransferMode,
-        asked: TransferOptions,
+        options: TransferOptions,
         limits: TransferLimits,
         now_us: u64,
     ) -> Self {
         Self {
             file: file.into(),
             mode,
-            requested: asked,
+            requested: options,
             limits,
             block_bytes: packet::BLOCK_BYTES_DEFAULT,
             window: 1,
@@ -92,11 +92,11 @@ impl Receiver {
             gap_acked: false,
             bytes: 0,
             decoder: NetasciiDecoder::default(),
-            timing: RetransmitTimer::new(limits, asked.timeout_s, now_us),
+            timing: RetransmitTimer::new(limits, options.timeout_s, now_us),
         }
     }
 
-    /// Hears a datagram from the server's port. Nonsense is ignored.
+    /// Handles a datagram from the server's port. Nonsense is ignored.
     pub fn datagram(&mut self, now_us: u64, packet: &[u8], sink: &mut dyn FileSink) {
         if matches!(self.phase, ReceiverPhase::Failed(_)) {
             return;
@@ -160,7 +160,7 @@ impl Receiver {
         }
     }
 
-    /// The size the server has announced, if it was asked to.
+    /// The size the server has announced, if it was requested.
     pub fn announced_bytes(&self) -> Option<u64> {
         self.announced
     }
@@ -182,8 +182,8 @@ impl Receiver {
             ReceiverPhase::Receiving if self.received == 0 => return self.confirm(),
             _ => return,
         }
-        let within = |got: Option<u64>, asked: Option<u64>| match (got, asked) {
-            (Some(got), Some(asked)) => got <= asked,
+        let within = |got: Option<u64>, requested: Option<u64>| match (got, requested) {
+            (Some(got), Some(requested)) => got <= requested,
             (got, _) => got.is_none(),
         };
         let wide = |narrow: Option<u16>| narrow.map(u64::from);
@@ -195,7 +195,7 @@ impl Receiver {
             || (options.timeout_s.is_some() && options.timeout_s != self.requested.timeout_s)
             || (options.file_bytes.is_some() && self.requested.file_bytes.is_none())
         {
-            let refused = "that is more than was asked";
+            let refused = "that is more than was requested";
             return self.fail(
                 TransferFailure::Protocol,
                 ErrorCode::OptionsRefused,

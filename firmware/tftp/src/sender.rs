@@ -1,7 +1,7 @@
 //! The server's side of one read request.
 //!
 //! Decides what to send next and when to send it again. It refuses to know
-//! where the bytes come from: [`FileSource`] is asked for them again each time a
+//! where the bytes come from: [`FileSource`] supplies them again each time a
 //! block leaves, so a window costs no memory. Blocks are counted without
 //! wrapping; only the wire sees the low 16 bits. All times are in microseconds.
 
@@ -21,7 +21,7 @@ const HEAD_BYTES: usize = 4;
 
 /// Where the bytes of the file are.
 pub trait FileSource {
-    /// Fills all of `out` from `offset` on. Never asked past the size given to
+    /// Fills all of `out` from `offset` on. Never read past the size given to
     /// [`Sender::new`].
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), ReadError>;
 }
@@ -29,9 +29,9 @@ pub trait FileSource {
 /// Why there are no bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ReadError {
-    /// The file cannot be read; the client is told and the transfer ends.
+    /// The file cannot be read; the client gets an ERROR and the transfer ends.
     Failed,
-    /// They are being fetched. Nothing is sent now; the owner of the source asks
+    /// They are being fetched. Nothing is sent now; the owner of the source requests them
     /// the sender again once they are there.
     NotYet,
 }
@@ -125,7 +125,7 @@ impl Sender {
         }
     }
 
-    /// Hears a datagram from the client's port. Nonsense is ignored.
+    /// Handles a datagram from the client's port. Nonsense is ignored.
     pub fn datagram(&mut self, now_us: u64, packet: &[u8]) {
         if !self.is_running() {
             return;
@@ -135,9 +135,9 @@ impl Sender {
             Ok(Packet::Error { code, .. }) => {
                 self.phase = SenderPhase::Failed(TransferFailure::Peer { code });
             }
-            // The client did not hear our first answer and asks again. So soon after the
-            // answer it is the wire that doubled the request: saying it twice would make
-            // atftp give up, and if it was lost, it is about to be said again anyway.
+            // The client did not receive our first answer and repeats its request. So soon after
+            // the answer it is the wire that doubled the request: saying it twice would make
+            // atftp give up, and if it was lost, it is about to be sent again anyway.
             Ok(Packet::Read(_)) if self.acked == 0 && !self.timing.is_soon(now_us) => {
                 match self.phase {
                     SenderPhase::Agreeing => {
@@ -311,7 +311,7 @@ impl Sender {
     }
 
     /// Writes up to `count` blocks with one read: the bytes go to the end of
-    /// the room that all blocks need, and each then moves up behind its head.
+    /// the space that all blocks need, and each then moves up behind its head.
     fn blocks(
         &mut self,
         source: &mut dyn FileSource,
@@ -373,22 +373,22 @@ impl Sender {
     }
 }
 
-/// What we agree to: never more than was asked, never what was not asked.
+/// The accepted options: never more than was requested, never what was not requested.
 fn agree(request: &ReadRequest<'_>, file_bytes: u64, limits: &TransferLimits) -> TransferOptions {
-    let asked = &request.options;
+    let requested = &request.options;
     let octet = request.mode == TransferMode::Octet;
     let block_max = limits.block_bytes_max.max(packet::BLOCK_BYTES_MIN);
     let window_max = limits.window_blocks_max.clamp(1, WINDOW_BLOCKS_MAX);
     TransferOptions {
-        block_bytes: asked.block_bytes.map(|bytes| bytes.min(block_max)),
+        block_bytes: requested.block_bytes.map(|bytes| bytes.min(block_max)),
         // Where a netascii block begins depends on all bytes before it, and its
         // encoded size is not known: one block at a time and no size.
-        window_blocks: asked
+        window_blocks: requested
             .window_blocks
             .filter(|_| octet)
             .map(|blocks| blocks.min(window_max)),
-        file_bytes: asked.file_bytes.filter(|_| octet).map(|_| file_bytes),
-        timeout_s: asked.timeout_s,
+        file_bytes: requested.file_bytes.filter(|_| octet).map(|_| file_bytes),
+        timeout_s: requested.timeout_s,
     }
 }
 

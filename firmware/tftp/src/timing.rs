@@ -2,9 +2,9 @@
 //!
 //! The estimate is that of RFC 6298, without samples from anything that was
 //! sent twice, and a wait once doubled stays so until there is a sample again
-//! (Karn's rule). A client that asked for a timeout (RFC 2349) never waits
+//! (Karn's rule). A client that requested a timeout (RFC 2349) never waits
 //! longer than that for a repetition; it waits less where the round trip allows
-//! it, because clients ask for whole seconds by default (curl for six) and
+//! it, because clients request whole seconds by default (curl for six) and
 //! would pay that for every lost packet.
 
 /// What one side agrees to. All of it is ours to choose; the defaults suit one
@@ -62,7 +62,7 @@ pub(crate) struct RetransmitTimer {
 }
 
 impl RetransmitTimer {
-    pub(crate) fn new(limits: TransferLimits, asked_s: Option<u8>, now_us: u64) -> Self {
+    pub(crate) fn new(limits: TransferLimits, requested_s: Option<u8>, now_us: u64) -> Self {
         let mut timing = Self {
             limits,
             requested_us: None,
@@ -73,16 +73,16 @@ impl RetransmitTimer {
             armed_at: now_us,
             last_packet_at: now_us,
         };
-        timing.set_requested(asked_s);
+        timing.set_requested(requested_s);
         timing
     }
 
-    /// The peer asked for, or agreed to, this timeout.
-    pub(crate) fn set_requested(&mut self, asked_s: Option<u8>) {
-        self.requested_us = asked_s.map(|seconds| u64::from(seconds) * 1_000_000);
+    /// The peer requested or accepted this timeout.
+    pub(crate) fn set_requested(&mut self, requested_s: Option<u8>) {
+        self.requested_us = requested_s.map(|seconds| u64::from(seconds) * 1_000_000);
     }
 
-    /// Something new was heard: `measured` unless it may answer a repetition.
+    /// Something new was received: `measured` unless it may answer a repetition.
     pub(crate) fn progress(&mut self, now_us: u64, measured: bool) {
         if measured {
             self.sample(now_us.saturating_sub(self.armed_at));
@@ -104,7 +104,7 @@ impl RetransmitTimer {
         }
     }
 
-    /// Something new was heard by a side that measures nothing.
+    /// Something new was received by a side that measures nothing.
     pub(crate) fn restart(&mut self, now_us: u64) {
         self.progress(now_us, false);
         self.doublings = 0;
@@ -116,13 +116,13 @@ impl RetransmitTimer {
         self.tries = self.tries.saturating_add(1);
         self.doublings = self.doublings.saturating_add(1);
         let silent_us = now_us.saturating_sub(self.last_packet_at);
-        // Who asked for a long timeout may be silent as long.
-        let patience_us = self.requested_us.unwrap_or(0).saturating_mul(2);
+        // A client that requested a long timeout may be silent as long.
+        let timeout_us = self.requested_us.unwrap_or(0).saturating_mul(2);
         self.tries <= self.limits.tries_max
-            || silent_us < self.limits.silence_us_max.max(patience_us)
+            || silent_us < self.limits.silence_us_max.max(timeout_us)
     }
 
-    /// Whether it was sent so lately that nobody misses it yet.
+    /// Whether it was sent so recently that no reply can be expected yet.
     pub(crate) fn is_soon(&self, now_us: u64) -> bool {
         now_us < self.armed_at.saturating_add(self.limits.retry_us_first)
     }
@@ -274,15 +274,11 @@ mod tests {
             now = timing.deadline();
             timing.retry(now);
         }
-        let mut patient = RetransmitTimer::new(TransferLimits::default(), Some(255), 0);
+        let mut timer = RetransmitTimer::new(TransferLimits::default(), Some(255), 0);
         for _ in 0..10 {
-            patient.retry(0);
+            timer.retry(0);
         }
-        assert_eq!(
-            patient.deadline(),
-            255_000_000,
-            "longer than our own longest"
-        );
+        assert_eq!(timer.deadline(), 255_000_000, "longer than our own longest");
     }
 
     #[test]

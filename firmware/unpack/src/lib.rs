@@ -82,11 +82,11 @@ impl<S: ReadAt + Send + 'static> Unpacker<S> {
         if self.ended {
             return Ok(None);
         }
-        let went = match &mut self.inner {
+        let outcome = match &mut self.inner {
             UnpackDecoder::Qcow2(qcow2) => qcow2.next(&mut self.buffer),
             UnpackDecoder::Stream(stream) => stream.next(&mut self.buffer),
         };
-        let part = match went {
+        let part = match outcome {
             Ok(Some(part)) => part,
             other => {
                 self.ended = true;

@@ -58,16 +58,16 @@ impl fmt::Display for Packing {
 }
 
 /// Verifies that an image starts with the magic of its declared packing.
-pub(crate) fn check(said: Packing, source: &impl ReadAt) -> Result<(), UnpackRefusal> {
+pub(crate) fn check(declared: Packing, source: &impl ReadAt) -> Result<(), UnpackRefusal> {
     let mut first = [0; MAGIC_BYTES];
     let there = source.length().min(MAGIC_BYTES as u64) as usize;
     let first = &mut first[..there];
     source.read(first, 0)?;
-    if said.begins(first) {
+    if declared.begins(first) {
         return Ok(());
     }
     Err(UnpackRefusal::WrongFormat {
-        said,
+        declared,
         found: Packing::of_magic(first),
     })
 }
@@ -98,9 +98,9 @@ mod tests {
         let gzip = b"\x1f\x8b\x08\0".to_vec();
         assert_eq!(check(Packing::Gzip, &gzip), Ok(()));
         let why = check(Packing::Qcow2, &gzip).unwrap_err();
-        let said = Packing::Qcow2;
+        let declared = Packing::Qcow2;
         let found = Some(Packing::Gzip);
-        assert_eq!(why, UnpackRefusal::WrongFormat { said, found });
+        assert_eq!(why, UnpackRefusal::WrongFormat { declared, found });
         assert!(why.to_string().contains("gzip"), "{why}");
         let why = check(Packing::Xz, &b"no".to_vec()).unwrap_err();
         assert!(why.to_string().contains("is declared as xz"), "{why}");

@@ -9,10 +9,10 @@ pub enum UnpackRefusal {
     #[error("cannot be read: {0}")]
     Unreadable(String),
     /// Its first bytes are those of another format.
-    #[error("is declared as {said}, but {}; correct its format", found_words(*.found))]
+    #[error("is declared as {declared}, but {}; correct its format", found_words(*.found))]
     WrongFormat {
         /// The declared packing.
-        said: Packing,
+        declared: Packing,
         /// The detected packing, if there is one.
         found: Option<Packing>,
     },

@@ -115,9 +115,9 @@ impl<S: ReadAt> Read for ZstdFrameReader<S> {
             }
             let mut input = InBuffer::around(input);
             let mut output = OutBuffer::around(&mut *buffer);
-            let went = self.context.decompress_stream(&mut output, &mut input);
+            let outcome = self.context.decompress_stream(&mut output, &mut input);
             let (taken, given) = (input.pos, output.pos());
-            self.open = went.map_err(error_of)? != 0;
+            self.open = outcome.map_err(error_of)? != 0;
             self.cursor.consume(taken);
             if given > 0 {
                 return Ok(given);

@@ -245,8 +245,8 @@ fn a_disk_that_fails_is_not_reported_as_a_damaged_image() {
             let why = unpack(packing, FailingPackedSource(packed.clone(), works))
                 .map(drop)
                 .unwrap_err();
-            let said = UnpackRefusal::Unreadable("the disk failed".to_owned());
-            assert_eq!(why, said, "{packing} {works}");
+            let declared = UnpackRefusal::Unreadable("the disk failed".to_owned());
+            assert_eq!(why, declared, "{packing} {works}");
         }
     }
 }

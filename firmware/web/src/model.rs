@@ -29,7 +29,7 @@ pub struct PageModel {
     /// Nodes, in order of creation.
     pub nodes: Vec<NodeCard>,
     /// Machines whose address is not a port of any node, last seen first.
-    pub strangers: Vec<UnknownMachineCard>,
+    pub unknown_machines: Vec<UnknownMachineCard>,
     /// Present faults of the box or its networks, newest first.
     pub faults: Vec<FaultCard>,
     /// The networks where DHCP is received, in the order of the settings.
@@ -144,7 +144,7 @@ pub struct NodeCard {
     /// Hardware addresses of its ports.
     pub macs: Vec<MacAddr>,
     /// When its agent last sent a heartbeat, in milliseconds since 1970.
-    pub beat_at_ms: Option<u64>,
+    pub heartbeat_at_ms: Option<u64>,
     /// The address to which the agent's token was sent.
     pub agent_address: Option<String>,
     /// This box did not lease that address to the node.
@@ -199,17 +199,17 @@ pub fn model(view: &RackView, now: UnixMs) -> PageModel {
         .into_iter()
         .map(|node| card(view, node, notes_max, now))
         .collect();
-    let mut strangers: Vec<UnknownMachineCard> = view
+    let mut cards: Vec<UnknownMachineCard> = view
         .unknown_machines
         .iter()
-        .map(|(mac, stranger)| unknown_machine_card(*mac, stranger))
+        .map(|(mac, unknown)| unknown_machine_card(*mac, unknown))
         .collect();
-    strangers.sort_by_key(|card| core::cmp::Reverse((card.seen_at_ms, card.mac)));
+    cards.sort_by_key(|card| core::cmp::Reverse((card.seen_at_ms, card.mac)));
     PageModel {
         at_ms: now.0,
         counts: counts(&nodes),
         nodes,
-        strangers,
+        unknown_machines: cards,
         faults: faults(view),
         links: view.links.values().map(|link| link_card(link)).collect(),
     }
@@ -249,14 +249,14 @@ pub fn json(view: &RackView, now: UnixMs) -> String {
 /// A sort key that compares the numbers in names as numbers: node-2 before node-10.
 fn natural(name: &str) -> Vec<(String, u64)> {
     let mut parts = vec![(String::new(), 0_u64)];
-    for letter in name.chars() {
+    for character in name.chars() {
         let at = parts.len() - 1;
-        match letter.to_digit(10) {
+        match character.to_digit(10) {
             Some(digit) => {
                 parts[at].1 = parts[at].1.saturating_mul(10).saturating_add(digit.into());
             }
-            None if parts[at].1 == 0 => parts[at].0.push(letter),
-            None => parts.push((letter.into(), 0)),
+            None if parts[at].1 == 0 => parts[at].0.push(character),
+            None => parts.push((character.into(), 0)),
         }
     }
     parts
@@ -318,7 +318,7 @@ fn card(view: &RackView, node: &NodeView, notes_max: usize, now: UnixMs) -> Node
             .filter_map(|id| view.ports.get(id))
             .map(|port| port.address)
             .collect(),
-        beat_at_ms: node.live.heartbeat_at.map(|at| at.0),
+        heartbeat_at_ms: node.live.heartbeat_at.map(|at| at.0),
         agent_address: record.agent_address().map(|address| address.to_string()),
         weakly_authenticated: record.is_weakly_authenticated(),
         notes: node
@@ -334,8 +334,8 @@ fn card(view: &RackView, node: &NodeView, notes_max: usize, now: UnixMs) -> Node
     }
 }
 
-fn unknown_machine_card(mac: MacAddr, stranger: &UnknownMachine) -> UnknownMachineCard {
-    let client = &stranger.client;
+fn unknown_machine_card(mac: MacAddr, machine: &UnknownMachine) -> UnknownMachineCard {
+    let client = &machine.client;
     // Processor architectures of DHCP option 93 (RFC 4578 and IANA's list).
     let firmware = match client.arch {
         Some(0) => "BIOS",
@@ -352,7 +352,7 @@ fn unknown_machine_card(mac: MacAddr, stranger: &UnknownMachine) -> UnknownMachi
     let class = class.map(|class| format!(", {class}")).unwrap_or_default();
     UnknownMachineCard {
         mac,
-        seen_at_ms: stranger.seen_at.0,
+        seen_at_ms: machine.seen_at.0,
         address: client.address.map(|address| address.to_string()),
         vendor: vendor(mac),
         uuid: client.uuid.map(|uuid| Uuid::from_bytes(uuid).to_string()),
@@ -482,11 +482,14 @@ mod tests {
     #[test]
     fn unknown_machines_are_listed_last_seen_first() {
         let model = model(&sample(), NOW);
-        assert_eq!(model.strangers.len(), 2);
-        assert!(model.strangers[0].seen_at_ms > model.strangers[1].seen_at_ms);
-        assert_eq!(model.strangers[0].about, "UEFI, x86-64, iPXE, PXEClient");
-        assert_eq!(model.strangers[1].about, "firmware unknown");
-        let (known, other) = (&model.strangers[0], &model.strangers[1]);
+        assert_eq!(model.unknown_machines.len(), 2);
+        assert!(model.unknown_machines[0].seen_at_ms > model.unknown_machines[1].seen_at_ms);
+        assert_eq!(
+            model.unknown_machines[0].about,
+            "UEFI, x86-64, iPXE, PXEClient"
+        );
+        assert_eq!(model.unknown_machines[1].about, "firmware unknown");
+        let (known, other) = (&model.unknown_machines[0], &model.unknown_machines[1]);
         assert_eq!(known.vendor, Some("QEMU or KVM (made up)"));
         assert!(known.uuid.is_some() && other.uuid.is_none());
     }

@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn text_reaches_the_page_as_text_only() {
         let page = [page(), script()].concat();
-        for door in [
+        for listener in [
             "innerHTML",
             "outerHTML",
             "insertAdjacentHTML",
@@ -66,7 +66,7 @@ mod tests {
             " onerror=",
             " style=\"",
         ] {
-            assert!(!page.contains(door), "{door}");
+            assert!(!page.contains(listener), "{listener}");
         }
         assert!(page.contains("textContent"));
     }

@@ -162,9 +162,9 @@ pub(crate) fn sample() -> RackView {
             node.last_error = Some("the image's digest is wrong after 900000000 bytes".into());
         });
     let silent = NodeViewCase::new(S::Enroll).change(|node| {
-        let said = "the BMC did not answer within 20000 ms; check its address, cable and that \
+        let reply = "the BMC did not answer within 20000 ms; check its address, cable and that \
                     IPMI over LAN is on";
-        node.last_error = Some(said.into());
+        node.last_error = Some(reply.into());
         node.maintenance = true;
         node.maintenance_reason = Some("waiting for a new cable".into());
     });

@@ -257,21 +257,21 @@ mod tests {
         view.boot_queue.served = 30;
         let mut node = deploying(JobPhase::PowerOn).view();
         node.live.queue_number = Some(42);
-        let said = super::doing(&view, &node);
-        assert_eq!(said, "Deploying: waiting for its turn to boot, 12 ahead");
+        let message = super::doing(&view, &node);
+        assert_eq!(message, "Deploying: waiting for its turn to boot, 12 ahead");
         view.boot_queue.served = 42;
-        let said = super::doing(&view, &node);
+        let message = super::doing(&view, &node);
         assert_eq!(
-            said,
+            message,
             "Deploying: waiting for its turn to boot, next in line"
         );
         let mut node = NodeViewCase::new(ProvisionState::Active)
             .change(|node| node.target_power_state = Some(PowerState::On))
             .view();
         node.live.queue_number = Some(43);
-        let said = super::doing(&view, &node);
+        let message = super::doing(&view, &node);
         assert_eq!(
-            said,
+            message,
             "Changing power: waiting for its turn to boot, 1 ahead"
         );
     }
@@ -346,15 +346,15 @@ mod tests {
     #[test]
     fn every_failure_has_advice() {
         for &state in ProvisionState::ALL {
-            let said = advice(&NodeViewCase::new(state).view());
-            assert_eq!(said.is_some(), state.is_failure(), "{state}");
+            let message = advice(&NodeViewCase::new(state).view());
+            assert_eq!(message.is_some(), state.is_failure(), "{state}");
         }
         let case = NodeViewCase::new(ProvisionState::Enroll).change(|node| {
             node.last_error = Some("the BMC refused the login".into());
         });
-        let said = advice(&case.view()).unwrap();
+        let message = advice(&case.view()).unwrap();
         assert_eq!(
-            said,
+            message,
             "Check the BMC's user and password. Next: correct driver_info, then \"manage\" again."
         );
     }

@@ -76,7 +76,7 @@ pub enum AgentShellEvent {
     /// The lookup returned the mask and it has no token: only a power cycle helps.
     Stuck,
     /// HTTP status of the response to a heartbeat; zero means no response.
-    Beat(u16),
+    Heartbeat(u16),
     /// Progress of the image. Dropped when the channel is full.
     Writing {
         /// Bytes received.
@@ -219,7 +219,7 @@ fn plan(options: &AgentOptions, local: SocketAddr) -> AgentPlan {
     AgentPlan {
         callback_url: format!("http://{host}:{}", local.port()),
         inspect: options.inspection_url.is_some(),
-        beat: options.api_url.is_some(),
+        sends_heartbeats: options.api_url.is_some(),
         intervals: options.intervals,
     }
 }
@@ -233,11 +233,11 @@ async fn run_loop(
 ) -> AgentExit {
     loop {
         let (acts, wake_at, state) = {
-            let mut brain = shared.state();
+            let mut agent = shared.state();
             (
-                brain.due_requests(shared.now()),
-                brain.wake_at(),
-                brain.phase(),
+                agent.due_requests(shared.now()),
+                agent.wake_at(),
+                agent.phase(),
             )
         };
         if state == AgentPhase::GaveUp {
@@ -269,9 +269,9 @@ async fn leave(shared: &AgentShellContext, id: &str, work: &AgentWork) -> Option
         AgentWork::PowerOff => (AgentShellEvent::PowerOff, AgentExit::PowerOff),
         AgentWork::Reboot => (AgentShellEvent::Reboot, AgentExit::Reboot),
         AgentWork::Rescue { hash } => {
-            let went = store_rescue_hash(shared.options.rescue.as_deref(), hash).await;
-            let failed = went.is_err();
-            report(shared, id, went.map(|()| AgentWorkOutcome::Rescued));
+            let outcome = store_rescue_hash(shared.options.rescue.as_deref(), hash).await;
+            let failed = outcome.is_err();
+            report(shared, id, outcome.map(|()| AgentWorkOutcome::Rescued));
             if failed {
                 return None;
             }
@@ -304,8 +304,8 @@ async fn store_rescue_hash(path: Option<&Path>, hash: &SecretText) -> Result<(),
     file.sync_all().await.map_err(failed)
 }
 
-fn report(shared: &AgentShellContext, id: &str, went: Result<AgentWorkOutcome, AgentWorkError>) {
-    shared.with_state(|brain, now, _| brain.work_done(now, id, went));
+fn report(shared: &AgentShellContext, id: &str, outcome: Result<AgentWorkOutcome, AgentWorkError>) {
+    shared.with_state(|state, now, _| state.work_done(now, id, outcome));
     shared.ended.notify_waiters();
 }
 
@@ -315,7 +315,7 @@ async fn do_work(
     id: &str,
     work: AgentWork,
 ) {
-    let went = match work {
+    let outcome = match work {
         AgentWork::WriteImage(order) => match fetch::image(shared, disk, &order).await {
             Ok(written) => {
                 let (bytes, digest) = (written.bytes, written.digest);
@@ -335,12 +335,12 @@ async fn do_work(
         // These end the agent, or have failed, before this point.
         AgentWork::PowerOff | AgentWork::Reboot | AgentWork::Rescue { .. } => return,
     };
-    if let Err(failure) = &went {
+    if let Err(failure) = &outcome {
         shared
             .emit(AgentShellEvent::Failed(failure.to_string()))
             .await;
     }
-    report(shared, id, went);
+    report(shared, id, outcome);
 }
 
 /// Sends one request and passes the response to the state machine.
@@ -352,8 +352,8 @@ async fn send_request(shared: &AgentShellContext, act: AgentDueRequest) {
         AgentDueRequest::PostInspection { body } => {
             let url = shared.options.inspection_url.as_deref().unwrap_or_default();
             let (status, answer) = http::call(own, ("POST", url), None, body).await;
-            shared.with_state(|brain, now, entropy| {
-                brain.handle_inspection_response(now, status, &answer, entropy);
+            shared.with_state(|state, now, entropy| {
+                state.handle_inspection_response(now, status, &answer, entropy);
             });
             shared.emit(AgentShellEvent::Inspected(status)).await;
         }
@@ -362,10 +362,10 @@ async fn send_request(shared: &AgentShellContext, act: AgentDueRequest) {
             let (status, answer) =
                 http::call(own, ("GET", &url), Some(LOOKUP_VERSION), Vec::new()).await;
             let mut found = None;
-            shared.with_state(|brain, now, entropy| {
-                brain.handle_lookup_response(now, status, &answer, entropy);
-                found = match brain.phase() {
-                    AgentPhase::Beating => brain.node().map(AgentShellEvent::LookedUp),
+            shared.with_state(|state, now, entropy| {
+                state.handle_lookup_response(now, status, &answer, entropy);
+                found = match state.phase() {
+                    AgentPhase::Beating => state.node().map(AgentShellEvent::LookedUp),
                     AgentPhase::Stuck => Some(AgentShellEvent::Stuck),
                     _ => None,
                 };
@@ -377,10 +377,10 @@ async fn send_request(shared: &AgentShellContext, act: AgentDueRequest) {
         AgentDueRequest::Heartbeat { path, body, .. } => {
             let url = format!("{api}{path}");
             let (status, _) = http::call(own, ("POST", &url), Some(HEARTBEAT_VERSION), body).await;
-            shared.with_state(|brain, now, entropy| {
-                brain.handle_heartbeat_response(now, status, entropy);
+            shared.with_state(|state, now, entropy| {
+                state.handle_heartbeat_response(now, status, entropy);
             });
-            shared.emit(AgentShellEvent::Beat(status)).await;
+            shared.emit(AgentShellEvent::Heartbeat(status)).await;
         }
     }
 }

@@ -56,7 +56,7 @@ pub struct AgentPlan {
     /// Whether inspection data is posted first.
     pub inspect: bool,
     /// Whether it looks up its node and sends heartbeats; otherwise it only serves.
-    pub beat: bool,
+    pub sends_heartbeats: bool,
     /// Intervals of the requests.
     pub intervals: AgentIntervals,
 }
@@ -152,8 +152,8 @@ pub struct AgentState {
     tries: u32,
     conflicts: u32,
     lookup_since: Option<Tick>,
-    beat_at: Option<Tick>,
-    beat_wanted: bool,
+    heartbeat_at: Option<Tick>,
+    heartbeat_wanted: bool,
     heartbeat_timeout_ms: u64,
     node: Option<(NodeId, LookupNode)>,
     commands: VecDeque<CommandResult>,
@@ -165,7 +165,7 @@ pub struct AgentState {
 impl AgentState {
     /// An agent that has just started. Its first request is due at once.
     pub fn new(identity: AgentMachineIdentity, plan: AgentPlan) -> Self {
-        let state = match (plan.inspect, plan.beat) {
+        let state = match (plan.inspect, plan.sends_heartbeats) {
             (true, _) => AgentPhase::Inspecting,
             (false, true) => AgentPhase::LookingUp,
             (false, false) => AgentPhase::Serving,
@@ -180,8 +180,8 @@ impl AgentState {
             tries: 0,
             conflicts: 0,
             lookup_since: None,
-            beat_at: None,
-            beat_wanted: false,
+            heartbeat_at: None,
+            heartbeat_wanted: false,
             heartbeat_timeout_ms: 0,
             node: None,
             commands: VecDeque::new(),
@@ -204,11 +204,11 @@ impl AgentState {
     /// When [`Self::due_requests`] has something again; `None` while a response is pending or
     /// nothing is left to do.
     pub fn wake_at(&self) -> Option<Tick> {
-        let asks = matches!(
+        let is_requested = matches!(
             self.phase,
             AgentPhase::Inspecting | AgentPhase::LookingUp | AgentPhase::Beating
         );
-        (asks && !self.in_flight).then_some(self.due)
+        (is_requested && !self.in_flight).then_some(self.due)
     }
 
     /// The requests that are due. Each is returned once, then its response is expected.
@@ -231,7 +231,7 @@ impl AgentState {
                 let Some(node) = self.node() else {
                     return Vec::new();
                 };
-                self.beat_at = Some(now);
+                self.heartbeat_at = Some(now);
                 AgentDueRequest::Heartbeat {
                     node,
                     path: format!("{HEARTBEAT_PATH}{node}"),
@@ -274,7 +274,7 @@ impl AgentState {
         }
         self.tries = 0;
         self.due = now;
-        self.phase = if self.plan.beat {
+        self.phase = if self.plan.sends_heartbeats {
             AgentPhase::LookingUp
         } else {
             AgentPhase::Serving
@@ -303,12 +303,12 @@ impl AgentState {
             return;
         }
         self.tries += 1;
-        let pace = self.plan.intervals;
-        let mut wait_ms = self.backoff_ms(pace.lookup_ms, pace.lookup_ms_max, entropy);
+        let intervals = self.plan.intervals;
+        let mut wait_ms = self.backoff_ms(intervals.lookup_ms, intervals.lookup_ms_max, entropy);
         if status == 409 {
             // The stock agent adds 5, then 10, then 30 s while the node is locked.
             let factor = [1, 2, 6][usize::try_from(self.conflicts.min(2)).unwrap_or(2)];
-            wait_ms += pace.retry_ms * factor;
+            wait_ms += intervals.retry_ms * factor;
             self.conflicts += 1;
         }
         self.due = now.after_ms(wait_ms);
@@ -328,19 +328,19 @@ impl AgentState {
             between(retry_ms, retry_ms * 2, entropy)
         };
         self.due = now.after_ms(wait_ms);
-        if core::mem::take(&mut self.beat_wanted) {
-            self.beat_soon(now);
+        if core::mem::take(&mut self.heartbeat_wanted) {
+            self.heartbeat_soon(now);
         }
     }
 
     /// Makes the next heartbeat due as soon as the minimum gap allows.
-    fn beat_soon(&mut self, now: Tick) {
+    fn heartbeat_soon(&mut self, now: Tick) {
         if self.in_flight {
-            self.beat_wanted = true;
+            self.heartbeat_wanted = true;
             return;
         }
         let earliest = self
-            .beat_at
+            .heartbeat_at
             .map_or(now, |at| at.after_ms(self.plan.intervals.gap_ms));
         self.due = self.due.min(earliest.max(now));
     }
@@ -354,9 +354,10 @@ impl AgentState {
         else {
             return false;
         };
-        let told = answer.config.agent_token.as_deref();
-        let told = told.filter(|token| token.len() >= TOKEN_CHARS_MIN || *token == TOKEN_MASK);
-        self.phase = match told {
+        let reported = answer.config.agent_token.as_deref();
+        let reported =
+            reported.filter(|token| token.len() >= TOKEN_CHARS_MIN || *token == TOKEN_MASK);
+        self.phase = match reported {
             Some(TOKEN_MASK) if self.identity.token.is_none() => AgentPhase::Stuck,
             Some(TOKEN_MASK) | None => AgentPhase::Beating,
             Some(token) => {

@@ -52,30 +52,31 @@ pub(crate) fn build(wanted: &RamdiskOptions, say: &mut dyn FnMut(&str)) -> Resul
     let package = kernel_package()?;
     // Steps run in other directories.
     let cache = std::path::absolute(&wanted.cache)?;
-    let kept = cache.join(key(&package));
-    let is_kept = kept.join("ramdisk").is_file() && kept.join("kernel").is_file();
-    if !is_kept {
+    let cached = cache.join(key(&package));
+    let is_reused = cached.join("ramdisk").is_file() && cached.join("kernel").is_file();
+    if !is_reused {
         let place = cache.join(format!("{}.new", key(&package)));
         remove(&place)?;
         fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
         make(&place, &package, say)?;
-        remove(&kept)?;
-        fs::rename(&place, &kept)?;
+        remove(&cached)?;
+        fs::rename(&place, &cached)?;
     }
     fs::create_dir_all(&wanted.output)?;
     let mut files = Vec::new();
     for (from, to) in [("kernel", "ipa.kernel"), ("ramdisk", "ipa.initramfs")] {
         let to = wanted.output.join(to);
-        fs::copy(kept.join(from), &to).with_context(|| format!("cannot write {}", to.display()))?;
+        fs::copy(cached.join(from), &to)
+            .with_context(|| format!("cannot write {}", to.display()))?;
         files.push(to);
     }
     if wanted.disc {
         say("packing the disc");
-        files.push(disc(wanted, &kept)?);
+        files.push(disc(wanted, &cached)?);
     }
     Ok(RamdiskBuild {
         files,
-        reused: is_kept,
+        reused: is_reused,
     })
 }
 
@@ -214,12 +215,12 @@ fn kernel(place: &Path, root: &Path, package: &str, say: &mut dyn FnMut(&str)) -
 }
 
 /// An ISO image that a BIOS boots, for machines without network boot.
-fn disc(wanted: &RamdiskOptions, kept: &Path) -> Result<PathBuf> {
+fn disc(wanted: &RamdiskOptions, cache: &Path) -> Result<PathBuf> {
     let (tree, iso) = (wanted.cache.join("disc.new"), wanted.output.join("ipa.iso"));
     remove(&tree)?;
     fs::create_dir_all(tree.join("isolinux"))?;
-    fs::copy(kept.join("kernel"), tree.join("isolinux/kernel"))?;
-    fs::copy(kept.join("ramdisk"), tree.join("isolinux/ramdisk"))?;
+    fs::copy(cache.join("kernel"), tree.join("isolinux/kernel"))?;
+    fs::copy(cache.join("ramdisk"), tree.join("isolinux/ramdisk"))?;
     fs::copy(ISOLINUX, tree.join("isolinux/isolinux.bin"))?;
     fs::copy(LDLINUX, tree.join("isolinux/ldlinux.c32"))?;
     let words = &wanted.kernel_args;
@@ -269,8 +270,8 @@ fn output(command: &mut Command) -> Result<String> {
     let ran = command.stdin(Stdio::null()).output();
     let ran = ran.with_context(|| format!("{program} cannot be run"))?;
     if !ran.status.success() {
-        let said = String::from_utf8_lossy(&ran.stderr);
-        let last: Vec<&str> = said.lines().rev().take(10).collect();
+        let text = String::from_utf8_lossy(&ran.stderr);
+        let last: Vec<&str> = text.lines().rev().take(10).collect();
         let last: Vec<&str> = last.into_iter().rev().collect();
         bail!("{program} failed ({}):\n{}", ran.status, last.join("\n"));
     }

@@ -149,8 +149,8 @@ pub(crate) fn key(kernel_package: &str) -> String {
         hash.update([0]);
     }
     let digest = hash.finalize();
-    let letters = digest.iter().take(8).map(|byte| format!("{byte:02x}"));
-    letters.collect()
+    let characters = digest.iter().take(8).map(|byte| format!("{byte:02x}"));
+    characters.collect()
 }
 
 #[cfg(test)]

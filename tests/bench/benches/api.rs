@@ -40,10 +40,10 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         .build()?;
     println!("name ours peer ratio spread");
     let mut code = ExitCode::SUCCESS;
-    let mut report = |promise: ApiFigureTarget| {
-        println!("{}", promise.figure.line());
-        if !promise.is_met() {
-            eprintln!("  limit not met: {:?}", promise.limit);
+    let mut report = |target: ApiFigureTarget| {
+        println!("{}", target.figure.line());
+        if !target.is_met() {
+            eprintln!("  limit not met: {:?}", target.limit);
             code = ExitCode::FAILURE;
         }
     };

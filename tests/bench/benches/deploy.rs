@@ -45,20 +45,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut processor = Figure::new("appliance_processor_s");
     for _ in 0..RUNS {
         let scratch = BenchDirectory::new("deploy")?;
-        let went = runtime.block_on(deploy::deploy_rack(&program, scratch.path(), SCALE))?;
+        let outcome = runtime.block_on(deploy::deploy_rack(&program, scratch.path(), SCALE))?;
         eprintln!(
             "  {} nodes active in {:.1} s, each disk with the image; appliance: peak {:.1} MiB, \
              {:.1} s of the processor; rack: {:.1} s; load {}",
             SCALE.nodes,
-            went.took.as_secs_f64(),
-            went.peak_mib,
-            went.box_seconds,
-            went.rack_seconds,
+            outcome.took.as_secs_f64(),
+            outcome.peak_mib,
+            outcome.box_seconds,
+            outcome.rack_seconds,
             std::fs::read_to_string("/proc/loadavg")?.trim(),
         );
-        minutes.add(went.took.as_secs_f64() / 60.0, MINUTES);
-        memory.add(went.peak_mib, MIB);
-        processor.add(went.box_seconds, went.rack_seconds);
+        minutes.add(outcome.took.as_secs_f64() / 60.0, MINUTES);
+        memory.add(outcome.peak_mib, MIB);
+        processor.add(outcome.box_seconds, outcome.rack_seconds);
     }
     println!("name ours goal ratio spread");
     println!("{}", minutes.line());

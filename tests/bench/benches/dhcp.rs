@@ -47,8 +47,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         "each claim: the best ratio of at most {} runs",
         claim::RUNS_MAX
     );
-    let kept = dhcp::measure(&program, SCALE, &mut |line| println!("{line}"))?;
-    Ok(if kept {
+    let within_limits = dhcp::measure(&program, SCALE, &mut |line| println!("{line}"))?;
+    Ok(if within_limits {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -35,16 +35,16 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         .build()?;
     println!("name ours peer ratio spread");
     let mut code = ExitCode::SUCCESS;
-    let mut report = |promise: ImageFigureTarget| {
-        println!("{}", promise.figure.line());
-        if !promise.is_met() {
-            eprintln!("  limit not met: {:?}", promise.limit);
+    let mut report = |target: ImageFigureTarget| {
+        println!("{}", target.figure.line());
+        if !target.is_met() {
+            eprintln!("  limit not met: {:?}", target.limit);
             code = ExitCode::FAILURE;
         }
     };
     let measured = images::measure(&program, &directory, SCALE, &mut report);
-    let went = runtime.block_on(measured);
+    let outcome = runtime.block_on(measured);
     std::fs::remove_dir_all(&directory)?;
-    went?;
+    outcome?;
     Ok(code)
 }

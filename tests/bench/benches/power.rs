@@ -46,15 +46,15 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     );
     let mut say = |line: &str| println!("{line}");
     let few = BenchBmcs::start(&here, BMCS, BMCS_AT_ONCE, scratch.path())?;
-    let mut kept = power::at_once(&few, SCALE, &mut say)?;
+    let mut within_limits = power::at_once(&few, SCALE, &mut say)?;
     drop(few);
     let many = BenchBmcs::start(&here, BMCS, BMCS_POWER_SYNC, scratch.path())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let fresh = power::power_sync(&program, &many, scratch.path(), SCALE, &mut say);
-    kept &= runtime.block_on(fresh)?;
-    Ok(if kept {
+    within_limits &= runtime.block_on(fresh)?;
+    Ok(if within_limits {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

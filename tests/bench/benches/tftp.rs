@@ -32,8 +32,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         "each claim: the best ratio of at most {} runs",
         claim::RUNS_MAX
     );
-    let kept = tftp::measure(&program, SCALE, &mut |line| println!("{line}"))?;
-    Ok(if kept {
+    let within_limits = tftp::measure(&program, SCALE, &mut |line| println!("{line}"))?;
+    Ok(if within_limits {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

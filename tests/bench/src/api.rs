@@ -115,12 +115,12 @@ async fn rates(
     report: &mut dyn FnMut(ApiFigureTarget),
 ) -> io::Result<()> {
     let data = disk.path().join("rates");
-    let (server, beats) = server_with_heartbeats(program, &data, 0..scale.nodes).await?;
+    let (server, heartbeats) = server_with_heartbeats(program, &data, 0..scale.nodes).await?;
     let show = |node| request("GET", &format!("/v1/nodes/{}", rack::uuid(node)), "");
     let kinds = [
         ApiRequestLoad {
             name: "api_heartbeats_per_cpu_second",
-            requests: beats,
+            requests: heartbeats,
             status: 202,
             count: scale.requests,
             per_cpu_second_min: 10_000.0,
@@ -304,8 +304,8 @@ async fn creates(
 
 /// Read latency while every node sends one heartbeat in the given time.
 async fn reads(program: &Path, data: &Path, scale: ApiBenchScale) -> io::Result<ApiFigureTarget> {
-    let (server, beats) = server_with_heartbeats(program, data, 0..scale.many).await?;
-    let beats = Arc::new(beats);
+    let (server, heartbeats) = server_with_heartbeats(program, data, 0..scale.many).await?;
+    let heartbeats = Arc::new(heartbeats);
     let show = |node| request("GET", &format!("/v1/nodes/{}", rack::uuid(node)), "");
     let shows: Arc<Vec<_>> = Arc::new((0..scale.many).map(show).collect());
     let mut figure = Figure::new("api_read_p99_ms_while_nodes_beat");
@@ -314,7 +314,7 @@ async fn reads(program: &Path, data: &Path, scale: ApiBenchScale) -> io::Result<
     let count = usize::try_from(reads).unwrap_or(usize::MAX) / READ_RUNS;
     let beating = tokio::spawn(http_load::run_spread_over(
         address,
-        beats,
+        heartbeats,
         scale.minute,
         202,
     ));
@@ -467,8 +467,8 @@ async fn server_with_heartbeats(
         "{} nodes: responds {took:.2} s after its start",
         numbers.len()
     );
-    let beats = rack::heartbeats(server.address(), numbers).await?;
-    Ok((server, beats))
+    let heartbeat_count = rack::heartbeats(server.address(), numbers).await?;
+    Ok((server, heartbeat_count))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of one run")]

@@ -142,32 +142,32 @@ mod tests {
             Ok(seen.to_vec())
         };
         let mut lines = Vec::new();
-        let kept = check_claims(&[FASTER, CHEAPER], run, &mut |line| {
+        let within_limits = check_claims(&[FASTER, CHEAPER], run, &mut |line| {
             lines.push(line.to_owned());
         });
-        (kept.unwrap(), lines)
+        (within_limits.unwrap(), lines)
     }
 
     #[test]
     fn a_run_that_shows_all_claims_is_enough() {
-        let (kept, lines) = checked(&[[1.0, 0.5]]);
-        assert!(kept);
+        let (within_limits, lines) = checked(&[[1.0, 0.5]]);
+        assert!(within_limits);
         let want = "PASS rate: 1.000, peer 1.000, ratio 1.00 (at least 1; best of 1)";
         assert_eq!(lines[0], want);
     }
 
     #[test]
     fn the_best_of_each_claim_counts() {
-        let (kept, lines) = checked(&[[1.2, 0.7], [0.8, 0.4]]);
-        assert!(kept);
+        let (within_limits, lines) = checked(&[[1.2, 0.7], [0.8, 0.4]]);
+        assert!(within_limits);
         assert!(lines[0].contains("ratio 1.20"), "{lines:?}");
         assert!(lines[1].contains("ratio 0.40"), "{lines:?}");
     }
 
     #[test]
     fn a_claim_that_never_holds_fails_after_the_last_run() {
-        let (kept, lines) = checked(&[[0.9, 0.4], [0.7, 0.4], [0.8, 0.4]]);
-        assert!(!kept);
+        let (within_limits, lines) = checked(&[[0.9, 0.4], [0.7, 0.4], [0.8, 0.4]]);
+        assert!(!within_limits);
         assert!(lines[0].starts_with("FAIL rate: 0.900"), "{lines:?}");
         assert!(lines[1].starts_with("PASS cost"), "{lines:?}");
     }

@@ -93,9 +93,9 @@ pub async fn deploy_rack(
         tokio::time::sleep(POLL_INTERVAL).await;
     };
     let took = start.elapsed();
-    let said = fs::read_to_string(&log)?;
+    let text = fs::read_to_string(&log)?;
     let all = format!("{0} of {0} nodes active", scale.nodes);
-    if !status.success() || said.lines().last() != Some(&all) {
+    if !status.success() || text.lines().last() != Some(&all) {
         return Err(failed("not every node is active", &log));
     }
     Ok(DeployBenchResult {
@@ -108,8 +108,8 @@ pub async fn deploy_rack(
 
 /// An error with the end of the rack's output.
 fn failed(why: &str, log: &Path) -> io::Error {
-    let said = fs::read_to_string(log).unwrap_or_default();
-    let mut lines: Vec<&str> = said.lines().rev().take(LINES_SHOWN).collect();
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let mut lines: Vec<&str> = text.lines().rev().take(LINES_SHOWN).collect();
     lines.reverse();
     io::Error::other(format!("{why}:\n{}", lines.join("\n")))
 }

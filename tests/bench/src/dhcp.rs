@@ -130,7 +130,7 @@ fn measured(
     };
     eprintln!(
         "  {name:8} {exchanges} exchanges, {at_once} at once: {:.0}/s, {:.4} ms of the processor \
-         each, {} messages said again, {} offers refused",
+         each, {} messages sent again, {} offers refused",
         rate.per_second, rate.processor_ms_each, outcome.retransmitted, outcome.refused
     );
     Ok(rate)

@@ -127,11 +127,11 @@ impl DhcpLoadClients {
             return Ok(None);
         }
         self.started += 1;
-        let said = message(number, self.load.relay, DISCOVER, &[]);
-        self.socket.send(&said)?;
+        let discover = message(number, self.load.relay, DISCOVER, &[]);
+        self.socket.send(&discover)?;
         Ok(Some(DhcpLoadExchange {
             number,
-            sent: said,
+            sent: discover,
             sent_at: now(),
             requested: None,
         }))
@@ -162,27 +162,27 @@ impl DhcpLoadClients {
     }
 
     fn handle_reply(&mut self, answer: &[u8]) -> io::Result<()> {
-        let Some(heard) = DhcpLoadReply::read(answer) else {
+        let Some(received) = DhcpLoadReply::read(answer) else {
             return Err(io::Error::other("a reply that is not DHCP"));
         };
-        let place = (heard.number % self.load.at_once) as usize;
+        let place = (received.number % self.load.at_once) as usize;
         let Some(Some(exchange)) = self.slots.get_mut(place) else {
             return Ok(());
         };
-        if exchange.number != heard.number {
+        if exchange.number != received.number {
             return Ok(());
         }
-        match (heard.message_type, exchange.requested) {
+        match (received.message_type, exchange.requested) {
             (OFFER, None) => {
                 let mut options = vec![50, 4];
-                options.extend(heard.address.octets());
+                options.extend(received.address.octets());
                 options.extend([54, 4]);
-                options.extend(heard.server.octets());
-                let said = message(heard.number, self.load.relay, REQUEST, &options);
-                self.socket.send(&said)?;
-                exchange.sent = said;
+                options.extend(received.server.octets());
+                let discover = message(received.number, self.load.relay, REQUEST, &options);
+                self.socket.send(&discover)?;
+                exchange.sent = discover;
                 exchange.sent_at = now();
-                exchange.requested = Some(heard.address);
+                exchange.requested = Some(received.address);
             }
             // The reply to a retransmission.
             (OFFER, Some(_)) | (NAK, None) => {}
@@ -190,16 +190,16 @@ impl DhcpLoadClients {
             (NAK, Some(_)) => {
                 self.refused += 1;
                 exchange.requested = None;
-                exchange.sent = message(heard.number, self.load.relay, DISCOVER, &[]);
+                exchange.sent = message(received.number, self.load.relay, DISCOVER, &[]);
                 exchange.sent_at = now();
                 self.socket.send(&exchange.sent)?;
             }
-            (ACK, Some(asked)) if asked == heard.address => {
-                if !self.acknowledged.insert(asked) {
-                    return Err(io::Error::other(format!("{asked} was given twice")));
+            (ACK, Some(requested)) if requested == received.address => {
+                if !self.acknowledged.insert(requested) {
+                    return Err(io::Error::other(format!("{requested} was given twice")));
                 }
                 self.done += 1;
-                self.slots[place] = self.begin(heard.number + self.load.at_once)?;
+                self.slots[place] = self.begin(received.number + self.load.at_once)?;
             }
             other => return Err(io::Error::other(format!("answered with {other:?}"))),
         }
@@ -229,7 +229,7 @@ struct DhcpLoadReply {
 impl DhcpLoadReply {
     fn read(answer: &[u8]) -> Option<Self> {
         let field = |at: usize| answer.get(at..)?.first_chunk::<4>().copied();
-        let mut heard = Self {
+        let mut received = Self {
             number: u32::from_be_bytes(field(XID_AT)?),
             message_type: 0,
             address: field(YIADDR_AT)?.into(),
@@ -244,15 +244,15 @@ impl DhcpLoadReply {
                     let (length, rest) = rest.split_first()?;
                     let (value, rest) = rest.split_at_checked(usize::from(*length))?;
                     match (code, value) {
-                        (53, [kind]) => heard.message_type = *kind,
-                        (54, value) => heard.server = value.first_chunk::<4>().copied()?.into(),
+                        (53, [kind]) => received.message_type = *kind,
+                        (54, value) => received.server = value.first_chunk::<4>().copied()?.into(),
                         _ => {}
                     }
                     options = rest;
                 }
             }
         }
-        Some(heard)
+        Some(received)
     }
 }
 

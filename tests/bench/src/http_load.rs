@@ -209,11 +209,11 @@ pub async fn run_at_interval(
     status: u16,
 ) -> io::Result<HttpLoadResult> {
     let mut client = BenchHttpClient::connect(address).await?;
-    let mut beat = tokio::time::interval(gap);
+    let mut heartbeat = tokio::time::interval(gap);
     let mut waits = Vec::with_capacity(count);
     let start = now();
     for request in requests.iter().cycle().take(count) {
-        beat.tick().await;
+        heartbeat.tick().await;
         let sent = now();
         client.expect(request, status).await?;
         waits.push(sent.elapsed());
@@ -235,11 +235,11 @@ pub async fn run_spread_over(
     status: u16,
 ) -> io::Result<HttpLoadResult> {
     let gap = over / u32::try_from(requests.len()).unwrap_or(u32::MAX);
-    let mut beat = tokio::time::interval(gap);
+    let mut heartbeat = tokio::time::interval(gap);
     let mut clients = JoinSet::new();
     let start = now();
     for at in 0..requests.len() {
-        beat.tick().await;
+        heartbeat.tick().await;
         let requests = Arc::clone(&requests);
         clients.spawn(async move {
             let sent = now();

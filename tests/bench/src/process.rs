@@ -61,13 +61,13 @@ impl BenchProcess {
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
         log: &Path,
     ) -> io::Result<Self> {
-        let said = File::create(log)?;
+        let log_file = File::create(log)?;
         let mut command = pinned(program, cores);
         let child = command
             .args(arguments)
             .stdin(Stdio::null())
-            .stdout(said.try_clone()?)
-            .stderr(said)
+            .stdout(log_file.try_clone()?)
+            .stderr(log_file)
             .spawn()?;
         let log = log.to_owned();
         Ok(Self { child, log })
@@ -78,8 +78,8 @@ impl BenchProcess {
         match self.child.try_wait()? {
             None => Ok(()),
             Some(status) => {
-                let said = fs::read_to_string(&self.log)?;
-                Err(io::Error::other(format!("{status}: {said}")))
+                let text = fs::read_to_string(&self.log)?;
+                Err(io::Error::other(format!("{status}: {text}")))
             }
         }
     }

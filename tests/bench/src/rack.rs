@@ -96,9 +96,9 @@ pub async fn heartbeats(
                 "agent_status": "start",
             });
             let path = format!("/v1/heartbeat/{}", uuid(number));
-            let beat = request("POST", &path, &body.to_string());
-            client.expect(&beat, 202).await?;
-            Ok(beat)
+            let heartbeat = request("POST", &path, &body.to_string());
+            client.expect(&heartbeat, 202).await?;
+            Ok(heartbeat)
         })
     })
     .await

@@ -166,11 +166,11 @@ pub fn measure(
     say: &mut dyn FnMut(&str),
 ) -> io::Result<bool> {
     let bench = TftpBench::start(program, scale)?;
-    let mut kept = true;
+    let mut within_limits = true;
     for scenario in &SCENARIOS {
-        kept &= claim::check_claims(scenario.claims, || bench.run(scenario), say)?;
+        within_limits &= claim::check_claims(scenario.claims, || bench.run(scenario), say)?;
     }
-    Ok(kept)
+    Ok(within_limits)
 }
 
 impl TftpBench {

@@ -90,7 +90,7 @@ struct TftpLoadClient<'a> {
 impl TftpLoadClient<'_> {
     fn begin(&mut self, place: usize) -> io::Result<TftpLoadTransfer> {
         self.started += 1;
-        let asked = tftp::TransferOptions {
+        let options = tftp::TransferOptions {
             block_bytes: Some(self.shape.block_bytes),
             window_blocks: (self.shape.window_blocks > 1).then_some(self.shape.window_blocks),
             ..tftp::TransferOptions::default()
@@ -102,7 +102,7 @@ impl TftpLoadClient<'_> {
         let mode = tftp::TransferMode::Octet;
         let mut transfer = TftpLoadTransfer {
             socket: UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?,
-            receiver: tftp::Receiver::new(self.file, mode, asked, limits, self.clock.us()),
+            receiver: tftp::Receiver::new(self.file, mode, options, limits, self.clock.us()),
             connected: false,
         };
         transfer.socket.set_nonblocking(true)?;
@@ -178,16 +178,16 @@ impl TftpLoadTransfer {
 
     /// Sends pending packets; true if there were any.
     fn send_pending(&mut self, server: SocketAddr, out: &mut Vec<u8>) -> io::Result<bool> {
-        let mut said = false;
+        let mut message = false;
         while self.receiver.transmit(out).is_some() {
-            said = true;
+            message = true;
             if self.connected {
                 self.socket.send(out)?;
             } else {
                 self.socket.send_to(out, server)?;
             }
         }
-        Ok(said)
+        Ok(message)
     }
 }
 

@@ -25,17 +25,14 @@ fn every_figure_of_the_api_is_measured() {
         .enable_all()
         .build()
         .unwrap();
-    let mut promises = Vec::new();
-    let mut report = |promise| promises.push(promise);
+    let mut targets = Vec::new();
+    let mut report = |target| targets.push(target);
     let measured = api::measure(&program, SCALE, &mut report);
     runtime.block_on(measured).unwrap();
-    let names: Vec<_> = promises
-        .iter()
-        .map(|promise| promise.figure.line())
-        .collect();
+    let names: Vec<_> = targets.iter().map(|target| target.figure.line()).collect();
     assert!(names.len() >= 9, "{names:?}");
-    for promise in &promises {
+    for target in &targets {
         // A short run may take less than one tick of CPU time.
-        assert!(!promise.figure.ours().is_sign_negative(), "{names:?}");
+        assert!(!target.figure.ours().is_sign_negative(), "{names:?}");
     }
 }

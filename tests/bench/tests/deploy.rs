@@ -7,13 +7,13 @@ use trivet_tests_bench::deploy::{self, DeployBenchResult, DeployBenchScale};
 use trivet_tests_bench::peers::BenchDirectory;
 use trivet_tests_bench::server::{self, BenchBuildProfile};
 
-fn rack(name: &str, patience: Duration) -> std::io::Result<DeployBenchResult> {
+fn rack(name: &str, timeout: Duration) -> std::io::Result<DeployBenchResult> {
     let program = server::build(BenchBuildProfile::Dev)?;
     let scratch = BenchDirectory::new(name)?;
     let scale = DeployBenchScale {
         nodes: 3,
         image_bytes: 4096,
-        timeout: patience,
+        timeout,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -23,8 +23,8 @@ fn rack(name: &str, patience: Duration) -> std::io::Result<DeployBenchResult> {
 
 #[test]
 fn every_node_becomes_active() {
-    let went = rack("active", Duration::from_mins(10)).unwrap();
-    assert!(went.peak_mib > 1.0, "{went:?}");
+    let outcome = rack("active", Duration::from_mins(10)).unwrap();
+    assert!(outcome.peak_mib > 1.0, "{outcome:?}");
 }
 
 #[test]

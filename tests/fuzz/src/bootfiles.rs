@@ -65,7 +65,7 @@ fn stays_inside(relative: &RelativePath) {
 }
 
 fn is_one_name(name: &str) {
-    let bad = |letter: char| letter.is_control() || letter == '/' || letter == '\\';
+    let bad = |character: char| character.is_control() || character == '/' || character == '\\';
     assert!(!name.is_empty() && !name.chars().any(bad), "{name:?}");
     assert!(name != "." && name != "..");
 }

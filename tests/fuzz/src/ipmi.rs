@@ -105,8 +105,8 @@ fn bmc_requests(bytes: &[u8]) {
 }
 
 fn check_report(report: &IpmiReply) {
-    let told = trivet_bmc_ipmi::to_bmc_reply(report.clone()).value();
-    assert!(told.is_object());
+    let reported = trivet_bmc_ipmi::to_bmc_reply(report.clone()).value();
+    assert!(reported.is_object());
     match report {
         IpmiReply::Fru(bytes) => fru(bytes),
         IpmiReply::Sensors(readings) => {

@@ -37,11 +37,11 @@ fn run(bytes: &[u8]) {
         sum_header(&mut frame);
     }
     let open = parse_frame(&frame, OWN, ChecksumStatus::Unverified);
-    let vouched = parse_frame(&frame, OWN, ChecksumStatus::Offloaded);
+    let offloaded = parse_frame(&frame, OWN, ChecksumStatus::Offloaded);
     if open.is_ok() {
-        assert_eq!(open, vouched, "the checksum status changes the result");
+        assert_eq!(open, offloaded, "the checksum status changes the result");
     }
-    match vouched {
+    match offloaded {
         Ok(ReceivedPacket::Dhcp {
             from,
             source,
@@ -65,9 +65,9 @@ fn run(bytes: &[u8]) {
         }
         Ok(ReceivedPacket::RouterSolicitation { from, source }) => {
             check_unicast(from);
-            let said = RouterAdvertiser::new(Tick(0), OWN).solicited(Tick(0), from, source);
-            assert_eq!(said.is_some(), source.is_some());
-            assert!(said.is_none_or(|frame| frame.len() <= 128));
+            let message = RouterAdvertiser::new(Tick(0), OWN).solicited(Tick(0), from, source);
+            assert_eq!(message.is_some(), source.is_some());
+            assert!(message.is_none_or(|frame| frame.len() <= 128));
         }
         Err(_) => {}
     }
@@ -91,9 +91,9 @@ fn check_round_trip(mac: MacAddr, address: Ipv4Addr, payload: &[u8]) {
     match parse_frame(&frame, mac, ChecksumStatus::Unverified) {
         Ok(ReceivedPacket::Dhcp {
             from,
-            payload: heard,
+            payload: received,
             ..
-        }) => assert_eq!((from, heard), (OWN, payload)),
+        }) => assert_eq!((from, received), (OWN, payload)),
         other => panic!("received {other:?}"),
     }
 }

@@ -105,8 +105,8 @@ fn start_request(session: &mut RedfishSession, now: Tick, number: u8) {
 fn has_ended(session: &mut RedfishSession) -> bool {
     if let Some((_, answer)) = session.answer() {
         if let Err(error) = answer {
-            let said = error.to_string();
-            assert!(!said.is_empty() && !said.contains("calvin") && said.len() < 1500);
+            let text = error.to_string();
+            assert!(!text.is_empty() && !text.contains("calvin") && text.len() < 1500);
         }
         return true;
     }
@@ -149,21 +149,21 @@ fn run_to_end(
         let request = session.transmit(now).expect("it is due");
         assert!(session.transmit(now).is_none(), "two at once");
         check_request(&request);
-        let heard = answer(now, &request);
+        let received = answer(now, &request);
         now = now.after_ms(10);
-        session.handle_response(now, heard);
+        session.handle_response(now, received);
     }
     panic!("no end");
 }
 
-fn trouble(choice: u8) -> BmcHttpError {
-    let said = "x".to_owned();
+fn transport_error(choice: u8) -> BmcHttpError {
+    let message = "x".to_owned();
     match choice % 3 {
-        0 => BmcHttpError::Unreachable { said },
-        1 => BmcHttpError::Lost { said },
+        0 => BmcHttpError::Unreachable { message },
+        1 => BmcHttpError::Lost { message },
         _ => BmcHttpError::Untrusted {
             fingerprint: None,
-            said,
+            message,
         },
     }
 }
@@ -182,7 +182,7 @@ fn answers(bytes: &[u8]) {
         }
         let choice = input.byte();
         last = if choice >= 0xf0 {
-            Err(trouble(choice))
+            Err(transport_error(choice))
         } else {
             let statuses = [
                 200, 200, 200, 201, 202, 204, 400, 401, 403, 404, 412, 500, 503,
@@ -253,11 +253,11 @@ fn session(bytes: &[u8]) {
     run_to_end(&mut session, |now, request| {
         let fate = input.byte();
         match fate % 16 {
-            1 => return Err(trouble(0)),
-            2 => return Err(trouble(1)),
+            1 => return Err(transport_error(0)),
+            2 => return Err(transport_error(1)),
             3 => {
                 let _ = service.handle(now, request, &mut entropy);
-                return Err(trouble(1));
+                return Err(transport_error(1));
             }
             4 => service.faults.busy = (1, u64::from(fate >> 4)),
             5 => service.drop_sessions(),
@@ -267,9 +267,9 @@ fn session(bytes: &[u8]) {
             _ => {}
         }
         let answer = service.handle(now, request, &mut entropy);
-        answer.ok_or(trouble(0))
+        answer.ok_or(transport_error(0))
     });
-    let counts = |deed: &RedfishSimulatorAction| match deed {
+    let counts = |action: &RedfishSimulatorAction| match action {
         RedfishSimulatorAction::Reset(_, word) => {
             matches!(word.as_str(), "ForceRestart" | "PowerCycle" | "Nmi")
         }
@@ -277,10 +277,10 @@ fn session(bytes: &[u8]) {
         RedfishSimulatorAction::Media(_, image) => image.is_some(),
         _ => false,
     };
-    let deeds = service.take_actions();
+    let actions = service.take_actions();
     assert!(
-        deeds.iter().filter(|deed| counts(deed)).count() <= 1,
-        "{deeds:?}"
+        actions.iter().filter(|action| counts(action)).count() <= 1,
+        "{actions:?}"
     );
 }
 

@@ -239,13 +239,13 @@ class Agent:
 
     def headers(self, response):
         """The relevant ones; the order of methods is random."""
-        told = {}
+        result = {}
         for name, value in response.getheaders():
             if name == "Allow":
                 value = ", ".join(sorted(value.split(", ")))
             if name not in ("Content-Length", "Date"):
-                told[name] = self.plain.text(value)
-        return told
+                result[name] = self.plain.text(value)
+        return result
 
 
 def calls(path):
@@ -285,7 +285,7 @@ def silence(address, path, log):
         return "it sends heartbeats" if beats else "it neither listens nor sends heartbeats"
 
 
-def heard(path, boot, names, pauses, plain):
+def recorded_calls(path, boot, names, pauses, plain):
     """Requests of one agent; `pauses` are the delays before them in whole seconds."""
     entries, before = [], None
     for name, call in zip(names, calls(path)):
@@ -342,9 +342,9 @@ def record(token, address, first, silent, second, log):
     entries += [agent.ask(*question) for question in forcing()]
     wait(first, "/v1/heartbeat/", 3)
     entries += [agent.ask(*question) for question in poison()]
-    said = heard(second, 2, SECOND, SECOND_PAUSES, plain)
-    said[-1]["then"] = silence(silent, second, log)
-    return heard(first, 1, FIRST, FIRST_PAUSES, plain) + said + entries
+    second_boot = recorded_calls(second, 2, SECOND, SECOND_PAUSES, plain)
+    second_boot[-1]["then"] = silence(silent, second, log)
+    return recorded_calls(first, 1, FIRST, FIRST_PAUSES, plain) + second_boot + entries
 
 
 def text_of(entries):

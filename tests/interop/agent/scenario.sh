@@ -63,7 +63,7 @@ harmless() {
         /usr/bin/find /dev /tmp /run -type b
         [ -w /proc/sysrq-trigger ] && echo sysrq
         for file in /any /usr/any /sys/any /proc/sys/vm/drop_caches; do
-            (: >"$file") 2>/tmp/said && echo "$file"
+            (: >"$file") 2>/tmp/output && echo "$file"
         done
         while read -r name value; do
             case $name in CapEff: | CapPrm: | CapInh:) echo "$name $value" ;; esac

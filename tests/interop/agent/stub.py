@@ -91,12 +91,12 @@ class Box(http.server.BaseHTTPRequestHandler):
         # One write, so that a reader never sees an incomplete last line.
         with open(self.server.log, "a", encoding="utf-8") as log:
             log.write(json.dumps(line) + "\n")
-        said = b"" if body is None else json.dumps(body).encode()
+        payload = b"" if body is None else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(said)))
+        self.send_header("Content-Length", str(len(payload)))
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(payload)
 
     do_GET = do_POST = answer
 

@@ -45,10 +45,10 @@ def main():
     wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     wire.bind((interface, 0))
     frame, start = discover()
-    told = []
-    signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+    stopped = []
+    signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
     sent, began = 0, time.monotonic()
-    while not told:
+    while not stopped:
         random = os.urandom(5 * BURST)
         for at in range(0, 5 * BURST, 5):
             # Locally administered unicast address.

@@ -179,19 +179,19 @@ enlist() {
         --driver-info ipmi_username=admin --driver-info ipmi_password=password \
         -f value -c uuid "$@") || give_up "no node $name" "$work/box"
     echo "$uuid" >"$node/uuid"
-    cli port create "$mac" --node "$uuid" >"$work/said" || give_up "no port of $name" "$work/said"
+    cli port create "$mac" --node "$uuid" >"$work/output" || give_up "no port of $name" "$work/output"
 }
 
 # ask NAME VERB WORD...: runs a verb of the command for a node, without waiting.
 ask() {
     local name=$1 verb=$2
     shift 2
-    cli node "$verb" "$name" "$@" >"$work/said" 2>&1 || {
-        fail "$verb $name" "taken" "$(cat "$work/said")"
+    cli node "$verb" "$name" "$@" >"$work/output" 2>&1 || {
+        fail "$verb $name" "taken" "$(cat "$work/output")"
         finish life "$work/box"
         exit 1
     }
-    asked=$SECONDS
+    requested=$SECONDS
 }
 
 settled() {
@@ -203,7 +203,7 @@ settled() {
 # comes NAME STATE [SINCE]: waits for the state and prints how long it took. Otherwise the test
 # ends.
 comes() {
-    local name=$1 state=$2 since=${3:-$asked}
+    local name=$1 state=$2 since=${3:-$requested}
     at "$name"
     await "$JOB_SECONDS_MAX" settled "$state" || true
     if is provision_state "$state"; then

@@ -60,9 +60,9 @@ def request(method, url, body=None, version=None):
     if version:
         headers["X-OpenStack-Ironic-API-Version"] = version
     data = None if body is None else json.dumps(body).encode()
-    asked = urllib.request.Request(url, data, headers, method=method)
+    http_request = urllib.request.Request(url, data, headers, method=method)
     try:
-        with urllib.request.urlopen(asked, timeout=TIMEOUT_S) as answer:
+        with urllib.request.urlopen(http_request, timeout=TIMEOUT_S) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()

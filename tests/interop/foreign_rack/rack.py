@@ -187,8 +187,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             raise Refused(401, "401 Unauthorized: Token invalid.")
         if self.command == "GET":
             return session.command_list()
-        asked = json.loads(body)
-        return session.command(asked["name"], asked["params"], query.get("wait") == "true")
+        command = json.loads(body)
+        return session.command(command["name"], command["params"], query.get("wait") == "true")
 
     def log_message(self, *_):
         pass

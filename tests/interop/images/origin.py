@@ -22,7 +22,7 @@ directory, port = sys.argv[1], int(sys.argv[2])
 RATE = int(os.environ.get("RATE", 8 << 20))
 PIECE = 64 << 10
 lock = threading.Lock()
-asked = {}
+requests = {}
 sent = {}
 
 
@@ -37,7 +37,7 @@ class Origin(http.server.BaseHTTPRequestHandler):
         if path.startswith("/count"):
             key = path[len("/count"):]
             with lock:
-                text = f"{asked.get(key, 0)} {sent.get(key, 0)}\n".encode()
+                text = f"{requests.get(key, 0)} {sent.get(key, 0)}\n".encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
@@ -45,8 +45,8 @@ class Origin(http.server.BaseHTTPRequestHandler):
             return
         _, manner, name = path.split("/", 2)
         with lock:
-            asked[path] = asked.get(path, 0) + 1
-            first = asked[path] == 1
+            requests[path] = requests.get(path, 0) + 1
+            first = requests[path] == 1
         try:
             body = open(os.path.join(directory, name), "rb").read()
         except OSError:

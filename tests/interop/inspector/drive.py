@@ -22,9 +22,9 @@ def refused(name, status, words, call):
     try:
         got = call()
     except inspector.ClientError as error:
-        said = str(error)
-        got = (error.response.status_code, said)
-        check(name, error.response.status_code == status and words in said, got)
+        text = str(error)
+        got = (error.response.status_code, text)
+        check(name, error.response.status_code == status and words in text, got)
     else:
         check(name, False, got)
 

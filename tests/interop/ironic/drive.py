@@ -39,9 +39,9 @@ def run(*words):
     name = " ".join(words)
     command = [one for one in known if name == one or name.startswith(one + " ")]
     used.update([max(command, key=len)] if command else [])
-    said, warned = io.StringIO(), io.StringIO()
+    printed, warned = io.StringIO(), io.StringIO()
     sys.argv = ["baremetal", *words]
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(warned):
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(warned):
         try:
             code = shell.main(list(words))
         except SystemExit as end:
@@ -51,16 +51,16 @@ def run(*words):
         logger = logging.getLogger(logger)
         for handler in list(logger.handlers):
             logger.removeHandler(handler)
-    return code, said.getvalue(), warned.getvalue()
+    return code, printed.getvalue(), warned.getvalue()
 
 
 def does(*words, says=""):
     """Runs it; it must succeed and print this."""
-    code, said, warned = run(*words)
+    code, printed, warned = run(*words)
     line = " ".join(words)
-    assert code == 0, f"{line}: exit {code}: {said}{warned}"
-    assert re.search(says, said + warned), f"{line}: no {says!r} in {said}{warned}"
-    return said
+    assert code == 0, f"{line}: exit {code}: {printed}{warned}"
+    assert re.search(says, printed + warned), f"{line}: no {says!r} in {printed}{warned}"
+    return printed
 
 
 def shows(*words):
@@ -70,10 +70,10 @@ def shows(*words):
 
 def refuses(*words, says):
     """It must fail and print this."""
-    code, said, warned = run(*words)
+    code, printed, warned = run(*words)
     line = " ".join(words)
-    assert code != 0, f"{line}: was not refused: {said}"
-    assert re.search(says, said + warned), f"{line}: no {says!r} in {said}{warned}"
+    assert code != 0, f"{line}: was not refused: {printed}"
+    assert re.search(says, printed + warned), f"{line}: no {says!r} in {printed}{warned}"
 
 
 def field(node, name):

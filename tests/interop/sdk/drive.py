@@ -12,7 +12,7 @@ import openstack
 from openstack import exceptions
 
 # Timeout of one step of a machine's lifecycle, in seconds.
-PATIENCE = 240
+TIMEOUT_S = 240
 
 
 def connect(endpoint):
@@ -72,9 +72,9 @@ def manages_a_running_node(box):
     assert node.is_maintenance and node.maintenance_reason == "a fan is loud"
     assert not box.unset_node_maintenance(node).is_maintenance
     for target, state in [("power off", "power off"), ("power on", "power on")]:
-        box.set_node_power_state("node-01", target, wait=True, timeout=PATIENCE)
+        box.set_node_power_state("node-01", target, wait=True, timeout=TIMEOUT_S)
         assert box.get_node("node-01").power_state == state
-    box.wait_for_node_reservation("node-01", timeout=PATIENCE)
+    box.wait_for_node_reservation("node-01", timeout=TIMEOUT_S)
     box.set_node_boot_device("node-01", "disk", persistent=True)
     assert "boot_device" in box.get_node_boot_device("node-01")
     devices = box.get_node_supported_boot_devices("node-01")
@@ -122,8 +122,8 @@ def enrols_and_deletes(box):
     assert box.find_port_group("bond").id == group.id
     assert [one.id for one in box.port_groups(node=node.id)] == [group.id]
     box.patch_port(port, [{"op": "add", "path": "/portgroup_uuid", "value": group.id}])
-    said = refuses(exceptions.BadRequestException, box.delete_port_group, group)
-    assert "contains ports" in said, said
+    message = refuses(exceptions.BadRequestException, box.delete_port_group, group)
+    assert "contains ports" in message, message
     box.update_port_group(group, extra={"a": 1})
     assert box.get_port_group(group.id, fields=["extra"]).extra == {"a": 1}
     box.delete_port(port)
@@ -166,8 +166,8 @@ def templates_runbooks_rules(box):
     assert box.get_deploy_template("CUSTOM_FAST").id == one.id
     assert box.update_deploy_template(one, extra={"a": 1}).extra == {"a": 1}
     twice = {"name": "CUSTOM_X", "steps": [step, step]}
-    said = refuses(exceptions.BadRequestException, box.create_deploy_template, **twice)
-    assert "Duplicate" in said, said
+    message = refuses(exceptions.BadRequestException, box.create_deploy_template, **twice)
+    assert "Duplicate" in message, message
     assert len(list(box.deploy_templates(details=True))) == 1
     box.delete_deploy_template(one, ignore_missing=False)
 
@@ -189,8 +189,8 @@ def templates_runbooks_rules(box):
         "conditions": [{"op": "lt", "args": {"values": ["{inventory[cpu][count]}", 2]}}],
         "actions": [{"op": "fail", "args": {"msg": "too old"}}],
     }
-    said = refuses(exceptions.HttpException, box.create_inspection_rule, **rule)
-    assert "does not run inspection rules" in said, said
+    message = refuses(exceptions.HttpException, box.create_inspection_rule, **rule)
+    assert "does not run inspection rules" in message, message
     assert list(box.inspection_rules()) == []
     rule["actions"] = [{"op": "dance", "args": {}}]
     refuses(exceptions.BadRequestException, box.create_inspection_rule, **rule)
@@ -201,19 +201,19 @@ def allocates_and_deploys(box):
     names = ["node-02", "node-03"]
     for name in names:
         box.set_node_provision_state(name, "deleted")
-    box.wait_for_nodes_provision_state(names, "available", timeout=PATIENCE)
+    box.wait_for_nodes_provision_state(names, "available", timeout=TIMEOUT_S)
     for name in names:
         assert box.update_node(name, resource_class="big").resource_class == "big"
     none = box.create_allocation(resource_class="none")
-    said = refuses(exceptions.ResourceFailure, box.wait_for_allocation, none, timeout=PATIENCE)
-    assert "no available nodes match the resource class none" in said, said
+    message = refuses(exceptions.ResourceFailure, box.wait_for_allocation, none, timeout=TIMEOUT_S)
+    assert "no available nodes match the resource class none" in message, message
     box.delete_allocation(none, ignore_missing=False)
 
     # At the same time, over separate connections.
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         claim = lambda at: box.create_allocation(resource_class="big", name=f"claim-{at}")
         claims = list(pool.map(claim, range(3)))
-    claims = [box.wait_for_allocation(one, timeout=PATIENCE, ignore_error=True) for one in claims]
+    claims = [box.wait_for_allocation(one, timeout=TIMEOUT_S, ignore_error=True) for one in claims]
     winners = [one for one in claims if one.state == "active"]
     assert len({one.node_id for one in winners}) == len(winners) == 2, claims
     (loser,) = [one for one in claims if one.state == "error"]
@@ -226,11 +226,11 @@ def allocates_and_deploys(box):
     node = box.get_node(one.node_id)
     assert node.instance_id == node.allocation_id == one.id
     box.update_node(node, instance_info={"image_source": "demo.raw"})
-    node = box.set_node_provision_state(node, "active", wait=True, timeout=PATIENCE)
+    node = box.set_node_provision_state(node, "active", wait=True, timeout=TIMEOUT_S)
     assert node.provision_state == "active" and node.last_error is None
-    said = refuses(exceptions.ConflictException, box.delete_allocation, one)
-    assert "is active" in said, said
-    box.set_node_provision_state(node, "deleted", wait=True, timeout=PATIENCE)
+    message = refuses(exceptions.ConflictException, box.delete_allocation, one)
+    assert "is active" in message, message
+    box.set_node_provision_state(node, "deleted", wait=True, timeout=TIMEOUT_S)
     refuses(exceptions.NotFoundException, box.get_allocation, one.id)
     assert box.get_node(node.id).instance_id is None
 
@@ -246,7 +246,7 @@ def goes_round(box):
         ("provide", "available"),
     ]:
         node = box.set_node_provision_state(
-            "node-03", target, wait=True, timeout=PATIENCE
+            "node-03", target, wait=True, timeout=TIMEOUT_S
         )
         assert node.provision_state == state, node
     refuses(exceptions.BadRequestException, box.set_node_provision_state, "node-03", "abort")
@@ -257,7 +257,7 @@ def lives_without_hardware(box):
     box.create_node(name="fake", driver="fake-hardware", provision_state="available")
     node = box.get_node("fake")
     assert (node.power_interface, node.provision_state) == ("fake", "available")
-    box.set_node_power_state("fake", "power on", wait=True, timeout=PATIENCE)
+    box.set_node_power_state("fake", "power on", wait=True, timeout=TIMEOUT_S)
     drive = {"meta_data": {"hostname": "one"}, "user_data": "#cloud-config"}
     for target, state, more in [
         ("active", "active", {"config_drive": drive}),
@@ -271,7 +271,7 @@ def lives_without_hardware(box):
     ]:
         # The library does not know what to wait for after every verb.
         box.set_node_provision_state("fake", target, **more)
-        box.wait_for_nodes_provision_state(["fake"], state, timeout=PATIENCE)
+        box.wait_for_nodes_provision_state(["fake"], state, timeout=TIMEOUT_S)
     box.delete_node("fake", ignore_missing=False)
     refuses(exceptions.NotFoundException, box.get_node, "fake")
 

@@ -3,7 +3,7 @@
 usage: wire.py LEFT RIGHT LOSS DOUBLED LATE COUNTS [SEED]
 LOSS, DOUBLED and LATE are shares of all datagrams in each direction, from 0 to 1: they
 vanish, come twice, or come after some that left later. What is no datagram (ARP) passes
-unharmed, so that figures are of TFTP and not of the kernel's patience. When it is told to
+unharmed, so that figures are of TFTP and not of the kernel's timeouts. When it is told to
 end (SIGTERM), it writes to the file COUNTS how many there were of each kind, and how many
 of the lost were requests to the port of TFTP.
 """
@@ -59,7 +59,7 @@ class Wire:
         self.held = []
         self.counts = dict.fromkeys(["passed", "lost", "doubled", "late", "requests_lost"], 0)
 
-    def heard(self, frame, out):
+    def handle_frame(self, frame, out):
         if not is_datagram(frame):
             return self.send(frame, out)
         chance = self.chance.random
@@ -85,13 +85,13 @@ class Wire:
             # The test is only about frames that are dropped on purpose.
             sys.exit(f"the wire is full: {error}")
 
-    def run(self, told):
+    def run(self, stopped):
         left, right = self.ends
         poll = select.poll()
         ways = {left.fileno(): (left, right), right.fileno(): (right, left)}
         for number in ways:
             poll.register(number, select.POLLIN)
-        while not told:
+        while not stopped:
             wait = 100
             if self.held:
                 wait = max(0, (self.held[0][0] - time.monotonic()) * 1000)
@@ -102,7 +102,7 @@ class Wire:
                         frame = end.recv(FRAME_BYTES_MAX)
                     except BlockingIOError:
                         break
-                    self.heard(frame, out)
+                    self.handle_frame(frame, out)
             while self.held and self.held[0][0] <= time.monotonic():
                 _, _, frame, out = heapq.heappop(self.held)
                 self.send(frame, out)
@@ -111,11 +111,11 @@ class Wire:
 def main():
     left, right, loss, doubled, late, counts = sys.argv[1:7]
     seed = int(sys.argv[7]) if len(sys.argv) > 7 else 1
-    told = []
-    signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+    stopped = []
+    signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
     wire = Wire([side(left), side(right)], float(loss), float(doubled), float(late), seed)
     print("ready", flush=True)
-    wire.run(told)
+    wire.run(stopped)
     with open(counts, "w") as file:
         for name, count in wire.counts.items():
             print(f"{name}={count}", file=file)

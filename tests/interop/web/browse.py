@@ -34,19 +34,19 @@ class Browser:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(orders)
         os.close(back)
-        self.heard = b""
+        self.received = b""
         self.number = 0
         self.session = None
         self.complaints = []
 
     def message(self, end):
-        while b"\0" not in self.heard:
+        while b"\0" not in self.received:
             ready, _, _ = select.select([self.answers], [], [], max(0, end - time.monotonic()))
             piece = os.read(self.answers, 1 << 20) if ready else b""
             if not piece:
                 raise SystemExit("the browser is silent or gone")
-            self.heard += piece
-        one, self.heard = self.heard.split(b"\0", 1)
+            self.received += piece
+        one, self.received = self.received.split(b"\0", 1)
         return json.loads(one)
 
     def call(self, method, **params):

@@ -130,20 +130,20 @@ pub(crate) struct FaultPoint {
 }
 
 impl FaultPoint {
-    pub(crate) fn new(machine: usize, place: &'static str, trouble: InjectedFault) -> Self {
+    pub(crate) fn new(machine: usize, place: &'static str, fault: InjectedFault) -> Self {
         Self {
             machine,
             job_point: place,
-            incident: trouble.incident(machine, 3000),
-            after_ms: u64::from(trouble == InjectedFault::BoxCutLater) * 25,
+            incident: fault.incident(machine, 3000),
+            after_ms: u64::from(fault == InjectedFault::BoxCutLater) * 25,
         }
     }
 
     /// A random one, in a rack of so many machines.
     pub(crate) fn random(machines: usize, chance: &mut SeededRandom) -> Self {
         let machine = chance.below(machines as u64) as usize;
-        let trouble = INJECTED_FAULTS[chance.below(INJECTED_FAULTS.len() as u64) as usize];
-        let places = trouble.job_points();
+        let fault = INJECTED_FAULTS[chance.below(INJECTED_FAULTS.len() as u64) as usize];
+        let places = fault.job_points();
         let place = places[chance.below(places.len() as u64) as usize];
         // A point that is reached only after an agent stops sending heartbeats.
         let place = if chance.chance(80) {
@@ -152,11 +152,11 @@ impl FaultPoint {
             place
         };
         let off_ms = 500 + chance.below(20_000);
-        let later = trouble != InjectedFault::BoxCut && chance.chance(500);
+        let later = fault != InjectedFault::BoxCut && chance.chance(500);
         Self {
             machine,
             job_point: place,
-            incident: trouble.incident(machine, off_ms),
+            incident: fault.incident(machine, off_ms),
             after_ms: u64::from(later) * chance.below(2000),
         }
     }

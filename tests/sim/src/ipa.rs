@@ -274,7 +274,7 @@ impl SimIpa {
 
     /// When [`Self::next`] has something.
     pub fn wake_at(&self) -> Option<Tick> {
-        let asks = matches!(
+        let is_requested = matches!(
             self.state,
             SimIpaState::Inspecting
                 | SimIpaState::Discovering
@@ -282,7 +282,7 @@ impl SimIpa {
                 | SimIpaState::Probing
                 | SimIpaState::Heartbeating
         );
-        let own = (asks && !self.in_flight).then_some(self.due);
+        let own = (is_requested && !self.in_flight).then_some(self.due);
         let work = self.thread.as_ref().and_then(thread::SimIpaThread::wake_at);
         own.into_iter().chain(work).min()
     }
@@ -291,7 +291,7 @@ impl SimIpa {
     pub fn next(&mut self, now: Tick) -> Vec<SimIpaOutput> {
         self.advance_thread(now);
         if !self.in_flight && self.due <= now {
-            let ask = match self.state {
+            let request = match self.state {
                 SimIpaState::Inspecting => Some(self.inspection()),
                 SimIpaState::Discovering => Some(get(SimIpaRequestKind::Discovery, "/", None)),
                 SimIpaState::LookingUp => {
@@ -301,8 +301,8 @@ impl SimIpa {
                 SimIpaState::Heartbeating => Some(self.heartbeat()),
                 _ => None,
             };
-            self.in_flight = ask.is_some();
-            self.outputs.extend(ask.map(SimIpaOutput::Request));
+            self.in_flight = request.is_some();
+            self.outputs.extend(request.map(SimIpaOutput::Request));
         }
         std::mem::take(&mut self.outputs)
     }
@@ -494,13 +494,13 @@ impl SimIpa {
         }
         let node = self.node["uuid"].as_str().unwrap_or_default();
         let path = format!("/v1/heartbeat/{node}");
-        let mut ask = get(
+        let mut request = get(
             SimIpaRequestKind::Heartbeat,
             &path,
             Some(self.version.min(AGENT_TLS_MICROVERSION)),
         );
-        (ask.method, ask.body) = ("POST", body.to_string().into_bytes());
-        ask
+        (request.method, request.body) = ("POST", body.to_string().into_bytes());
+        request
     }
 }
 

@@ -62,9 +62,9 @@ pub fn run_seed_with(seed: u64, agents: AgentMix, keep_text: bool) -> SeedReport
 }
 
 /// One machine with the stock agent, and one fault at one point.
-pub fn run_with_fault(place: &'static str, trouble: InjectedFault, keep_text: bool) -> SeedReport {
+pub fn run_with_fault(place: &'static str, fault: InjectedFault, keep_text: bool) -> SeedReport {
     run_to_end(simulation::RackSimulation::with_fault(
-        place, trouble, keep_text,
+        place, fault, keep_text,
     ))
 }
 
@@ -86,13 +86,13 @@ pub struct DiagnosisReport {
 
 /// Runs a rack with this fault until the node that has it has a diagnosis and no job.
 pub fn run_until_diagnosed(fault: DiagnosedFault) -> DiagnosisReport {
-    let mut world = simulation::RackSimulation::with_diagnosed_fault(fault);
-    let end = world.run_until_diagnosed();
+    let mut rack_simulation = simulation::RackSimulation::with_diagnosed_fault(fault);
+    let end = rack_simulation.run_until_diagnosed();
     let last_error = end.as_ref().and_then(|end| end.last_error.clone());
     DiagnosisReport {
         diagnosis: end.map(|end| end.diagnosis),
         last_error,
-        trace: world.trace,
+        trace: rack_simulation.trace,
     }
 }
 
@@ -116,19 +116,28 @@ pub struct FlashUse {
 /// Deploys so many machines without faults, then lets a day go by.
 pub fn run_day(machines: usize) -> Result<FlashUse, String> {
     const DAY_MS: u64 = 24 * 3600 * 1000;
-    let mut world = simulation::RackSimulation::steady(machines);
-    if !world.run() || world.active() != machines {
-        let (active, violation) = (world.active(), world.checks.violations.first());
+    let mut rack_simulation = simulation::RackSimulation::steady(machines);
+    if !rack_simulation.run() || rack_simulation.active() != machines {
+        let (active, violation) = (
+            rack_simulation.active(),
+            rack_simulation.checks.violations.first(),
+        );
         return Err(format!(
             "{active} of {machines} machines are active: {violation:?}"
         ));
     }
     let missing = || "the box is off".to_owned();
-    let deployed = world.box_under_test.store_stats().ok_or_else(missing)?;
-    let (jobs, audit_entries) = world.box_under_test.stored_stories()?;
-    world.run_for(DAY_MS);
-    let after = world.box_under_test.store_stats().ok_or_else(missing)?;
-    match world.checks.violations.first() {
+    let deployed = rack_simulation
+        .box_under_test
+        .store_stats()
+        .ok_or_else(missing)?;
+    let (jobs, audit_entries) = rack_simulation.box_under_test.stored_stories()?;
+    rack_simulation.run_for(DAY_MS);
+    let after = rack_simulation
+        .box_under_test
+        .store_stats()
+        .ok_or_else(missing)?;
+    match rack_simulation.checks.violations.first() {
         Some(violation) => Err(violation.clone()),
         None => Ok(FlashUse {
             deploying_bytes: deployed.written_bytes,
@@ -141,22 +150,22 @@ pub fn run_day(machines: usize) -> Result<FlashUse, String> {
     }
 }
 
-fn run_to_end(mut world: simulation::RackSimulation) -> SeedReport {
-    if !world.run() {
+fn run_to_end(mut rack_simulation: simulation::RackSimulation) -> SeedReport {
+    if !rack_simulation.run() {
         let sentence = "time ran out before every node was stable".to_owned();
-        world.checks.violations.push(sentence);
+        rack_simulation.checks.violations.push(sentence);
     }
-    let took_ms = world.now.0;
-    world.check_no_diagnosis();
-    world.check_end();
+    let took_ms = rack_simulation.now.0;
+    rack_simulation.check_no_diagnosis();
+    rack_simulation.check_end();
     SeedReport {
-        machines: world.machines.len(),
-        active: world.active(),
-        allocated: world.checks.allocated,
-        starts: world.box_under_test.life,
+        machines: rack_simulation.machines.len(),
+        active: rack_simulation.active(),
+        allocated: rack_simulation.checks.allocated,
+        starts: rack_simulation.box_under_test.life,
         took_ms,
-        violations: std::mem::take(&mut world.checks.violations),
-        observed: std::mem::take(&mut world.observed),
-        trace: world.trace,
+        violations: std::mem::take(&mut rack_simulation.checks.violations),
+        observed: std::mem::take(&mut rack_simulation.observed),
+        trace: rack_simulation.trace,
     }
 }

@@ -331,8 +331,10 @@ impl FaultyMachine {
         match (&mut self.software, who) {
             (
                 SimMachineSoftware::Firmware(firmware),
-                SimHttpClient::Firmware { life: asked, .. },
-            ) if asked == life => {
+                SimHttpClient::Firmware {
+                    life: client_life, ..
+                },
+            ) if client_life == life => {
                 let body = answer
                     .filter(|(status, _)| *status == 200)
                     .map(|(_, body)| body);
@@ -345,11 +347,11 @@ impl FaultyMachine {
                         Some(RunningAgent::Own(own)),
                         SimHttpClient::Agent {
                             life: at,
-                            kind: asked,
+                            kind: client_life,
                             ..
                         },
                     ) if at == life => {
-                        own.handle_response(now, asked, answer, entropy);
+                        own.handle_response(now, client_life, answer, entropy);
                     }
                     (
                         Some(RunningAgent::Own(own)),
@@ -392,12 +394,12 @@ impl FaultyMachine {
         request: &AgentHttpRequest,
         out: &mut Vec<SimMachineOutput>,
     ) {
-        let (machine, life, turns) = (self.index, self.life, self.power_changes);
+        let (machine, life, power_changes) = (self.index, self.life, self.power_changes);
         let SimMachineSoftware::Host(host) = &mut self.software else {
             return;
         };
         let peer = host.dhcp.address(now).unwrap_or(Ipv4Addr::UNSPECIFIED);
-        let seat = own_agent::SimAgentLocation {
+        let location = own_agent::SimAgentLocation {
             machine,
             life,
             peer,
@@ -407,9 +409,9 @@ impl FaultyMachine {
                 let result = Err("connection refused".to_owned());
                 return out.push(SimMachineOutput::Answer { to, result });
             }
-            Some(RunningAgent::Own(own)) => own.handle_call(now, seat, to, request, out),
+            Some(RunningAgent::Own(own)) => own.handle_call(now, location, to, request, out),
             Some(RunningAgent::Stock(stock)) => {
-                stock.handle_call(now, turns, to, request, out);
+                stock.handle_call(now, power_changes, to, request, out);
                 None
             }
         };

@@ -214,7 +214,7 @@ mod tests {
         queue.push(Tick(5), SimEvent::OperatorDue { index: 3 });
         let order: Vec<_> = std::iter::from_fn(|| queue.pop())
             .map(|(at, event)| match event {
-                SimEvent::OperatorDue { index: desk } => (at.0, desk),
+                SimEvent::OperatorDue { index: operator } => (at.0, operator),
                 _ => unreachable!(),
             })
             .collect();

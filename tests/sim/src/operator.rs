@@ -232,12 +232,12 @@ impl SimOperator {
     /// Handles a response; returns the delay until its next request, unless it has finished.
     pub(crate) fn handle_response(&mut self, answer: SimHttpResult) -> Option<u64> {
         let status = answer.as_ref().map(|(status, _)| *status);
-        let asked = self.sent;
+        let requested = self.sent;
         self.next = SimOperatorRequest::ReadNode;
-        match (asked, status) {
+        match (requested, status) {
             // Repeating is safe: an existing record gives a conflict.
             (SimOperatorRequest::CreateNode | SimOperatorRequest::CreatePort, None | Some(503)) => {
-                self.next = asked;
+                self.next = requested;
             }
             (SimOperatorRequest::CreateNode, Some(201 | 409)) => {
                 self.next = SimOperatorRequest::CreatePort;

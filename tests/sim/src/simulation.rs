@@ -97,32 +97,32 @@ impl RackSimulation {
     }
 
     /// One machine with the stock agent, and one fault at one point.
-    pub(crate) fn with_fault(place: &'static str, trouble: InjectedFault, keep_text: bool) -> Self {
+    pub(crate) fn with_fault(place: &'static str, fault: InjectedFault, keep_text: bool) -> Self {
         let faults = SeedFaults {
-            fault_points: vec![FaultPoint::new(0, place, trouble)],
+            fault_points: vec![FaultPoint::new(0, place, fault)],
             ..SeedFaults::default()
         };
-        let mut world = Self::with(8, &[true], faults, SeededRandom::new(8), keep_text);
+        let mut simulation = Self::with(8, &[true], faults, SeededRandom::new(8), keep_text);
         let more = (place == "FinishRescue").then_some(Verb::Rescue);
-        world.operators[0].use_plain_plan(more);
+        simulation.operators[0].use_plain_plan(more);
         // Its duration is measured.
-        world.machines[0].switch_power_at_once();
-        world
+        simulation.machines[0].switch_power_at_once();
+        simulation
     }
 
     /// One machine with the stock agent and no faults.
     pub(crate) fn without_faults(fast_track: bool) -> Self {
-        let mut world = Self::with(
+        let mut simulation = Self::with(
             8,
             &[true],
             SeedFaults::default(),
             SeededRandom::new(8),
             true,
         );
-        world.box_under_test.settings.limits.fast_track = fast_track;
-        world.operators[0].use_plain_plan(None);
-        world.machines[0].switch_power_at_once();
-        world
+        simulation.box_under_test.settings.limits.fast_track = fast_track;
+        simulation.operators[0].use_plain_plan(None);
+        simulation.machines[0].switch_power_at_once();
+        simulation
     }
 
     fn with(
@@ -138,31 +138,31 @@ impl RackSimulation {
         let digest = sha256(&raw);
         let image = SimImage::new(seed, raw);
         let info = image.instance_info();
-        let strangers = if faults.are_quiet() {
+        let unknown_machines = if faults.are_quiet() {
             0
         } else {
             chance.below(3) as usize
         };
         let lease_s = 60 + chance.below(400) as u32;
-        let addresses = (count + strangers + 1) as u8;
+        let addresses = (count + unknown_machines + 1) as u8;
         let machines: Vec<_> = (0..count)
             .map(|at| FaultyMachine::new(at, seed ^ at as u64, stock[at]))
             .collect();
-        let desks: Vec<_> = machines
+        let operators: Vec<_> = machines
             .iter()
             .map(|machine| {
                 let mac = machine.hardware.mac;
                 SimOperator::new(machine.index, mac, info.clone(), &mut chance)
             })
             .collect();
-        let nodes = desks.iter().map(|desk| desk.node).collect();
-        let mut world = Self {
+        let nodes = operators.iter().map(|operator| operator.node).collect();
+        let mut simulation = Self {
             now: Tick(0),
             trace: Trace::new(keep_text),
             checks: InvariantChecks::default(),
             box_under_test: BoxUnderTest::new(seed, addresses, lease_s, image),
             machines,
-            operators: desks,
+            operators,
             allocator: ResourceAllocator::for_seed(seed, nodes),
             unmanaged: Vec::new(),
             queue: SimEventQueue::default(),
@@ -179,18 +179,19 @@ impl RackSimulation {
             diagnosed: diagnosed::DiagnosedRun::default(),
             faults,
         };
-        world.schedule_start(strangers);
-        world
+        simulation.schedule_start(unknown_machines);
+        simulation
     }
 
-    fn schedule_start(&mut self, strangers: usize) {
+    fn schedule_start(&mut self, unknown_machines: usize) {
         self.queue.push(Tick(0), SimEvent::BoxStart);
-        for desk in 0..self.operators.len() {
+        for operator in 0..self.operators.len() {
             let at = Tick(100 + self.chance.below(3000));
-            self.queue.push(at, SimEvent::OperatorDue { index: desk });
+            self.queue
+                .push(at, SimEvent::OperatorDue { index: operator });
         }
         self.schedule_allocator();
-        for at in 0..strangers {
+        for at in 0..unknown_machines {
             let index = self.machines.len() + at;
             let mac = MacAddr([0x52, 0x54, 0, 0x99, 0, index as u8]);
             let start = Tick(self.chance.below(60_000));
@@ -227,7 +228,7 @@ impl RackSimulation {
     /// Every operator has finished and the box is idle.
     fn is_over(&self) -> bool {
         self.box_under_test.running.is_some()
-            && self.operators.iter().all(|desk| desk.end.is_some())
+            && self.operators.iter().all(|operator| operator.end.is_some())
             && self
                 .box_under_test
                 .durable
@@ -261,7 +262,7 @@ impl RackSimulation {
     pub(crate) fn active(&self) -> usize {
         self.operators
             .iter()
-            .filter(|desk| desk.end == Some(SimOperatorOutcome::Active))
+            .filter(|operator| operator.end == Some(SimOperatorOutcome::Active))
             .count()
     }
 
@@ -368,7 +369,7 @@ impl RackSimulation {
             }
             SimEvent::Http { exchange, answer } => self.deliver_response(exchange, answer),
             SimEvent::AgentCalled { url, to, request } => self.deliver_call(&url, to, &request),
-            SimEvent::OperatorDue { index: desk } => self.run_operator(desk),
+            SimEvent::OperatorDue { index: operator } => self.run_operator(operator),
             SimEvent::AllocatorDue => self.run_allocator(),
             SimEvent::Incident(incident) => self.apply_incident(incident),
             SimEvent::BmcRecovers { machine } => {
@@ -426,22 +427,22 @@ impl RackSimulation {
 
     fn drive_unmanaged(&mut self, index: usize, act: impl FnOnce(&mut RenewingDhcpClient)) {
         let now = self.now;
-        let Some(stranger) = self.unmanaged.get_mut(index - self.machines.len()) else {
+        let Some(unknown) = self.unmanaged.get_mut(index - self.machines.len()) else {
             return;
         };
-        let before = stranger.dhcp.address(now);
-        stranger.tick_at = stranger.tick_at.filter(|at| *at > now);
-        act(&mut stranger.dhcp);
-        let sent = stranger.dhcp.transmit();
-        let deadline = stranger.dhcp.deadline();
+        let before = unknown.dhcp.address(now);
+        unknown.tick_at = unknown.tick_at.filter(|at| *at > now);
+        act(&mut unknown.dhcp);
+        let sent = unknown.dhcp.transmit();
+        let deadline = unknown.dhcp.deadline();
         if let Some(at) = deadline
-            && stranger.tick_at.is_none_or(|armed| at < armed)
+            && unknown.tick_at.is_none_or(|armed| at < armed)
         {
-            stranger.tick_at = Some(at.max(now));
+            unknown.tick_at = Some(at.max(now));
             self.queue
                 .push(at.max(now), SimEvent::Tick { machine: index });
         }
-        let holds = stranger.dhcp.address(now);
+        let holds = unknown.dhcp.address(now);
         if let Some(bytes) = sent {
             self.datagram(|bytes| SimEvent::BoxDhcp { from: index, bytes }, bytes);
         }
@@ -464,12 +465,12 @@ impl RackSimulation {
             .machines
             .iter()
             .map(|one| (one.hardware.mac, one.address(now)));
-        let strangers = self
+        let unknown_machines = self
             .unmanaged
             .iter()
             .map(|one| (one.mac, one.dhcp.address(now)));
         machines
-            .chain(strangers)
+            .chain(unknown_machines)
             .filter_map(|(mac, address)| Some((mac, address?)))
             .collect()
     }

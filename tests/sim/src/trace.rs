@@ -31,10 +31,10 @@ impl Trace {
     }
 
     /// Adds a line.
-    pub(crate) fn line(&mut self, now: Tick, said: Arguments<'_>) {
+    pub(crate) fn line(&mut self, now: Tick, message: Arguments<'_>) {
         self.line.clear();
         // Writing to a string cannot fail.
-        let _ = writeln!(self.line, "{:>9} {said}", now.0);
+        let _ = writeln!(self.line, "{:>9} {message}", now.0);
         self.hash = fnv1a(self.hash, self.line.as_bytes());
         self.lines += 1;
         if let Some(text) = &mut self.text {

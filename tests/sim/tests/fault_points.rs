@@ -12,17 +12,17 @@ use trivet_tests_sim::{
 const TOOK_MS_MAX: u64 = 600_000;
 
 #[track_caller]
-fn check(trouble: InjectedFault, place: &'static str) -> SeedReport {
-    let story = run_with_fault(place, trouble, false);
+fn check(fault: InjectedFault, place: &'static str) -> SeedReport {
+    let story = run_with_fault(place, fault, false);
     assert!(
         story.violations.is_empty(),
-        "{trouble:?} @ {place}: {:?}",
+        "{fault:?} @ {place}: {:?}",
         story.violations
     );
-    assert_eq!(story.active, 1, "{trouble:?} @ {place}");
+    assert_eq!(story.active, 1, "{fault:?} @ {place}");
     assert!(
         story.took_ms < TOOK_MS_MAX,
-        "{trouble:?} @ {place}: {}",
+        "{fault:?} @ {place}: {}",
         story.took_ms
     );
     story
@@ -30,12 +30,12 @@ fn check(trouble: InjectedFault, place: &'static str) -> SeedReport {
 
 /// The fault is observed at its point, or, if it shows only later, anywhere.
 #[track_caller]
-fn observes(trouble: InjectedFault, what: &str, places: &[&'static str], there: bool) {
+fn observes(fault: InjectedFault, what: &str, places: &[&'static str], there: bool) {
     for place in places {
-        let story = check(trouble, place);
+        let story = check(fault, place);
         let key = format!("{what} @ {}", if there { place } else { "" });
         let met = story.observed.keys().any(|met| met.starts_with(&key));
-        assert!(met, "{trouble:?} @ {place}: {:?}", story.observed);
+        assert!(met, "{fault:?} @ {place}: {:?}", story.observed);
     }
 }
 
@@ -64,9 +64,9 @@ const ORDERS: &[&str] = &[
 
 #[test]
 fn every_fault_at_every_job_point_ends_active() {
-    for trouble in INJECTED_FAULTS {
+    for fault in INJECTED_FAULTS {
         for place in JOB_POINTS {
-            check(trouble, place);
+            check(fault, place);
         }
     }
 }
@@ -86,8 +86,13 @@ fn the_agent_falls_silent_in_each_phase() {
         true,
     );
     // At the end heartbeats are no longer expected, and none is lost.
-    let beats = &JOB_POINTS[..JOB_POINTS.len() - 5];
-    observes(InjectedFault::HeartbeatsLost, "beat lost", beats, false);
+    let heartbeat_points = &JOB_POINTS[..JOB_POINTS.len() - 5];
+    observes(
+        InjectedFault::HeartbeatsLost,
+        "beat lost",
+        heartbeat_points,
+        false,
+    );
 }
 
 #[test]
@@ -159,11 +164,11 @@ fn one_fault_point() {
     let Ok(name) = std::env::var("TRIVET_FAULT_POINT") else {
         return;
     };
-    let (trouble, place) = name.split_once('@').unwrap();
+    let (fault, place) = name.split_once('@').unwrap();
     let mut troubles = INJECTED_FAULTS.into_iter();
-    let trouble = troubles.find(|it| format!("{it:?}") == trouble).unwrap();
+    let fault = troubles.find(|it| format!("{it:?}") == fault).unwrap();
     let place = JOB_POINTS.into_iter().find(|it| *it == place).unwrap();
-    let story = run_with_fault(place, trouble, true);
+    let story = run_with_fault(place, fault, true);
     println!("{}", story.trace.text().unwrap_or_default());
     println!("{:#?}\n{:?}", story.observed, story.violations);
 }

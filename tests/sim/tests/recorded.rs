@@ -145,12 +145,12 @@ fn next_request(ipa: &mut SimIpa, now: &mut Tick) -> SimIpaRequest {
     loop {
         *now = ipa.wake_at().expect("it has no further request").max(*now);
         let outs = ipa.next(*now);
-        let ask = outs.into_iter().find_map(|out| match out {
-            SimIpaOutput::Request(ask) => Some(ask),
+        let request = outs.into_iter().find_map(|out| match out {
+            SimIpaOutput::Request(request) => Some(request),
             _ => None,
         });
-        if let Some(ask) = ask {
-            return ask;
+        if let Some(request) = request {
+            return request;
         }
     }
 }
@@ -165,17 +165,17 @@ fn replay_start(ipa: &mut SimIpa, now: &mut Tick, exchanges: &[Value]) {
             ipa.request(*now, "POST", &target, body.to_string().as_bytes());
         }
         let since = *now;
-        let ask = next_request(ipa, now);
+        let sent_request = next_request(ipa, now);
         let (request, mut ids) = (&exchange["request"], Map::new());
         let query = query(request);
         let mark = if query.is_empty() { "" } else { "?" };
         let path = format!("{}{mark}{query}", text(&request["path"]));
-        assert_eq!(ask.path_and_query, path, "{name}");
-        assert_eq!(ask.method, request["method"], "{name}");
+        assert_eq!(sent_request.path_and_query, path, "{name}");
+        assert_eq!(sent_request.method, request["method"], "{name}");
         let version = &request["headers"]["X-OpenStack-Ironic-API-Version"];
-        assert_eq!(json!(ask.version), *version, "{name}");
+        assert_eq!(json!(sent_request.version), *version, "{name}");
         let want = &request["body"];
-        check(name, want, &read(&ask.body), &mut ids);
+        check(name, want, &read(&sent_request.body), &mut ids);
         if let Some(pause_s) = exchange["pause_s"].as_array() {
             let took_ms = now.since_ms(since);
             let within = |at: usize| number(&pause_s[at]) * 1000;
@@ -186,7 +186,11 @@ fn replay_start(ipa: &mut SimIpa, now: &mut Tick, exchanges: &[Value]) {
         }
         let answer = &exchange["answer"];
         let status = number(&answer["status"]) as u16;
-        ipa.handle_response(*now, ask.kind, Some((status, &bytes(&answer["body"]))));
+        ipa.handle_response(
+            *now,
+            sent_request.kind,
+            Some((status, &bytes(&answer["body"]))),
+        );
     }
 }
 
@@ -216,8 +220,8 @@ fn wait_for_result(ipa: &mut SimIpa, now: &mut Tick, reply: SimIpaReply) -> SimI
         return reply;
     };
     while !ipa.has_ended(id) {
-        let ask = next_or_done(ipa, now, id);
-        if let Some(what) = ask {
+        let request = next_or_done(ipa, now, id);
+        if let Some(what) = request {
             ipa.handle_response(*now, what, Some((202, b"")));
         }
     }
@@ -228,8 +232,8 @@ fn next_or_done(ipa: &mut SimIpa, now: &mut Tick, id: &str) -> Option<SimIpaRequ
     while !ipa.has_ended(id) {
         *now = ipa.wake_at()?.max(*now);
         for out in ipa.next(*now) {
-            if let SimIpaOutput::Request(ask) = out {
-                return Some(ask.kind);
+            if let SimIpaOutput::Request(request) = out {
+                return Some(request.kind);
             }
         }
     }

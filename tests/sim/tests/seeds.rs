@@ -39,7 +39,7 @@ fn run_seeds(next: &AtomicU64, seeds: u64) -> SeedTotals {
 fn every_seed_holds_every_invariant() {
     let seeds = number("TRIVET_SEEDS").unwrap_or(SEEDS);
     let next = AtomicU64::new(0);
-    let told: Vec<SeedTotals> = thread::scope(|scope| {
+    let reported: Vec<SeedTotals> = thread::scope(|scope| {
         let workers: Vec<_> = (0..2)
             .map(|_| scope.spawn(|| run_seeds(&next, seeds)))
             .collect();
@@ -47,7 +47,7 @@ fn every_seed_holds_every_invariant() {
         workers.map(|worker| worker.join().unwrap()).collect()
     });
     let (mut failed, mut met) = (Vec::new(), BTreeMap::<String, u64>::new());
-    for (some, of) in told {
+    for (some, of) in reported {
         failed.extend(some);
         for (what, times) in of {
             *met.entry(what).or_default() += times;

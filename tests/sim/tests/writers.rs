@@ -88,15 +88,15 @@ impl WriterHarness {
         };
         let view = rack.view();
         let chance = SeededRandom::new(seed);
-        let mut stand = Self {
+        let mut harness = Self {
             rack,
             store,
             view,
             facts,
             chance,
         };
-        stand.batch(vec![RackInput::Started]);
-        stand
+        harness.batch(vec![RackInput::Started]);
+        harness
     }
 
     fn handle(&mut self, wanted: &WriterRequest) -> ApiOutcome {
@@ -254,7 +254,7 @@ fn winner(seed: u64, answers: &[Response]) -> usize {
         assert!(
             inner["faultstring"]
                 .as_str()
-                .is_some_and(|said| !said.is_empty())
+                .is_some_and(|message| !message.is_empty())
         );
     }
     assert_eq!(won.len(), 1, "seed {seed}: {won:?} won");
@@ -270,7 +270,7 @@ fn writer_range(seed: u64) -> std::ops::Range<usize> {
 fn of_writers_of_an_instance_one_wins() {
     for seed in 0..SEEDS {
         let node = node(ProvisionState::Available);
-        let mut stand = WriterHarness::new(seed, &node);
+        let mut harness = WriterHarness::new(seed, &node);
         let instance = |at: usize| format!("00000000-0000-4000-8000-{at:012}");
         let mut writers: Vec<WriterRequest> = writer_range(seed)
             .map(|at| {
@@ -288,15 +288,15 @@ fn of_writers_of_an_instance_one_wins() {
             format!("/v1/nodes/{}", node.id),
             &patch,
         ));
-        let mut answers = stand.answers(&writers);
+        let mut answers = harness.answers(&writers);
         assert_eq!(answers.pop().map(|answer| answer.status), Some(200));
         let won = winner(seed, &answers);
-        let kept = Arc::clone(&stand.view.nodes[&node.id].node);
-        assert_eq!(kept.instance_uuid, Some(instance(won)), "seed {seed}");
-        assert_eq!(kept.extra["writer"], json!(won), "seed {seed}");
-        let description = kept.attributes.description.as_deref();
+        let stored = Arc::clone(&harness.view.nodes[&node.id].node);
+        assert_eq!(stored.instance_uuid, Some(instance(won)), "seed {seed}");
+        assert_eq!(stored.extra["writer"], json!(won), "seed {seed}");
+        let description = stored.attributes.description.as_deref();
         assert_eq!(description, Some("apart"), "seed {seed}");
-        stand.check_flash();
+        harness.check_flash();
     }
 }
 
@@ -304,10 +304,10 @@ fn of_writers_of_an_instance_one_wins() {
 fn of_verbs_one_wins() {
     for seed in 0..SEEDS {
         let node = node(ProvisionState::Manageable);
-        let mut stand = WriterHarness::new(seed, &node);
+        let mut harness = WriterHarness::new(seed, &node);
         // A node without a port cannot boot and is not inspected.
         let port = json!({"address": "52:54:00:00:00:77", "node_uuid": node.id.to_string()});
-        let made = stand.answers(&[WriterRequest::new("POST", "/v1/ports", &port)]);
+        let made = harness.answers(&[WriterRequest::new("POST", "/v1/ports", &port)]);
         assert_eq!(made[0].status, 201, "seed {seed}");
         let verbs = [("inspect", "inspecting"), ("provide", "cleaning")];
         let verb = |at: usize| verbs[(seed as usize / 4 + at) % 2];
@@ -317,11 +317,11 @@ fn of_verbs_one_wins() {
                 WriterRequest::new("PUT", path, &json!({"target": verb(at).0}))
             })
             .collect();
-        let answers = stand.answers(&writers);
+        let answers = harness.answers(&writers);
         let won = winner(seed, &answers);
-        let kept = Arc::clone(&stand.view.nodes[&node.id].node);
-        assert_eq!(kept.provision_state.as_str(), verb(won).1, "seed {seed}");
-        stand.check_flash();
+        let stored = Arc::clone(&harness.view.nodes[&node.id].node);
+        assert_eq!(stored.provision_state.as_str(), verb(won).1, "seed {seed}");
+        harness.check_flash();
     }
 }
 
@@ -329,7 +329,7 @@ fn of_verbs_one_wins() {
 fn of_power_orders_one_wins() {
     for seed in 0..SEEDS {
         let node = node(ProvisionState::Manageable);
-        let mut stand = WriterHarness::new(seed, &node);
+        let mut harness = WriterHarness::new(seed, &node);
         let want = |at: usize| ["power on", "power off"][(seed as usize / 4 + at) % 2];
         let writers: Vec<WriterRequest> = writer_range(seed)
             .map(|at| {
@@ -337,11 +337,11 @@ fn of_power_orders_one_wins() {
                 WriterRequest::new("PUT", path, &json!({"target": want(at)}))
             })
             .collect();
-        let answers = stand.answers(&writers);
+        let answers = harness.answers(&writers);
         let won = winner(seed, &answers);
-        let target = stand.view.nodes[&node.id].node.target_power_state;
+        let target = harness.view.nodes[&node.id].node.target_power_state;
         assert_eq!(json!(target), json!(want(won)), "seed {seed}");
-        stand.check_flash();
+        harness.check_flash();
     }
 }
 
@@ -349,17 +349,17 @@ fn of_power_orders_one_wins() {
 fn of_creates_of_one_name_or_address_one_wins() {
     for seed in 0..SEEDS {
         let node = node(ProvisionState::Available);
-        let mut stand = WriterHarness::new(seed, &node);
+        let mut harness = WriterHarness::new(seed, &node);
         let nodes: Vec<WriterRequest> = writer_range(seed)
             .map(|at| {
                 let body = json!({"driver": "ipmi", "name": "twin", "extra": {"writer": at}});
                 WriterRequest::new("POST", "/v1/nodes", &body)
             })
             .collect();
-        let answers = stand.answers(&nodes);
+        let answers = harness.answers(&nodes);
         let won = winner(seed, &answers);
-        let twin = stand.view.node("twin").unwrap();
-        assert_eq!(twin.node.extra["writer"], json!(won), "seed {seed}");
+        let other = harness.view.node("twin").unwrap();
+        assert_eq!(other.node.extra["writer"], json!(won), "seed {seed}");
         let ports: Vec<WriterRequest> = writer_range(seed)
             .map(|at| {
                 let body = json!({"node_uuid": node.id.to_string(), "extra": {"writer": at},
@@ -367,11 +367,11 @@ fn of_creates_of_one_name_or_address_one_wins() {
                 WriterRequest::new("POST", "/v1/ports", &body)
             })
             .collect();
-        let answers = stand.answers(&ports);
+        let answers = harness.answers(&ports);
         let won = winner(seed, &answers);
-        assert_eq!(stand.view.ports.len(), 1);
-        let port = stand.view.ports.values().next().unwrap();
+        assert_eq!(harness.view.ports.len(), 1);
+        let port = harness.view.ports.values().next().unwrap();
         assert_eq!(port.extra["writer"], json!(won), "seed {seed}");
-        stand.check_flash();
+        harness.check_flash();
     }
 }

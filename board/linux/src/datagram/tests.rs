@@ -27,7 +27,7 @@ fn content(length: usize) -> Vec<u8> {
 
 #[test]
 fn the_destination_address_of_a_datagram_is_reported() {
-    for (listen, asked) in [
+    for (listen, destination) in [
         ("0.0.0.0:0", "127.3.2.1"),
         ("127.9.9.9:0", "127.9.9.9"),
         ("[::]:0", "::1"),
@@ -42,20 +42,20 @@ fn the_destination_address_of_a_datagram_is_reported() {
         };
         enable_destination_info(&server).unwrap();
         let port = server.local_addr().unwrap().port();
-        let any = if asked == "::1" {
+        let any = if destination == "::1" {
             "[::1]:0"
         } else {
             "127.0.0.1:0"
         };
         let client = UdpSocket::bind(any).unwrap();
-        let asked: IpAddr = asked.parse().unwrap();
-        client.send_to(b"hello", (asked, port)).unwrap();
+        let destination: IpAddr = destination.parse().unwrap();
+        client.send_to(b"hello", (destination, port)).unwrap();
         let mut buffer = [0; 3];
-        let came = receive(&server, &mut buffer).unwrap();
-        assert_eq!((came.length, &buffer), (3, b"hel"));
-        assert_eq!(came.from.port(), client.local_addr().unwrap().port());
-        let to = came.to.unwrap();
-        assert_eq!(to.address.to_canonical(), asked);
+        let datagram = receive(&server, &mut buffer).unwrap();
+        assert_eq!((datagram.length, &buffer), (3, b"hel"));
+        assert_eq!(datagram.from.port(), client.local_addr().unwrap().port());
+        let to = datagram.to.unwrap();
+        assert_eq!(to.address.to_canonical(), destination);
         assert!(to.unicast && to.interface > 0, "{to:?}");
     }
 }
@@ -64,9 +64,9 @@ fn the_destination_address_of_a_datagram_is_reported() {
 fn without_the_option_no_destination_is_reported() {
     let (one, other) = pair();
     one.send(b"x").unwrap();
-    let came = receive(&other, &mut [0; 10]).unwrap();
-    assert_eq!(came.to, None);
-    assert_eq!(came.from, one.local_addr().unwrap());
+    let datagram = receive(&other, &mut [0; 10]).unwrap();
+    assert_eq!(datagram.to, None);
+    assert_eq!(datagram.from, one.local_addr().unwrap());
     other.set_nonblocking(true).unwrap();
     let error = receive(&other, &mut [0; 10]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::WouldBlock);

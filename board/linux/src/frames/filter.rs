@@ -70,11 +70,11 @@ fn program() -> [libc::sock_filter; LENGTH] {
 
 pub(super) fn attach(socket: &OwnedFd) -> io::Result<()> {
     let mut program = program();
-    let wish = libc::sock_fprog {
+    let request = libc::sock_fprog {
         len: LENGTH as u16,
         filter: program.as_mut_ptr(),
     };
-    super::set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &wish)
+    super::set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &request)
 }
 
 #[cfg(test)]

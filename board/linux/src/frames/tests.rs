@@ -20,46 +20,47 @@ fn arp(number: u16) -> Vec<u8> {
 fn ends() -> (PacketSocketReceiver, PacketSocketSender) {
     let left = interface("left").unwrap().unwrap();
     let right = interface("right").unwrap().unwrap();
-    let ear = PacketSocketReceiver::open(&left, &[[0x33, 0x33, 0, 0, 0, 2]]).unwrap();
-    (ear, PacketSocketSender::open(&right).unwrap())
+    let receiver = PacketSocketReceiver::open(&left, &[[0x33, 0x33, 0, 0, 0, 2]]).unwrap();
+    (receiver, PacketSocketSender::open(&right).unwrap())
 }
 
 /// Waits for a frame; false if none arrives within 30 s.
 #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
-fn ready(ear: &PacketSocketReceiver) -> bool {
-    let mut wish = libc::pollfd {
-        fd: ear.as_raw_fd(),
+fn ready(receiver: &PacketSocketReceiver) -> bool {
+    let mut request = libc::pollfd {
+        fd: receiver.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
     };
     // SAFETY: the pointer is to one structure, as the count says.
-    unsafe { libc::poll(&raw mut wish, 1, 30_000) == 1 }
+    unsafe { libc::poll(&raw mut request, 1, 30_000) == 1 }
 }
 
 /// The next `count` frames, and whether their checksums need no verification.
-fn receive_all(ear: &mut PacketSocketReceiver, count: usize) -> Vec<(Vec<u8>, bool)> {
-    let mut heard = Vec::new();
-    while heard.len() < count && ready(ear) {
-        ear.receive(&mut |frame, vouched| heard.push((frame.to_vec(), vouched)))
+fn receive_all(receiver: &mut PacketSocketReceiver, count: usize) -> Vec<(Vec<u8>, bool)> {
+    let mut taken = Vec::new();
+    while taken.len() < count && ready(receiver) {
+        receiver
+            .receive(&mut |frame, is_verified| taken.push((frame.to_vec(), is_verified)))
             .unwrap();
     }
-    heard
+    taken
 }
 
-fn receive_frames(ear: &mut PacketSocketReceiver, count: usize) -> Vec<Vec<u8>> {
-    let heard = receive_all(ear, count).into_iter();
-    heard.map(|(frame, _)| frame).collect()
+fn receive_frames(receiver: &mut PacketSocketReceiver, count: usize) -> Vec<Vec<u8>> {
+    let taken = receive_all(receiver, count).into_iter();
+    taken.map(|(frame, _)| frame).collect()
 }
 
 #[test]
 fn frames_arrive_whole_and_in_order() {
     wire(|| {
-        let (mut ear, mut voice) = ends();
-        assert_eq!(ear.mac(), interface("left").unwrap().unwrap().mac);
+        let (mut receiver, mut sender) = ends();
+        assert_eq!(receiver.mac(), interface("left").unwrap().unwrap().mac);
         let frames: Vec<_> = (0..200).map(arp).collect();
-        assert_eq!(voice.send(&frames).unwrap(), 200);
-        assert_eq!(receive_frames(&mut ear, 200), frames);
-        let nothing = ear.receive(&mut |_, _| {}).unwrap_err();
+        assert_eq!(sender.send(&frames).unwrap(), 200);
+        assert_eq!(receive_frames(&mut receiver, 200), frames);
+        let nothing = receiver.receive(&mut |_, _| {}).unwrap_err();
         assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
     });
 }
@@ -67,51 +68,51 @@ fn frames_arrive_whole_and_in_order() {
 #[test]
 fn frames_of_other_protocols_are_not_received() {
     wire(|| {
-        let (mut ear, mut voice) = ends();
+        let (mut receiver, mut sender) = ends();
         let mut other = arp(1);
         other[12..14].copy_from_slice(&[0x88, 0xcc]);
-        voice.send(&[other, arp(2)]).unwrap();
-        assert_eq!(receive_frames(&mut ear, 1), [arp(2)]);
+        sender.send(&[other, arp(2)]).unwrap();
+        assert_eq!(receive_frames(&mut receiver, 1), [arp(2)]);
     });
 }
 
 #[test]
 fn a_frame_with_a_vlan_tag_is_not_received_and_one_with_a_priority_tag_is() {
     wire(|| {
-        let (mut ear, mut voice) = ends();
+        let (mut receiver, mut sender) = ends();
         let tagged = |number: u16| {
             let mut frame = arp(number);
             let tag = [0x81, 0x00, 0xe0, number as u8];
             frame.splice(12..12, tag);
             frame
         };
-        voice.send(&[tagged(5), tagged(0), arp(7)]).unwrap();
-        assert_eq!(receive_frames(&mut ear, 2), [arp(0), arp(7)]);
+        sender.send(&[tagged(5), tagged(0), arp(7)]).unwrap();
+        assert_eq!(receive_frames(&mut receiver, 2), [arp(0), arp(7)]);
     });
 }
 
 #[test]
 fn frames_sent_by_the_same_interface_are_not_received() {
     wire(|| {
-        let (mut ear, mut voice) = ends();
+        let (mut receiver, mut sender) = ends();
         let left = interface("left").unwrap().unwrap();
         PacketSocketSender::open(&left)
             .unwrap()
             .send(&[arp(1)])
             .unwrap();
-        voice.send(&[arp(2)]).unwrap();
-        assert_eq!(receive_frames(&mut ear, 1), [arp(2)]);
+        sender.send(&[arp(2)]).unwrap();
+        assert_eq!(receive_frames(&mut receiver, 1), [arp(2)]);
     });
 }
 
 #[test]
 fn a_frame_that_is_too_long_for_the_wire_does_not_stop_the_others() {
     wire(|| {
-        let (mut ear, mut voice) = ends();
+        let (mut receiver, mut sender) = ends();
         let mut long = arp(1);
         long.resize(4000, 0);
-        assert_eq!(voice.send(&[long, arp(2)]).unwrap(), 1);
-        assert_eq!(receive_frames(&mut ear, 1), [arp(2)]);
+        assert_eq!(sender.send(&[long, arp(2)]).unwrap(), 1);
+        assert_eq!(receive_frames(&mut receiver, 1), [arp(2)]);
     });
 }
 
@@ -121,13 +122,13 @@ fn frames_longer_than_the_buffer_are_dropped() {
         for end in ["left", "right"] {
             ip(&format!("link set {end} mtu 9000"));
         }
-        let (mut ear, mut voice) = ends();
+        let (mut receiver, mut sender) = ends();
         let mut long = arp(1);
         long.resize(FRAME_BYTES_MAX + 1, 0);
         let mut full = arp(2);
         full.resize(FRAME_BYTES_MAX, 0);
-        voice.send(&[long, full.clone()]).unwrap();
-        assert_eq!(receive_frames(&mut ear, 1), [full]);
+        sender.send(&[long, full.clone()]).unwrap();
+        assert_eq!(receive_frames(&mut receiver, 1), [full]);
     });
 }
 
@@ -135,14 +136,14 @@ fn frames_longer_than_the_buffer_are_dropped() {
 #[test]
 fn thousands_of_frames_are_buffered_while_the_box_is_busy() {
     wire(|| {
-        let (mut ear, mut voice) = ends();
+        let (mut receiver, mut sender) = ends();
         let frames: Vec<_> = (0..4000).map(arp).collect();
         let mut sent = 0;
         while sent < frames.len() {
-            sent += voice.send(&frames[sent..]).unwrap();
+            sent += sender.send(&frames[sent..]).unwrap();
         }
-        let heard = receive_frames(&mut ear, frames.len());
-        assert_eq!(heard.len(), frames.len());
+        let taken = receive_frames(&mut receiver, frames.len());
+        assert_eq!(taken.len(), frames.len());
     });
 }
 
@@ -151,31 +152,31 @@ fn thousands_of_frames_are_buffered_while_the_box_is_busy() {
 #[test]
 fn checksum_offload_is_reported() {
     wire(|| {
-        let (mut ear, mut voice) = ends();
+        let (mut receiver, mut sender) = ends();
         ip("addr add 192.0.2.1/24 dev right");
         ip("neigh add 192.0.2.9 lladdr 02:00:00:00:00:09 dev right");
         let socket = std::net::UdpSocket::bind("192.0.2.1:0").unwrap();
         socket.send_to(b"request", "192.0.2.9:67").unwrap();
-        voice.send(&[arp(1)]).unwrap();
-        let heard: Vec<_> = receive_all(&mut ear, 2)
+        sender.send(&[arp(1)]).unwrap();
+        let taken: Vec<_> = receive_all(&mut receiver, 2)
             .iter()
-            .map(|(frame, vouched)| (frame[12..14].to_vec(), *vouched))
+            .map(|(frame, is_verified)| (frame[12..14].to_vec(), *is_verified))
             .collect();
-        assert_eq!(heard, [(vec![8, 0], true), (vec![8, 6], false)]);
+        assert_eq!(taken, [(vec![8, 0], true), (vec![8, 6], false)]);
     });
 }
 
 #[test]
 fn an_interface_that_goes_away_is_an_error() {
     wire(|| {
-        let (mut ear, mut voice) = ends();
+        let (mut receiver, mut sender) = ends();
         let left = interface("left").unwrap().unwrap();
         let last = arp(1);
         ip("link set left down");
-        let error = ear.receive(&mut |_, _| {}).unwrap_err();
+        let error = receiver.receive(&mut |_, _| {}).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NetworkDown);
         ip("link del left");
-        assert!(voice.send(&[last]).is_err());
+        assert!(sender.send(&[last]).is_err());
         assert!(PacketSocketReceiver::open(&left, &[]).is_err());
     });
 }

@@ -18,7 +18,7 @@ use trivet_model::MacAddr;
 use trivet_model::node::JsonObject;
 
 /// Longest stored document as JSON. Ours: it is part of the node's record on flash.
-pub const KEPT_BYTES_MAX: usize = 48 * 1024;
+pub const INVENTORY_STORED_BYTES_MAX: usize = 48 * 1024;
 
 /// More interfaces than any machine has. Ours.
 pub const INTERFACES_MAX: usize = 256;
@@ -43,7 +43,7 @@ pub struct InspectionResult {
     pub hostname: Option<String>,
     /// The document to store: `{"inventory": .., "plugin_data": ..}`, as the API serves it.
     pub stored: Value,
-    /// Parts that were left out to stay within [`KEPT_BYTES_MAX`].
+    /// Parts that were left out to stay within [`INVENTORY_STORED_BYTES_MAX`].
     pub left_out: Vec<String>,
     /// The collectors of the agent that failed, in its own text.
     pub complaint: Option<String>,
@@ -61,8 +61,8 @@ pub enum InspectError {
     /// More than [`INTERFACES_MAX`] interfaces.
     #[error("the inventory lists more than {INTERFACES_MAX} interfaces")]
     TooManyInterfaces,
-    /// The inventory alone is longer than [`KEPT_BYTES_MAX`].
-    #[error("the inventory is longer than {KEPT_BYTES_MAX} bytes and cannot be stored")]
+    /// The inventory alone is longer than [`INVENTORY_STORED_BYTES_MAX`].
+    #[error("the inventory is longer than {INVENTORY_STORED_BYTES_MAX} bytes and cannot be stored")]
     TooLong,
 }
 
@@ -74,7 +74,7 @@ pub fn read(document: &Value) -> Result<InspectionResult, InspectError> {
         serde_json::from_value(document.clone()).map_err(|_| InspectError::NoInventory)?;
     let inventory = typed.inventory.as_ref().ok_or(InspectError::NoInventory)?;
     let macs = macs(inventory)?;
-    let (kept, left_out) = stored_document(document, raw)?;
+    let (stored, left_out) = stored_document(document, raw)?;
     let boot_interface = typed.boot_interface.as_deref();
     let pxe = boot_interface.or(inventory.boot.pxe_interface.as_deref());
     Ok(InspectionResult {
@@ -87,7 +87,7 @@ pub fn read(document: &Value) -> Result<InspectionResult, InspectError> {
         }),
         bmc_addresses: bmc_addresses(inventory),
         hostname: inventory.hostname.clone(),
-        stored: kept,
+        stored,
         left_out,
         complaint: typed.error.filter(|text| !text.trim().is_empty()),
     })
@@ -213,30 +213,30 @@ fn stored_document(
     let bytes = |value: &Value| value.to_string().len();
     let mut left_out = Vec::new();
     loop {
-        let kept = json!({"inventory": inventory, "plugin_data": plugin_data});
-        if bytes(&kept) <= KEPT_BYTES_MAX {
-            return Ok((kept, left_out));
+        let stored = json!({"inventory": inventory, "plugin_data": plugin_data});
+        if bytes(&stored) <= INVENTORY_STORED_BYTES_MAX {
+            return Ok((stored, left_out));
         }
         let longest = plugin_data.iter().max_by_key(|(_, value)| bytes(value));
         let Some(key) = longest.map(|(key, _)| key.clone()) else {
             let (inventory, less) = shortened(inventory.clone(), bytes)?;
             left_out.extend(less);
-            let kept = json!({"inventory": inventory, "plugin_data": {}});
-            return Ok((kept, left_out));
+            let stored = json!({"inventory": inventory, "plugin_data": {}});
+            return Ok((stored, left_out));
         };
         plugin_data.remove(&key);
         left_out.push(key);
     }
 }
 
-/// Shortens an inventory that is too long, such as that of a disk shelf: drops empty fields,
+/// Shortens an inventory that is too long, such as one with many disks: drops empty fields,
 /// the processor's flags, and finally the last disks.
 fn shortened(
     mut inventory: Value,
     bytes: impl Fn(&Value) -> usize,
 ) -> Result<(Value, Vec<String>), InspectError> {
     const AROUND_BYTES: usize = 64;
-    let fits = |inventory: &Value| bytes(inventory) + AROUND_BYTES <= KEPT_BYTES_MAX;
+    let fits = |inventory: &Value| bytes(inventory) + AROUND_BYTES <= INVENTORY_STORED_BYTES_MAX;
     let mut left_out = Vec::new();
     for list in ["disks", "interfaces"] {
         let entries = inventory.get_mut(list).and_then(Value::as_array_mut);
@@ -406,19 +406,19 @@ mod tests {
     #[test]
     fn leaves_out_the_longest_parts_until_the_rest_fits() {
         let found = changed(|document| {
-            document["pci_devices"] = json!("x".repeat(KEPT_BYTES_MAX));
-            document["data"] = json!("x".repeat(KEPT_BYTES_MAX + 1));
+            document["pci_devices"] = json!("x".repeat(INVENTORY_STORED_BYTES_MAX));
+            document["data"] = json!("x".repeat(INVENTORY_STORED_BYTES_MAX + 1));
         })
         .unwrap();
         assert_eq!(found.left_out, ["data", "pci_devices"]);
-        assert!(found.stored.to_string().len() <= KEPT_BYTES_MAX);
+        assert!(found.stored.to_string().len() <= INVENTORY_STORED_BYTES_MAX);
         assert!(found.stored["plugin_data"]["lldp_raw"].is_object());
     }
 
     #[test]
     fn refuses_an_inventory_that_is_too_long_by_itself() {
         let found = changed(|document| {
-            document["inventory"]["hostname"] = json!("x".repeat(KEPT_BYTES_MAX));
+            document["inventory"]["hostname"] = json!("x".repeat(INVENTORY_STORED_BYTES_MAX));
         });
         assert_eq!(found, Err(InspectError::TooLong));
     }
@@ -459,8 +459,8 @@ mod tests {
     }
 
     #[test]
-    fn a_shelf_of_disks_is_kept_as_far_as_it_goes() {
-        let shelf = |disks: usize| {
+    fn an_inventory_with_many_disks_is_stored_up_to_its_limit() {
+        let with_disks = |disks: usize| {
             changed(|document| {
                 let disk = json!({"name": "/dev/sdaa", "model": "x".repeat(100), "wwn": null,
                                   "serial": "y".repeat(100), "vendor": null, "hctl": null});
@@ -468,22 +468,22 @@ mod tests {
             })
             .unwrap()
         };
-        let few = shelf(10);
+        let few = with_disks(10);
         assert!(few.left_out.is_empty());
         assert!(few.stored["inventory"]["disks"][0]["wwn"].is_null());
-        let many = shelf(190);
+        let many = with_disks(190);
         assert_eq!(
             many.stored["inventory"]["disks"].as_array().unwrap().len(),
             190
         );
         assert!(many.left_out.contains(&"cpu.flags".to_owned()));
-        let more = shelf(2000);
-        assert!(more.stored.to_string().len() <= KEPT_BYTES_MAX);
-        let kept = more.stored["inventory"]["disks"].as_array().unwrap().len();
-        assert!(kept > 100, "{kept}");
+        let more = with_disks(2000);
+        assert!(more.stored.to_string().len() <= INVENTORY_STORED_BYTES_MAX);
+        let stored = more.stored["inventory"]["disks"].as_array().unwrap().len();
+        assert!(stored > 100, "{stored}");
         assert!(
             more.left_out
-                .contains(&format!("disks after the first {kept}"))
+                .contains(&format!("disks after the first {stored}"))
         );
         assert_eq!(more.macs.len(), 2);
     }

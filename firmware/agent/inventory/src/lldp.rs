@@ -68,7 +68,7 @@ fn bytes(digits: &str) -> Option<Vec<u8>> {
     let pairs = digits.as_bytes().chunks(2);
     let pair = |pair: &[u8]| {
         let [high, low] = pair else { return None };
-        let digit = |letter: u8| char::from(letter).to_digit(16);
+        let digit = |byte: u8| char::from(byte).to_digit(16);
         u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()
     };
     pairs.map(pair).collect()
@@ -192,7 +192,7 @@ fn capabilities(bits: u16) -> Value {
 /// Text without control characters, which would reach a terminal.
 fn text(value: &[u8]) -> Option<Value> {
     let text = String::from_utf8_lossy(value);
-    let plain = text.chars().filter(|letter| !letter.is_control());
+    let plain = text.chars().filter(|character| !character.is_control());
     let text: String = plain.take(TEXT_CHARS_MAX).collect();
     (!text.is_empty()).then(|| text.into())
 }
@@ -208,8 +208,8 @@ mod tests {
 
     fn hex(bytes: &[u8]) -> String {
         let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        let letter = |digit: u8| char::from_digit(u32::from(digit), 16);
-        digits.filter_map(letter).collect()
+        let is_allowed = |digit: u8| char::from_digit(u32::from(digit), 16);
+        digits.filter_map(is_allowed).collect()
     }
 
     #[test]

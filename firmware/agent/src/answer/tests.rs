@@ -284,12 +284,12 @@ fn a_failed_step_has_the_agents_error_text() {
         &json!("it broke"),
         &Value::Null,
     );
-    let said = "it broke".to_owned();
+    let message = "it broke".to_owned();
     assert_eq!(
         looked(&[plain]),
         Ok(AgentEvent::StepFailed {
             step: None,
-            message: said
+            message
         })
     );
 }
@@ -343,10 +343,10 @@ fn standby_commands_finish_or_are_under_way() {
         Ok(AgentEvent::Accepted)
     );
     let failed = result("sync", "FAILED", &json!({"message": "m"}), &Value::Null);
-    let said = "m".to_owned();
+    let message = "m".to_owned();
     assert_eq!(
         of(&AgentOrder::Sync, 200, &failed),
-        Err(AgentError::Refused { said })
+        Err(AgentError::Refused { message })
     );
 }
 
@@ -394,10 +394,10 @@ fn other_refusals_carry_the_agents_words() {
         (500, "Object of type TypeError is not JSON serializable"),
     ] {
         let fault = json!({"faultcode": "Client", "faultstring": words});
-        let said = words.to_owned();
+        let message = words.to_owned();
         assert_eq!(
             of(&AgentOrder::ListCommands, status, &fault),
-            Err(AgentError::Refused { said })
+            Err(AgentError::Refused { message })
         );
     }
 }

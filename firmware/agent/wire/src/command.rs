@@ -275,17 +275,17 @@ mod tests {
 
     #[test]
     fn an_error_may_be_anything() {
-        let said = |value: Value| {
+        let message_of = |value: Value| {
             let error: CommandError = serde_json::from_value(value).unwrap();
             error.description().to_owned()
         };
-        assert_eq!(said(json!("it broke")), "it broke");
-        assert_eq!(said(json!({"message": "m", "details": ""})), "m");
-        assert_eq!(said(json!({"type": "T", "code": "x"})), "T");
-        assert_eq!(said(json!({"other": 1})), "{\"other\":1}");
-        assert_eq!(said(json!(["a"])), "[\"a\"]");
-        assert_eq!(said(json!({"details": ["a"]})), "[\"a\"]");
-        assert_eq!(said(json!("")), "no reason given");
+        assert_eq!(message_of(json!("it broke")), "it broke");
+        assert_eq!(message_of(json!({"message": "m", "details": ""})), "m");
+        assert_eq!(message_of(json!({"type": "T", "code": "x"})), "T");
+        assert_eq!(message_of(json!({"other": 1})), "{\"other\":1}");
+        assert_eq!(message_of(json!(["a"])), "[\"a\"]");
+        assert_eq!(message_of(json!({"details": ["a"]})), "[\"a\"]");
+        assert_eq!(message_of(json!("")), "no reason given");
     }
 
     #[test]

@@ -115,7 +115,7 @@ mod tests {
         #[serde(default, deserialize_with = "list")]
         names: Vec<String>,
         #[serde(default, deserialize_with = "text")]
-        said: Option<String>,
+        text: Option<String>,
     }
 
     fn probe(value: Value) -> Probe {
@@ -126,7 +126,7 @@ mod tests {
     fn missing_null_and_wrong_types_are_nothing() {
         let nothing = probe(json!({}));
         assert_eq!(nothing.flag, None);
-        let nulls = json!({"flag": null, "size": null, "names": null, "said": null});
+        let nulls = json!({"flag": null, "size": null, "names": null, "text": null});
         assert_eq!(probe(nulls), nothing);
         let wrong = json!({"flag": "yes", "size": [], "names": {"a": 1}});
         assert_eq!(probe(wrong), nothing);
@@ -156,9 +156,9 @@ mod tests {
 
     #[test]
     fn text_may_be_anything() {
-        assert_eq!(probe(json!({"said": "no"})).said.as_deref(), Some("no"));
+        assert_eq!(probe(json!({"text": "no"})).text.as_deref(), Some("no"));
         assert_eq!(
-            probe(json!({"said": {"a": 1}})).said.as_deref(),
+            probe(json!({"text": {"a": 1}})).text.as_deref(),
             Some("{\"a\":1}")
         );
     }

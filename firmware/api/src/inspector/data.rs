@@ -16,9 +16,9 @@ pub(super) fn inspection_data(view: &NodeView) -> Result<&Value, ApiFault> {
 
 /// The inventory with the additions of the inspector's plugins.
 pub(super) fn processed(view: &NodeView) -> Result<Value, ApiFault> {
-    let kept = inspection_data(view)?;
-    let inventory = kept.get("inventory").unwrap_or(&Value::Null);
-    let mut document = match kept.get("plugin_data") {
+    let stored = inspection_data(view)?;
+    let inventory = stored.get("inventory").unwrap_or(&Value::Null);
+    let mut document = match stored.get("plugin_data") {
         Some(Value::Object(data)) => data.clone(),
         _ => JsonObject::new(),
     };

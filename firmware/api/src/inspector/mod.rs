@@ -113,14 +113,17 @@ fn own_facts(facts: &ApiFacts) -> ApiFacts {
     }
 }
 
-fn check_version(asked: Option<&str>) -> Result<(), ApiFault> {
-    let Some(asked) = asked.map(str::trim).filter(|asked| !asked.is_empty()) else {
+fn check_version(requested: Option<&str>) -> Result<(), ApiFault> {
+    let Some(requested) = requested
+        .map(str::trim)
+        .filter(|requested| !requested.is_empty())
+    else {
         return Ok(());
     };
-    if asked.eq_ignore_ascii_case("latest") {
+    if requested.eq_ignore_ascii_case("latest") {
         return Ok(());
     }
-    let parts = asked.split_once('.');
+    let parts = requested.split_once('.');
     let parts = parts.and_then(|(major, minor)| Some((number(major)?, number(minor)?)));
     match parts {
         Some((1, minor)) if minor <= MINOR_MAX => Ok(()),
@@ -233,11 +236,11 @@ fn abort(view: &NodeView) -> Result<ApiOutcome, ApiFault> {
 }
 
 fn provision(view: &NodeView, verb: Verb) -> Result<ApiOutcome, ApiFault> {
-    let asked = RackOrder::Provision {
+    let requested = RackOrder::Provision {
         node: view.node.id,
         verb,
         args: VerbArgs::default(),
         based_on: None,
     };
-    order(asked, empty(202, None))
+    order(requested, empty(202, None))
 }

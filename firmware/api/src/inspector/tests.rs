@@ -107,8 +107,8 @@ fn an_introspection_is_an_inspection() {
         wants(Verb::Inspect)
     );
     let unmanaged = path("?manage_boot=0");
-    let said = refuses(&bench, &send("POST", &unmanaged, ""), 400);
-    assert!(said.contains("manage_boot"), "{said}");
+    let message = refuses(&bench, &send("POST", &unmanaged, ""), 400);
+    assert!(message.contains("manage_boot"), "{message}");
     refuses(&bench, &send("POST", "/v1/introspection/nobody", ""), 404);
     let refusal = OrderRefusal::new(RefusalKind::Invalid, "not now");
     let answer = finish(&empty(202, None), Err(refusal));
@@ -315,7 +315,7 @@ fn rules_are_refused_with_501_and_the_sentence_of_the_other_api() {
         ("DELETE", "/v1/rules"),
         ("GET", "/v1/rules/00000000-0000-4000-8000-000000000001"),
     ] {
-        let said = refuses(&bench, &send(method, path, body), 501);
-        assert_eq!(said, want, "{method} {path}");
+        let message = refuses(&bench, &send(method, path, body), 501);
+        assert_eq!(message, want, "{method} {path}");
     }
 }

@@ -197,30 +197,24 @@ pub(crate) fn heartbeat(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
         return Err(ApiFault::bad("agent_status must be start, end or error."));
     }
     text("agent_status_message")?;
-    let beat = AgentHeartbeat {
+    let heartbeat = AgentHeartbeat {
         callback_url,
         agent_token: text("agent_token")?,
         agent_version: text("agent_version")?,
         agent_verify_ca: text("agent_verify_ca")?,
         callback_refused: None,
     };
-    if beat.agent_token.is_none() {
+    if heartbeat.agent_token.is_none() {
         return Err(ApiFault::bad("agent_token is required for heartbeats."));
     }
-    if beat.agent_version.is_none() {
+    if heartbeat.agent_version.is_none() {
         return Err(ApiFault::bad(
             "agent_version is required: use a newer agent.",
         ));
     }
     // The same response as for a wrong token, so that it does not reveal which nodes exist.
     let node = node.map_err(|_| ApiFault::bad(OrderRefusal::of_heartbeat().sentence))?;
-    order(
-        RackOrder::Heartbeat {
-            node,
-            heartbeat: beat,
-        },
-        empty(202, None),
-    )
+    order(RackOrder::Heartbeat { node, heartbeat }, empty(202, None))
 }
 
 fn bounded(object: &JsonObject, key: &str) -> Result<Option<String>, ApiFault> {

@@ -47,8 +47,8 @@ mod tests {
         if std::env::var_os("TRIVET_WRITE_SNAPSHOTS").is_some() {
             std::fs::write(SNAPSHOT, &now).unwrap();
         }
-        let kept = std::fs::read_to_string(SNAPSHOT).unwrap();
-        let same = kept == now;
+        let stored = std::fs::read_to_string(SNAPSHOT).unwrap();
+        let same = stored == now;
         let hint = "openapi.json is out of date: TRIVET_WRITE_SNAPSHOTS=1 cargo test -p trivet-api";
         assert!(same, "{hint}");
     }

@@ -330,8 +330,8 @@ fn agent_command(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiF
         .unwrap_or_default()
         .to_owned();
     let plain = |part: &str| {
-        let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        !part.is_empty() && part.bytes().all(letter)
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        !part.is_empty() && part.bytes().all(is_allowed)
     };
     let parts = command.split_once('.');
     if command.len() > COMMAND_BYTES_MAX

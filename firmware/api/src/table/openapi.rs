@@ -93,19 +93,19 @@ fn parameters(row: &ApiRoute) -> Vec<Value> {
             "schema": {"type": "string", "minLength": 1},
         }))
     });
-    let asks = row
+    let query_args = row
         .query_args
         .iter()
         .flat_map(|group| group.iter())
-        .map(|ask| {
+        .map(|arg| {
             json!({
-                "name": ask.name, "in": "query", "required": ask.required,
-                "schema": query_schema(ask.shape),
-                "x-since": Version(ask.since).to_string(),
+                "name": arg.name, "in": "query", "required": arg.required,
+                "schema": query_schema(arg.shape),
+                "x-since": Version(arg.since).to_string(),
             })
         });
     let version = json!({"$ref": "#/components/parameters/version"});
-    words.chain(asks).chain([version]).collect()
+    words.chain(query_args).chain([version]).collect()
 }
 
 /// A query argument: always text on the wire.

@@ -67,13 +67,13 @@ impl Query {
 
     /// The same arguments without some, encoded again.
     pub(crate) fn without(&self, dropped: &[&str]) -> String {
-        let kept: Vec<String> = self
+        let remaining: Vec<String> = self
             .0
             .iter()
             .filter(|(key, _)| !dropped.contains(&key.as_str()))
             .map(|(key, value)| format!("{}={}", encode(key), encode(value)))
             .collect();
-        kept.join("&")
+        remaining.join("&")
     }
 }
 

@@ -134,8 +134,8 @@ impl ApiRoute {
         }
     }
 
-    pub(crate) const fn query_args(mut self, asks: &'static [&'static [ApiArg]]) -> Self {
-        self.query_args = asks;
+    pub(crate) const fn query_args(mut self, query_args: &'static [&'static [ApiArg]]) -> Self {
+        self.query_args = query_args;
         self
     }
 
@@ -178,8 +178,8 @@ impl ApiRoute {
 
     /// The argument with this name, if the row has it.
     fn query_arg(&self, name: &str) -> Option<&'static ApiArg> {
-        let mut asks = self.query_args.iter().flat_map(|group| group.iter());
-        asks.find(|arg| arg.name == name)
+        let mut query_args = self.query_args.iter().flat_map(|group| group.iter());
+        query_args.find(|arg| arg.name == name)
     }
 }
 

@@ -106,10 +106,10 @@ fn fields_are_shown_from_their_version_on() {
                 assert_eq!(has, version >= column.since, "{} at {at}", column.name);
             }
             // `fields=` itself was introduced in 1.8.
-            let asked = column.since.max(8);
+            let requested = column.since.max(8);
             for path in [one, all] {
                 let path = format!("{path}?fields={}", column.name);
-                came_with(&bench, "GET", &path, "", asked);
+                came_with(&bench, "GET", &path, "", requested);
             }
         }
     }

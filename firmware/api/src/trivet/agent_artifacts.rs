@@ -63,8 +63,8 @@ fn steps(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
 }
 
 fn logs(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
-    let kept = call.this()?.live.logs.iter();
-    let shown = kept.map(|bundle| json!({ "name": bundle.name, "size": bundle.bytes }));
+    let stored = call.this()?.live.logs.iter();
+    let shown = stored.map(|bundle| json!({ "name": bundle.name, "size": bundle.bytes }));
     reply(&json!({ "logs": shown.collect::<Vec<_>>() }))
 }
 

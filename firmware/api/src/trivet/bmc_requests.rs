@@ -161,9 +161,9 @@ fn health(view: &NodeView) -> Value {
 
 fn all_health(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let nodes = call.view.nodes.values();
-    let mut asked: Vec<_> = nodes.filter(|view| view.live.bmc.is_some()).collect();
-    asked.sort_by_key(|view| (view.live.bmc.map(|health| health.score), view.node.serial));
-    let shown: Vec<Value> = asked.into_iter().map(|view| health(view)).collect();
+    let mut requests: Vec<_> = nodes.filter(|view| view.live.bmc.is_some()).collect();
+    requests.sort_by_key(|view| (view.live.bmc.map(|health| health.score), view.node.serial));
+    let shown: Vec<Value> = requests.into_iter().map(|view| health(view)).collect();
     reply(&json!({ "bmcs": shown }))
 }
 
@@ -182,11 +182,11 @@ fn health_columns() -> Vec<Column> {
 /// Sends a request to the node's BMC.
 pub(crate) fn bmc_request(
     view: &NodeView,
-    asked: BmcRequest,
+    requested: BmcRequest,
     then: ResponsePlan,
 ) -> Result<ApiOutcome, ApiFault> {
     let node = view.node.id;
-    let method = VendorMethod::BmcRequest(asked);
+    let method = VendorMethod::BmcRequest(requested);
     order(RackOrder::Vendor { node, method }, then)
 }
 

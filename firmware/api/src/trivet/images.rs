@@ -94,19 +94,19 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
 
 fn list(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let own = call.facts.images.iter().map(shown);
-    let kept = call.view.resources_of(ResourceKind::Image);
-    let kept: Vec<&Resource> = kept.map(AsRef::as_ref).collect();
+    let stored = call.view.resources_of(ResourceKind::Image);
+    let stored: Vec<&Resource> = stored.map(AsRef::as_ref).collect();
     let passing = passing(call).map(|news| cached(news));
-    let kept = kept.iter().map(|resource| catalogued(call, resource));
-    let images: Vec<Value> = own.chain(kept).chain(passing).collect();
+    let stored = stored.iter().map(|resource| catalogued(call, resource));
+    let images: Vec<Value> = own.chain(stored).chain(passing).collect();
     reply(&json!({ "images": images }))
 }
 
 /// The images of the cache that are not those of a catalogue entry, under whatever name they were
 /// requested.
 fn passing<'a>(call: &ApiCall<'a>) -> impl Iterator<Item = &'a std::sync::Arc<ImageStatus>> {
-    let kept = call.view.resources_of(ResourceKind::Image);
-    let keys: Vec<String> = kept.filter_map(|one| key(one)).collect();
+    let stored = call.view.resources_of(ResourceKind::Image);
+    let keys: Vec<String> = stored.filter_map(|one| key(one)).collect();
     let images = call.view.images.values();
     images.filter(move |news| !keys.contains(&news.key))
 }
@@ -229,8 +229,8 @@ fn check_sources(fields: &trivet_model::node::JsonObject) -> Result<(), ApiFault
 
 /// The format of the image: as given, else by the extension of its source or of its name.
 fn format(fields: &trivet_model::node::JsonObject, name: &str) -> Result<ImageFormat, ApiFault> {
-    if let Some(said) = body::text(fields, "format")? {
-        return ImageFormat::parse(said).ok_or_else(|| {
+    if let Some(message) = body::text(fields, "format")? {
+        return ImageFormat::parse(message).ok_or_else(|| {
             let all = ImageFormat::ALL.map(ImageFormat::name).join(", ");
             ApiFault::bad(format!("format must be one of: {all}."))
         });
@@ -488,8 +488,8 @@ mod tests {
     #[test]
     fn a_name_that_was_removed_is_not_found_while_another_entry_has_its_bytes() {
         let mut bench = ApiBench::new();
-        let said = new("disk.raw", json!(["http://h/disk.raw"]), &"ab".repeat(32));
-        let (order, _) = bench.order(&send("POST", NEW_IMAGE, &said.to_string()));
+        let message = new("disk.raw", json!(["http://h/disk.raw"]), &"ab".repeat(32));
+        let (order, _) = bench.order(&send("POST", NEW_IMAGE, &message.to_string()));
         let RackOrder::CreateResource(resource) = order else {
             panic!("a record");
         };
@@ -536,8 +536,8 @@ mod tests {
     fn an_image_is_put_into_the_catalogue_filled_pinned_and_removed() {
         let mut bench = ApiBench::new();
         let sum = "ab".repeat(32);
-        let asked = new("far.raw", json!(["http://h/far.raw"]), &sum).to_string();
-        let (order, then) = bench.order(&send("POST", NEW_IMAGE, &asked));
+        let requested = new("far.raw", json!(["http://h/far.raw"]), &sum).to_string();
+        let (order, then) = bench.order(&send("POST", NEW_IMAGE, &requested));
         let name = "far.raw".to_owned();
         assert_eq!(then, ResponsePlan::Image { name });
         let RackOrder::CreateResource(resource) = order else {
@@ -582,12 +582,12 @@ mod tests {
             let resource = stored(&new(name, json!([source]), &sum));
             assert_eq!(resource.fields["format"], format, "{source}");
         }
-        let mut said = new("disk.raw", json!(["http://h/disk.raw"]), &sum);
-        said["format"] = json!("zstd");
-        let resource = stored(&said);
+        let mut message = new("disk.raw", json!(["http://h/disk.raw"]), &sum);
+        message["format"] = json!("zstd");
+        let resource = stored(&message);
         assert_eq!(resource.fields["format"], "zstd");
-        said["format"] = json!("vmdk");
-        bench.refuses(&send("POST", NEW_IMAGE, &said.to_string()), 400);
+        message["format"] = json!("vmdk");
+        bench.refuses(&send("POST", NEW_IMAGE, &message.to_string()), 400);
         bench.add_resource(*resource);
         let one = bench.reply(&get("/trivet/images/disk.raw")).value();
         assert_eq!(

@@ -71,10 +71,10 @@ fn faults(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
 
 fn unknown_machines(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let mut seen: Vec<_> = call.view.unknown_machines.iter().collect();
-    seen.sort_by_key(|(mac, stranger)| (Reverse(stranger.seen_at), **mac));
-    let shown = seen.into_iter().map(|(mac, stranger)| {
-        let network = link_name(call, stranger.client.link);
-        shown(*mac, stranger, network)
+    seen.sort_by_key(|(mac, unknown)| (Reverse(unknown.seen_at), **mac));
+    let shown = seen.into_iter().map(|(mac, unknown)| {
+        let network = link_name(call, unknown.client.link);
+        shown(*mac, unknown, network)
     });
     reply(&json!({ "strangers": shown.collect::<Vec<_>>() }))
 }
@@ -84,8 +84,8 @@ fn link_name<'a>(call: &'a ApiCall<'_>, link: LinkId) -> Option<&'a str> {
     Some(&link.name)
 }
 
-fn shown(mac: MacAddr, stranger: &UnknownMachine, network: Option<&str>) -> Value {
-    let client = &stranger.client;
+fn shown(mac: MacAddr, machine: &UnknownMachine, network: Option<&str>) -> Value {
+    let client = &machine.client;
     json!({
         "mac": mac.to_string(),
         "vendor": vendor(mac),
@@ -96,7 +96,7 @@ fn shown(mac: MacAddr, stranger: &UnknownMachine, network: Option<&str>) -> Valu
         "vendor_class": client.vendor_class,
         "address": client.address.map(|address| address.to_string()),
         "network": network,
-        "seen_at": stranger.seen_at.to_string(),
+        "seen_at": machine.seen_at.to_string(),
     })
 }
 
@@ -164,8 +164,11 @@ mod tests {
                 .insert(fault, FaultTimes { since, seen_at });
         }
         let shown = bench.reply(&get("/trivet/faults")).value();
-        let said = shown["faults"][0]["fault"].as_str().unwrap().to_owned();
-        assert!(said.contains("10.0.0.1 to 10.0.0.19 is left"), "{said}");
+        let message = shown["faults"][0]["fault"].as_str().unwrap().to_owned();
+        assert!(
+            message.contains("10.0.0.1 to 10.0.0.19 is left"),
+            "{message}"
+        );
         assert_eq!(shown["faults"].as_array().unwrap().len(), 2);
     }
 

@@ -123,7 +123,11 @@ fn topic(text: &str) -> Result<EventTopic, ApiFault> {
 mod tests {
     use super::*;
 
-    fn asked(method: &str, path: &str, query: &str) -> Option<Result<TelemetryRequest, u16>> {
+    fn requested_options(
+        method: &str,
+        path: &str,
+        query: &str,
+    ) -> Option<Result<TelemetryRequest, u16>> {
         let request = Request {
             method,
             path,
@@ -141,13 +145,13 @@ mod tests {
     #[test]
     fn metrics_and_health_are_read_only() {
         let metrics = || Some(Ok(TelemetryRequest::Metrics));
-        assert_eq!(asked("GET", "/metrics", ""), metrics());
-        assert_eq!(asked("HEAD", "/metrics", "x=1"), metrics());
-        assert_eq!(asked("POST", "/metrics", ""), None);
+        assert_eq!(requested_options("GET", "/metrics", ""), metrics());
+        assert_eq!(requested_options("HEAD", "/metrics", "x=1"), metrics());
+        assert_eq!(requested_options("POST", "/metrics", ""), None);
         let health = Some(Ok(TelemetryRequest::Health));
-        assert_eq!(asked("GET", "/healthz", ""), health);
-        assert_eq!(asked("GET", "/v1/healthz", ""), None);
-        assert_eq!(asked("HEAD", "/trivet/events", ""), None);
+        assert_eq!(requested_options("GET", "/healthz", ""), health);
+        assert_eq!(requested_options("GET", "/v1/healthz", ""), None);
+        assert_eq!(requested_options("HEAD", "/trivet/events", ""), None);
     }
 
     #[test]
@@ -159,7 +163,7 @@ mod tests {
             topics: Vec::new(),
             node: None,
         };
-        let of = |query| asked("GET", "/trivet/events", query);
+        let of = |query| requested_options("GET", "/trivet/events", query);
         assert_eq!(of(""), Some(Ok(TelemetryRequest::Events(all.clone()))));
         let some = EventQuery {
             after: Some("a-1".to_owned()),

@@ -121,7 +121,7 @@ fn words(result: &Result<PowerAnswer, PowerError>) -> String {
 }
 
 /// Runs one order or operation to its end; returns the result as text.
-fn play(
+fn run_script(
     session: &mut IpmiSession,
     socket: &UdpSocket,
     clock: &IpmiExampleClock,
@@ -139,9 +139,9 @@ fn play(
             return Ok((result.is_ok(), words(&result)));
         }
         if let Some((_, result)) = session.reply() {
-            let said = result.as_ref().map(operations::words);
-            let said = said.unwrap_or_else(|error| format!("error: {error}"));
-            return Ok((result.is_ok(), said));
+            let text = result.as_ref().map(operations::words);
+            let text = text.unwrap_or_else(|error| format!("error: {error}"));
+            return Ok((result.is_ok(), text));
         }
         let now = clock.now();
         let wait_ms = session.deadline().map_or(1, |due| due.since_ms(now)).max(1);
@@ -179,9 +179,9 @@ fn run() -> Result<bool, IpmiExampleError> {
     let clock = IpmiExampleClock::start();
     let mut good = true;
     for word in orders {
-        let (went, said) = play(&mut session, &socket, &clock, &mut entropy, word)?;
-        writeln!(std::io::stdout(), "{word}: {said}")?;
-        good &= went;
+        let (outcome, message) = run_script(&mut session, &socket, &clock, &mut entropy, word)?;
+        writeln!(std::io::stdout(), "{word}: {message}")?;
+        good &= outcome;
     }
     session.close(&mut entropy);
     send_all(&mut session, &socket);

@@ -111,12 +111,12 @@ pub struct IpmiSession {
 
 impl IpmiSession {
     /// A client that sends nothing until its first order.
-    pub fn new(target: IpmiTarget, pace: IpmiTiming) -> Self {
+    pub fn new(target: IpmiTarget, timing: IpmiTiming) -> Self {
         Self {
             suite: IpmiCipherSuite::Sha256,
             proven_suite: None,
             target,
-            timing: pace,
+            timing,
             link: IpmiLinkState::Down,
             pending_request: None,
             retry_timer: None,
@@ -140,8 +140,8 @@ impl IpmiSession {
         order: PowerOrder,
         entropy: &mut dyn Entropy,
     ) -> Result<(), PowerError> {
-        let (talk, request) = IpmiJobScript::order(order);
-        self.enqueue_job(now, id, talk, request, entropy)
+        let (script, request) = IpmiJobScript::order(order);
+        self.enqueue_job(now, id, script, request, entropy)
     }
 
     /// Queues an operation; [`IpmiSession::reply`] returns its reply with this `id`.
@@ -152,15 +152,15 @@ impl IpmiSession {
         operation: IpmiOperation,
         entropy: &mut dyn Entropy,
     ) -> Result<(), PowerError> {
-        let (talk, request) = IpmiJobScript::operation(operation)?;
-        self.enqueue_job(now, id, talk, request, entropy)
+        let (script, request) = IpmiJobScript::operation(operation)?;
+        self.enqueue_job(now, id, script, request, entropy)
     }
 
     fn enqueue_job(
         &mut self,
         now: Tick,
         id: u64,
-        talk: IpmiJobScript,
+        script: IpmiJobScript,
         request: IpmiRequest,
         entropy: &mut dyn Entropy,
     ) -> Result<(), PowerError> {
@@ -172,7 +172,7 @@ impl IpmiSession {
         if held >= ORDERS_WAITING_MAX {
             return Err(PowerError::QueueFull);
         }
-        self.waiting.push_back((id, talk, request));
+        self.waiting.push_back((id, script, request));
         self.start_next_job(now, entropy);
         Ok(())
     }
@@ -202,8 +202,8 @@ impl IpmiSession {
         match &mut self.link {
             IpmiLinkState::Down => {}
             IpmiLinkState::Login(login) => {
-                let heard = login.handle_packet(&self.target, &packet);
-                self.handle_login_progress(now, heard, entropy);
+                let progress = login.handle_packet(&self.target, &packet);
+                self.handle_login_progress(now, progress, entropy);
             }
             IpmiLinkState::Up(line) => {
                 let text = line.open(&packet);
@@ -261,21 +261,21 @@ impl IpmiSession {
 
     /// The retry timer has expired.
     fn handle_retry_timer(&mut self, now: Tick, wait: IpmiRetryTimer, entropy: &mut dyn Entropy) {
-        let kept = self.job.as_ref().is_some_and(|work| work.reused_session);
+        let reused = self.job.as_ref().is_some_and(|work| work.reused_session);
         let switches = self.switches();
         let mut tries_max = self.timing.tries_max;
         match &mut self.link {
             IpmiLinkState::Down => return self.log_in(now, entropy),
             IpmiLinkState::Login(login) => {
-                if let Some(heard) = login.take_unconfirmed_refusal() {
-                    return self.handle_login_progress(now, heard, entropy);
+                if let Some(progress) = login.take_unconfirmed_refusal() {
+                    return self.handle_login_progress(now, progress, entropy);
                 }
             }
             IpmiLinkState::Up(_) if self.pending_request.is_none() => {
                 return self.send_request(now, entropy);
             }
             IpmiLinkState::Up(_) if switches => tries_max = tries_max.min(SWITCH_TRIES_MAX),
-            IpmiLinkState::Up(_) if kept => tries_max = tries_max.min(REUSED_SESSION_TRIES_MAX),
+            IpmiLinkState::Up(_) if reused => tries_max = tries_max.min(REUSED_SESSION_TRIES_MAX),
             IpmiLinkState::Up(_) => {}
         }
         if wait.tries < tries_max {
@@ -298,34 +298,34 @@ impl IpmiSession {
         if self.job.is_some() || rests {
             return;
         }
-        let Some((id, talk, request)) = self.waiting.pop_front() else {
+        let Some((id, script, request)) = self.waiting.pop_front() else {
             self.close_when_idle(entropy);
             return;
         };
         if now.since_ms(self.last_received) > SESSION_IDLE_MS_MAX {
             self.end_session(entropy);
         }
-        if talk.at_most_once() {
+        if script.at_most_once() {
             // In a session that the BMC may have dropped, it would be unknown whether the BMC
             // received such an order.
             self.end_session(entropy);
         }
-        let kept = matches!(self.link, IpmiLinkState::Up(_));
+        let reused = matches!(self.link, IpmiLinkState::Up(_));
         self.job = Some(IpmiJob {
             id,
-            script: talk,
+            script,
             request,
             started: now,
             last_progress: now,
             refusals: 0,
             losses: 0,
-            reused_session: kept,
+            reused_session: reused,
             last_error: None,
         });
-        if kept && self.switches() {
+        if reused && self.switches() {
             // A repeatable request checks first whether the BMC still has the session.
             self.raise_privilege(now, entropy);
-        } else if kept {
+        } else if reused {
             self.send_request(now, entropy);
         } else {
             self.suite = self
@@ -413,7 +413,7 @@ impl IpmiSession {
         let raising = self
             .pending_request
             .as_ref()
-            .is_some_and(|asked| asked.raises_privilege);
+            .is_some_and(|requested| requested.raises_privilege);
         let work = self.job.as_ref();
         !raising && work.is_some_and(|work| work.script.changes_power())
     }
@@ -432,7 +432,9 @@ impl IpmiSession {
     fn transmit_pending(&mut self, now: Tick, wait_ms: u64, tries: u32, entropy: &mut dyn Entropy) {
         let bytes = match (&mut self.link, &self.pending_request) {
             (IpmiLinkState::Login(login), _) => Some(login.message(&self.target)),
-            (IpmiLinkState::Up(line), Some(asked)) => line.seal(&asked.message.emit(), entropy),
+            (IpmiLinkState::Up(line), Some(requested)) => {
+                line.seal(&requested.message.emit(), entropy)
+            }
             _ => return,
         };
         // A message that is too long for IPMI 1.5 is not sent, and so ends in a timeout.
@@ -450,13 +452,13 @@ impl IpmiSession {
     }
 
     fn handle_message(&mut self, now: Tick, message: &IpmiMessage, entropy: &mut dyn Entropy) {
-        let (Some(asked), Some(work)) = (&self.pending_request, &mut self.job) else {
+        let (Some(requested), Some(work)) = (&self.pending_request, &mut self.job) else {
             return;
         };
         let Some((&code, data)) = message.body.split_first() else {
             return;
         };
-        if !message.answers(&asked.message) {
+        if !message.answers(&requested.message) {
             return;
         }
         if code == completion::NODE_BUSY {
@@ -465,7 +467,7 @@ impl IpmiSession {
             return;
         }
         work.last_error = None;
-        if asked.raises_privilege {
+        if requested.raises_privilege {
             if code == completion::OK {
                 self.send_request(now, entropy);
             } else {

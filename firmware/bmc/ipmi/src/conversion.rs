@@ -9,8 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use trivet_model::bmc_request::{
     BmcIdentity as Who, BmcIndicatorCommand as Wanted, BmcIndicatorState, BmcInventory,
-    BmcNetworkInterface, BmcReply, BmcRequest as Asked, BmcSensor, BmcUser, BoardPart, ChassisPart,
-    ProductPart, SensorState, SensorThresholds,
+    BmcNetworkInterface, BmcReply, BmcRequest as RequestedOperation, BmcSensor, BmcUser, BoardPart,
+    ChassisPart, ProductPart, SensorState, SensorThresholds,
 };
 use trivet_model::{PowerError, UnixMs};
 
@@ -28,14 +28,14 @@ const CHANNEL_THIS: u8 = 0x0e;
 const MADE_MINUTES: u64 = 13_674_240;
 
 /// The IPMI operation for a request.
-pub fn to_operation(operation: &Asked) -> Result<IpmiOperation, PowerError> {
-    let unsupported = |said| Err(PowerError::Unsupported { said });
+pub fn to_operation(operation: &RequestedOperation) -> Result<IpmiOperation, PowerError> {
+    let unsupported = |message| Err(PowerError::Unsupported { message });
     Ok(match operation {
-        Asked::Sensors => IpmiOperation::Sensors,
-        Asked::Events => IpmiOperation::SelList,
-        Asked::ClearEvents => IpmiOperation::SelClear,
-        Asked::Inventory => IpmiOperation::ReadFru { device: 0 },
-        Asked::WriteInventory {
+        RequestedOperation::Sensors => IpmiOperation::Sensors,
+        RequestedOperation::Events => IpmiOperation::SelList,
+        RequestedOperation::ClearEvents => IpmiOperation::SelClear,
+        RequestedOperation::Inventory => IpmiOperation::ReadFru { device: 0 },
+        RequestedOperation::WriteInventory {
             device,
             offset,
             bytes,
@@ -44,46 +44,48 @@ pub fn to_operation(operation: &Asked) -> Result<IpmiOperation, PowerError> {
             offset: *offset,
             bytes: bytes.clone(),
         },
-        Asked::Identity => IpmiOperation::Identity,
-        Asked::Network => IpmiOperation::Lan {
+        RequestedOperation::Identity => IpmiOperation::Identity,
+        RequestedOperation::Network => IpmiOperation::Lan {
             channel: CHANNEL_THIS,
         },
-        Asked::Users => IpmiOperation::Users {
+        RequestedOperation::Users => IpmiOperation::Users {
             channel: CHANNEL_THIS,
         },
-        Asked::Indicator => IpmiOperation::IdentifyState,
-        Asked::SetIndicator(wanted) => IpmiOperation::Identify {
+        RequestedOperation::Indicator => IpmiOperation::IdentifyState,
+        RequestedOperation::SetIndicator(wanted) => IpmiOperation::Identify {
             identify: match *wanted {
                 Wanted::Off => IpmiIdentify::For { seconds: 0 },
                 Wanted::On => IpmiIdentify::On,
                 Wanted::For { seconds } => IpmiIdentify::For { seconds },
             },
         },
-        Asked::Mailbox => IpmiOperation::ReadMailbox {
+        RequestedOperation::Mailbox => IpmiOperation::ReadMailbox {
             blocks: MAILBOX_BLOCKS_MAX,
         },
-        Asked::WriteMailbox(bytes) => IpmiOperation::WriteMailbox {
+        RequestedOperation::WriteMailbox(bytes) => IpmiOperation::WriteMailbox {
             bytes: bytes.reveal().to_vec(),
         },
-        Asked::BootMode | Asked::SetBootMode(_) => {
+        RequestedOperation::BootMode | RequestedOperation::SetBootMode(_) => {
             return unsupported(
                 "IPMI does not know the firmware's boot mode; choose it in the firmware's set-up",
             );
         }
-        Asked::SecureBoot | Asked::SetSecureBoot(_) => {
+        RequestedOperation::SecureBoot | RequestedOperation::SetSecureBoot(_) => {
             return unsupported(
                 "IPMI does not know Secure Boot; switch it in the firmware's set-up",
             );
         }
-        Asked::Media | Asked::InsertMedia { .. } | Asked::EjectMedia { .. } => {
+        RequestedOperation::Media
+        | RequestedOperation::InsertMedia { .. }
+        | RequestedOperation::EjectMedia { .. } => {
             return unsupported("IPMI has no virtual media; boot the image from the network");
         }
-        Asked::Subscribe(_) | Asked::Unsubscribe { .. } => {
+        RequestedOperation::Subscribe(_) | RequestedOperation::Unsubscribe { .. } => {
             return unsupported(
                 "IPMI has no event subscriptions; read the BMC's event log instead",
             );
         }
-        Asked::System => {
+        RequestedOperation::System => {
             return unsupported(
                 "IPMI has no system inventory; inspect the node, or read its \
                  BMC's inventory",

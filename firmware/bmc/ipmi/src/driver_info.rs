@@ -115,7 +115,7 @@ fn kg_key(info: &JsonObject) -> Result<Option<Vec<u8>>, PowerError> {
         Some(value) => value.as_str().unwrap_or_default(),
     };
     let missing = "an ipmi_hex_kg_key of 40 hexadecimal digits";
-    let digit = |letter: u8| char::from(letter).to_digit(16);
+    let digit = |byte: u8| char::from(byte).to_digit(16);
     let pairs = text.as_bytes().chunks_exact(2);
     let bytes: Option<Vec<u8>> = pairs
         .map(|pair| match pair {
@@ -172,8 +172,8 @@ mod tests {
             assert_eq!(with(insists).unwrap().suite, Some(IpmiCipherSuite::Plain));
         }
         for insists in [json!(false), json!("no"), json!(1), json!(null)] {
-            let said = with(insists).unwrap_err().to_string();
-            assert!(said.contains("ipmi_allow_cipher_suite_0"), "{said}");
+            let text = with(insists).unwrap_err().to_string();
+            assert!(text.contains("ipmi_allow_cipher_suite_0"), "{text}");
         }
     }
 
@@ -209,8 +209,8 @@ mod tests {
             ("ipmi_hex_kg_key", json!("\u{e9}".repeat(20))),
             ("ipmi_hex_kg_key", json!([])),
         ] {
-            let said = read(key, value).unwrap_err().to_string();
-            assert!(said.contains(key), "{said}");
+            let text = read(key, value).unwrap_err().to_string();
+            assert!(text.contains(key), "{text}");
         }
     }
 }

@@ -271,13 +271,13 @@ fn refused(code: u8) -> IpmiOperationNext {
     IpmiOperationNext::Done(Err(PowerError::Refused { code }))
 }
 
-fn invalid_response(said: &'static str) -> IpmiOperationNext {
-    IpmiOperationNext::Done(Err(PowerError::InvalidResponse { said }))
+fn invalid_response(message: &'static str) -> IpmiOperationNext {
+    IpmiOperationNext::Done(Err(PowerError::InvalidResponse { message }))
 }
 
 /// The error for arguments that are invalid for every BMC.
-fn unsupported(said: &'static str) -> PowerError {
-    PowerError::Unsupported { said }
+fn unsupported(message: &'static str) -> PowerError {
+    PowerError::Unsupported { message }
 }
 
 #[cfg(test)]
@@ -287,22 +287,22 @@ pub(crate) mod tests {
     /// Runs an operation to its end with a function as the BMC; returns the requests and the
     /// result.
     #[track_caller]
-    pub(crate) fn play(
+    pub(crate) fn run_script(
         operation: IpmiOperation,
         mut bmc: impl FnMut(&IpmiRequest) -> Vec<u8>,
     ) -> (Vec<IpmiRequest>, IpmiOperationResult) {
         let (mut dialogue, mut request) =
             IpmiOperationScript::start(operation).expect("its arguments are valid");
-        let mut asked = Vec::new();
+        let mut requests = Vec::new();
         loop {
-            assert!(asked.len() < 100_000, "no end");
+            assert!(requests.len() < 100_000, "no end");
             let body = bmc(&request);
-            asked.push(request);
+            requests.push(request);
             let (&code, data) = body.split_first().expect("a completion code");
             match dialogue.handle_response(code, data) {
                 IpmiOperationNext::Send(next)
                 | IpmiOperationNext::SendLater { request: next, .. } => request = next,
-                IpmiOperationNext::Done(outcome) => return (asked, outcome),
+                IpmiOperationNext::Done(outcome) => return (requests, outcome),
             }
         }
     }

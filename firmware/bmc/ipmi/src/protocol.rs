@@ -45,9 +45,9 @@ impl IpmiNodeSession {
 
 impl IpmiProtocol {
     /// No session yet; requests are repeated at this pace.
-    pub fn new(pace: IpmiTiming) -> Self {
+    pub fn new(timing: IpmiTiming) -> Self {
         Self {
-            pace,
+            pace: timing,
             sessions: BTreeMap::new(),
             by_address: BTreeMap::new(),
             deadlines: BTreeSet::new(),

@@ -148,8 +148,8 @@ fn name(bytes: &[u8], at: usize) -> Option<String> {
     // Type zero is Unicode here; manufacturers write ASCII all the same.
     let kind = if head >> 6 == 0 { 3 } else { head >> 6 };
     let text = text(kind, bytes, true);
-    let kept = text.chars().filter(|letter| !letter.is_control());
-    Some(kept.collect::<String>().trim().to_owned())
+    let printable = text.chars().filter(|character| !character.is_control());
+    Some(printable.collect::<String>().trim().to_owned())
 }
 
 impl SdrSensor {
@@ -230,13 +230,13 @@ impl SdrSensor {
                 }
             }
         }
-        let letters = self
+        let characters = self
             .name
             .chars()
-            .map(|letter| u8::try_from(letter).unwrap_or(b'?'));
-        let letters: Vec<u8> = letters.take(NAME_BYTES_MAX).collect();
-        out[name_at] = 0xc0 | letters.len() as u8;
-        out.extend(letters);
+            .map(|character| u8::try_from(character).unwrap_or(b'?'));
+        let characters: Vec<u8> = characters.take(NAME_BYTES_MAX).collect();
+        out[name_at] = 0xc0 | characters.len() as u8;
+        out.extend(characters);
         out[4] = (out.len() - HEAD_BYTES) as u8;
         out
     }

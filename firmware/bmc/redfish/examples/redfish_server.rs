@@ -151,8 +151,8 @@ impl RedfishExampleServer {
         let ms = u64::try_from(self.started.elapsed().as_millis())?;
         let now = Tick::default().after_ms(ms);
         let answer = self.service.handle(now, &request, &mut self.entropy);
-        for deed in self.service.take_actions() {
-            print_line(&format!("{deed:?}"));
+        for action in self.service.take_actions() {
+            print_line(&format!("{action:?}"));
         }
         // A service that is restarting sends no response.
         if let Some(answer) = answer {

@@ -3,7 +3,7 @@
 
 use trivet_model::PowerError;
 use trivet_model::bmc_request::{
-    BmcIndicatorCommand, BmcIndicatorState, BmcReply, BmcRequest as Asked, BmcSensor,
+    BmcIndicatorCommand, BmcIndicatorState, BmcReply, BmcRequest as RequestedOperation, BmcSensor,
     BmcSystemInfo, BootMode as Mode, Processor, SensorState, SensorThresholds,
 };
 
@@ -12,43 +12,53 @@ use crate::operation::{
 };
 
 /// The Redfish operation for a request.
-pub fn to_operation(operation: &Asked) -> Result<RedfishOperation, PowerError> {
-    let unsupported = |said| Err(PowerError::Unsupported { said });
+pub fn to_operation(operation: &RequestedOperation) -> Result<RedfishOperation, PowerError> {
+    let unsupported = |message| Err(PowerError::Unsupported { message });
     Ok(match operation {
-        Asked::Sensors => RedfishOperation::Sensors,
-        Asked::Identity => RedfishOperation::Identity,
-        Asked::Indicator => RedfishOperation::Indicator,
-        Asked::SetIndicator(BmcIndicatorCommand::Off) => RedfishOperation::SetIndicator(false),
-        Asked::SetIndicator(BmcIndicatorCommand::On) => RedfishOperation::SetIndicator(true),
-        Asked::SetIndicator(BmcIndicatorCommand::For { .. }) => {
+        RequestedOperation::Sensors => RedfishOperation::Sensors,
+        RequestedOperation::Identity => RedfishOperation::Identity,
+        RequestedOperation::Indicator => RedfishOperation::Indicator,
+        RequestedOperation::SetIndicator(BmcIndicatorCommand::Off) => {
+            RedfishOperation::SetIndicator(false)
+        }
+        RequestedOperation::SetIndicator(BmcIndicatorCommand::On) => {
+            RedfishOperation::SetIndicator(true)
+        }
+        RequestedOperation::SetIndicator(BmcIndicatorCommand::For { .. }) => {
             return unsupported("Redfish has no timer for indicators; set it on, later off");
         }
-        Asked::BootMode => RedfishOperation::BootMode,
-        Asked::SetBootMode(Mode::Uefi) => RedfishOperation::SetBootMode(RedfishBootMode::Uefi),
-        Asked::SetBootMode(Mode::Bios) => RedfishOperation::SetBootMode(RedfishBootMode::Legacy),
-        Asked::SecureBoot => RedfishOperation::SecureBoot,
-        Asked::SetSecureBoot(on) => RedfishOperation::SetSecureBoot(*on),
-        Asked::Media => RedfishOperation::Media,
-        Asked::InsertMedia { device, url } => RedfishOperation::InsertMedia {
+        RequestedOperation::BootMode => RedfishOperation::BootMode,
+        RequestedOperation::SetBootMode(Mode::Uefi) => {
+            RedfishOperation::SetBootMode(RedfishBootMode::Uefi)
+        }
+        RequestedOperation::SetBootMode(Mode::Bios) => {
+            RedfishOperation::SetBootMode(RedfishBootMode::Legacy)
+        }
+        RequestedOperation::SecureBoot => RedfishOperation::SecureBoot,
+        RequestedOperation::SetSecureBoot(on) => RedfishOperation::SetSecureBoot(*on),
+        RequestedOperation::Media => RedfishOperation::Media,
+        RequestedOperation::InsertMedia { device, url } => RedfishOperation::InsertMedia {
             device: *device,
             url: url.clone(),
         },
-        Asked::EjectMedia { devices } => RedfishOperation::EjectMedia {
+        RequestedOperation::EjectMedia { devices } => RedfishOperation::EjectMedia {
             devices: devices.clone(),
         },
-        Asked::System => RedfishOperation::Inventory,
-        Asked::Subscribe(subscription) => RedfishOperation::Subscribe(subscription.clone()),
-        Asked::Unsubscribe { id } => RedfishOperation::Unsubscribe { id: id.clone() },
-        Asked::Events | Asked::ClearEvents => {
+        RequestedOperation::System => RedfishOperation::Inventory,
+        RequestedOperation::Subscribe(subscription) => {
+            RedfishOperation::Subscribe(subscription.clone())
+        }
+        RequestedOperation::Unsubscribe { id } => RedfishOperation::Unsubscribe { id: id.clone() },
+        RequestedOperation::Events | RequestedOperation::ClearEvents => {
             return unsupported("this box does not read event logs by Redfish yet");
         }
-        Asked::Inventory | Asked::WriteInventory { .. } => {
+        RequestedOperation::Inventory | RequestedOperation::WriteInventory { .. } => {
             return unsupported("Redfish has no inventory device; read the system inventory");
         }
-        Asked::Network | Asked::Users => {
+        RequestedOperation::Network | RequestedOperation::Users => {
             return unsupported("this box does not read the settings of a BMC by Redfish yet");
         }
-        Asked::Mailbox | Asked::WriteMailbox(_) => {
+        RequestedOperation::Mailbox | RequestedOperation::WriteMailbox(_) => {
             return unsupported("Redfish has no boot mailbox, only IPMI has one");
         }
     })
@@ -108,11 +118,11 @@ fn sensor(reading: RedfishSensorReading) -> BmcSensor {
 /// Converts a name such as `AirFlow` to `air_flow`.
 fn lower(word: &str) -> String {
     let mut text = String::new();
-    for letter in word.chars().filter(char::is_ascii_alphanumeric) {
-        if letter.is_ascii_uppercase() && !text.is_empty() {
+    for character in word.chars().filter(char::is_ascii_alphanumeric) {
+        if character.is_ascii_uppercase() && !text.is_empty() {
             text.push('_');
         }
-        text.push(letter.to_ascii_lowercase());
+        text.push(character.to_ascii_lowercase());
     }
     text
 }
@@ -155,24 +165,24 @@ mod tests {
     fn supported_requests_become_operations() {
         let url = SecretText::new("http://192.0.2.1/a.iso");
         for operation in [
-            Asked::Sensors,
-            Asked::Identity,
-            Asked::Indicator,
-            Asked::SetIndicator(BmcIndicatorCommand::On),
-            Asked::BootMode,
-            Asked::SetBootMode(Mode::Bios),
-            Asked::SecureBoot,
-            Asked::SetSecureBoot(true),
-            Asked::Media,
-            Asked::InsertMedia {
+            RequestedOperation::Sensors,
+            RequestedOperation::Identity,
+            RequestedOperation::Indicator,
+            RequestedOperation::SetIndicator(BmcIndicatorCommand::On),
+            RequestedOperation::BootMode,
+            RequestedOperation::SetBootMode(Mode::Bios),
+            RequestedOperation::SecureBoot,
+            RequestedOperation::SetSecureBoot(true),
+            RequestedOperation::Media,
+            RequestedOperation::InsertMedia {
                 device: MediaDevice::Cdrom,
                 url,
             },
-            Asked::EjectMedia {
+            RequestedOperation::EjectMedia {
                 devices: Vec::new(),
             },
-            Asked::System,
-            Asked::Unsubscribe { id: "1".to_owned() },
+            RequestedOperation::System,
+            RequestedOperation::Unsubscribe { id: "1".to_owned() },
         ] {
             assert!(to_operation(&operation).is_ok(), "{operation:?}");
         }
@@ -181,19 +191,19 @@ mod tests {
     #[test]
     fn what_it_does_not_is_refused_with_a_sentence() {
         for operation in [
-            Asked::Events,
-            Asked::ClearEvents,
-            Asked::Inventory,
-            Asked::Network,
-            Asked::Users,
-            Asked::Mailbox,
-            Asked::WriteMailbox(HiddenBytes::new(vec![1])),
-            Asked::SetIndicator(BmcIndicatorCommand::For { seconds: 5 }),
+            RequestedOperation::Events,
+            RequestedOperation::ClearEvents,
+            RequestedOperation::Inventory,
+            RequestedOperation::Network,
+            RequestedOperation::Users,
+            RequestedOperation::Mailbox,
+            RequestedOperation::WriteMailbox(HiddenBytes::new(vec![1])),
+            RequestedOperation::SetIndicator(BmcIndicatorCommand::For { seconds: 5 }),
         ] {
-            let Err(PowerError::Unsupported { said }) = to_operation(&operation) else {
+            let Err(PowerError::Unsupported { message }) = to_operation(&operation) else {
                 panic!("{operation:?}");
             };
-            assert!(said.contains("Redfish"), "{said}");
+            assert!(message.contains("Redfish"), "{message}");
         }
     }
 
@@ -238,9 +248,12 @@ mod tests {
             health: Some("OK".to_owned()),
             ..RedfishInventory::default()
         };
-        let told = system(found);
-        assert_eq!((told.processors.len(), told.memory_mb), (64, Some(512)));
-        assert_eq!(told.health.as_deref(), Some("ok"));
+        let reported = system(found);
+        assert_eq!(
+            (reported.processors.len(), reported.memory_mb),
+            (64, Some(512))
+        );
+        assert_eq!(reported.health.as_deref(), Some("ok"));
     }
 
     #[test]

@@ -13,81 +13,81 @@ const MESSAGE_CHARS_MAX: usize = 200;
 /// Most messages of one response that are read. Ours.
 const MESSAGES_MAX: usize = 8;
 
-fn bmc(cause: BmcFailureCause, said: impl Into<String>) -> PowerError {
+fn bmc(cause: BmcFailureCause, message: impl Into<String>) -> PowerError {
     PowerError::Bmc {
         cause,
-        said: said.into(),
+        message: message.into(),
     }
 }
 
-pub(crate) fn invalid_response(said: &str) -> PowerError {
+pub(crate) fn invalid_response(message: &str) -> PowerError {
     bmc(
         BmcFailureCause::InvalidResponse,
-        format!("the BMC sent an invalid response: {said}"),
+        format!("the BMC sent an invalid response: {message}"),
     )
 }
 
-pub(crate) fn not_applied(said: &str) -> PowerError {
+pub(crate) fn not_applied(message: &str) -> PowerError {
     bmc(
         BmcFailureCause::NotApplied,
-        format!("the BMC reported success, but {said}"),
+        format!("the BMC reported success, but {message}"),
     )
 }
 
-pub(crate) fn busy(said: &str) -> PowerError {
+pub(crate) fn busy(message: &str) -> PowerError {
     bmc(
         BmcFailureCause::Busy,
-        format!("the BMC is busy ({said}); try again in a minute"),
+        format!("the BMC is busy ({message}); try again in a minute"),
     )
 }
 
 /// The error for a name that the BMC does not know.
-pub(crate) fn missing(said: String) -> PowerError {
-    bmc(BmcFailureCause::Missing, said)
+pub(crate) fn missing(message: String) -> PowerError {
+    bmc(BmcFailureCause::Missing, message)
 }
 
 /// The error for a function that this BMC does not have, independent of the user.
-pub(crate) fn unsupported(said: &'static str) -> PowerError {
-    PowerError::Unsupported { said }
+pub(crate) fn unsupported(message: &'static str) -> PowerError {
+    PowerError::Unsupported { message }
 }
 
 /// The error for a connection that returned no response.
-pub(crate) fn transport(trouble: &BmcHttpError) -> PowerError {
-    match trouble {
-        BmcHttpError::Unreachable { said } => bmc(
+pub(crate) fn transport(error: &BmcHttpError) -> PowerError {
+    match error {
+        BmcHttpError::Unreachable { message } => bmc(
             BmcFailureCause::Unreachable,
             format!(
                 "the BMC cannot be reached ({}); check redfish_address, its cable and that \
                  Redfish is on",
-                clean(said)
+                clean(message)
             ),
         ),
-        BmcHttpError::Lost { said } => bmc(
+        BmcHttpError::Lost { message } => bmc(
             BmcFailureCause::Unreachable,
             format!(
                 "the BMC did not answer ({}); it may be restarting or overloaded",
-                clean(said)
+                clean(message)
             ),
         ),
         BmcHttpError::Untrusted {
             fingerprint: Some(digits),
-            said,
+            message,
         } => bmc(
             BmcFailureCause::Untrusted,
             format!(
                 "the BMC's certificate is not trusted ({}); its SHA-256 is {}: compare it at the \
                  BMC, then set redfish_pin to it, or give the authority that signed it as \
                  redfish_verify_ca",
-                clean(said),
+                clean(message),
                 clean(digits)
             ),
         ),
-        BmcHttpError::Untrusted { said, .. } => bmc(
+        BmcHttpError::Untrusted { message, .. } => bmc(
             BmcFailureCause::Untrusted,
             format!(
                 "TLS with the BMC failed ({}); check redfish_address, redfish_verify_ca and \
                  redfish_pin",
-                clean(said)
+                clean(message)
             ),
         ),
         BmcHttpError::TooLong => invalid_response("the response is too long"),
@@ -133,10 +133,12 @@ pub(crate) fn refused(reply: &RedfishParsedResponse) -> PowerError {
     }
 }
 
-pub(crate) fn login(said: &str) -> PowerError {
+pub(crate) fn login(message: &str) -> PowerError {
     bmc(
         BmcFailureCause::Login,
-        format!("the BMC refused the login ({said}); check redfish_username and redfish_password"),
+        format!(
+            "the BMC refused the login ({message}); check redfish_username and redfish_password"
+        ),
     )
 }
 
@@ -154,13 +156,13 @@ pub(crate) fn no_sessions(status: u16) -> PowerError {
 fn extended_message(reply: &RedfishParsedResponse) -> Option<String> {
     let error = reply.body.as_ref()?.get("error")?;
     let messages = error.get("@Message.ExtendedInfo").and_then(Value::as_array);
-    let said = messages
+    let text = messages
         .into_iter()
         .flatten()
         .take(MESSAGES_MAX)
         .find_map(|message| message.get("Message").and_then(Value::as_str))
         .or_else(|| error.get("message").and_then(Value::as_str))?;
-    Some(clean(said)).filter(|said| !said.is_empty())
+    Some(clean(text)).filter(|text| !text.is_empty())
 }
 
 /// Whether one of the messages of a failure has this text in its identifier.
@@ -175,7 +177,13 @@ pub(crate) fn has_message(reply: &RedfishParsedResponse, name: &str) -> bool {
 
 /// Reduces a text to one line of printable characters, truncated.
 pub(crate) fn clean(text: &str) -> String {
-    let printable = |letter: char| if letter.is_control() { ' ' } else { letter };
+    let printable = |character: char| {
+        if character.is_control() {
+            ' '
+        } else {
+            character
+        }
+    };
     let words: String = text
         .chars()
         .take(MESSAGE_CHARS_MAX)
@@ -199,14 +207,18 @@ mod tests {
 
     #[track_caller]
     fn is(error: PowerError, cause: BmcFailureCause, parts: &[&str]) {
-        let PowerError::Bmc { cause: found, said } = error else {
+        let PowerError::Bmc {
+            cause: found,
+            message,
+        } = error
+        else {
             panic!("{error:?}");
         };
-        assert_eq!(found, cause, "{said}");
+        assert_eq!(found, cause, "{message}");
         for part in parts {
-            assert!(said.contains(part), "{said}");
+            assert!(message.contains(part), "{message}");
         }
-        assert!(!said.contains("ipmi"), "{said}");
+        assert!(!message.contains("ipmi"), "{message}");
     }
 
     #[test]
@@ -227,14 +239,18 @@ mod tests {
 
     #[test]
     fn connection_errors_are_distinguished() {
-        let said = "no route".to_owned();
-        let unreachable = BmcHttpError::Unreachable { said: said.clone() };
+        let message = "no route".to_owned();
+        let unreachable = BmcHttpError::Unreachable {
+            message: message.clone(),
+        };
         is(
             transport(&unreachable),
             BmcFailureCause::Unreachable,
             &["no route", "redfish_address"],
         );
-        let lost = BmcHttpError::Lost { said: said.clone() };
+        let lost = BmcHttpError::Lost {
+            message: message.clone(),
+        };
         is(
             transport(&lost),
             BmcFailureCause::Unreachable,
@@ -242,7 +258,7 @@ mod tests {
         );
         let untrusted = BmcHttpError::Untrusted {
             fingerprint: Some("abcd".to_owned()),
-            said: said.clone(),
+            message: message.clone(),
         };
         is(
             transport(&untrusted),
@@ -251,7 +267,7 @@ mod tests {
         );
         let tls = BmcHttpError::Untrusted {
             fingerprint: None,
-            said,
+            message,
         };
         is(
             transport(&tls),
@@ -271,9 +287,9 @@ mod tests {
             7, {"MessageId": "Base.1.8.PropertyUnknown"},
             {"Message": format!("no\u{1b}[31m\nsuch {}", "x".repeat(9999))},
         ]}});
-        let said = refused(&reply(400, body.clone())).to_string();
-        assert!(said.contains("no [31m such x"), "{said}");
-        assert!(said.len() < 400 && !said.contains('\u{1b}'), "{said}");
+        let text = refused(&reply(400, body.clone())).to_string();
+        assert!(text.contains("no [31m such x"), "{text}");
+        assert!(text.len() < 400 && !text.contains('\u{1b}'), "{text}");
         assert!(has_message(&reply(400, body.clone()), "PropertyUnknown"));
         assert!(!has_message(&reply(400, body), "SessionLimit"));
         let plain = json!({"error": {"code": "Base.1.0.GeneralError", "message": "general"}});

@@ -145,45 +145,47 @@ pub(crate) fn check(operation: &RedfishOperation) -> Result<(), PowerError> {
 /// Executes an operation.
 pub(crate) fn run(
     operation: &RedfishOperation,
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
 ) -> RedfishScriptResult<RedfishReply> {
     match operation {
         RedfishOperation::BootHttp { url, persistent } => {
-            set_boot(book, &["UefiHttp"], *persistent, true, Some(url))?;
+            set_boot(context, &["UefiHttp"], *persistent, true, Some(url))?;
             Ok(RedfishReply::Done)
         }
-        RedfishOperation::InsertMedia { device, url } => media::insert(book, *device, url.reveal()),
-        RedfishOperation::EjectMedia { devices } => media::eject(book, devices),
-        RedfishOperation::Media => media::read(book),
-        RedfishOperation::BootMode => match boot_mode(book.system()?) {
+        RedfishOperation::InsertMedia { device, url } => {
+            media::insert(context, *device, url.reveal())
+        }
+        RedfishOperation::EjectMedia { devices } => media::eject(context, devices),
+        RedfishOperation::Media => media::read(context),
+        RedfishOperation::BootMode => match boot_mode(context.system()?) {
             Some(mode) => Ok(RedfishReply::BootMode(mode)),
             None => Err(fault::unsupported("the BMC does not report the boot mode").into()),
         },
-        RedfishOperation::SetBootMode(mode) => set_boot_mode(book, *mode),
+        RedfishOperation::SetBootMode(mode) => set_boot_mode(context, *mode),
         RedfishOperation::SecureBoot => {
-            let path = secure_boot_path(book)?;
-            Ok(RedfishReply::SecureBoot(secure_boot(book.get(&path)?)?))
+            let path = secure_boot_path(context)?;
+            Ok(RedfishReply::SecureBoot(secure_boot(context.get(&path)?)?))
         }
-        RedfishOperation::SetSecureBoot(enabled) => set_secure_boot(book, *enabled),
-        RedfishOperation::Sensors => sensors::read(book).map(RedfishReply::Sensors),
+        RedfishOperation::SetSecureBoot(enabled) => set_secure_boot(context, *enabled),
+        RedfishOperation::Sensors => sensors::read(context).map(RedfishReply::Sensors),
         RedfishOperation::Inventory => {
-            let inventory = inventory::read(book)?;
+            let inventory = inventory::read(context)?;
             Ok(RedfishReply::Inventory(Box::new(inventory)))
         }
         RedfishOperation::Identity => {
-            let identity = inventory::identity(book)?;
+            let identity = inventory::identity(context)?;
             Ok(RedfishReply::Identity(Box::new(identity)))
         }
         RedfishOperation::Indicator => {
-            let (_, seen) = indicator_resource(book)?;
+            let (_, seen) = indicator_resource(context)?;
             indicator_is_on(seen).map(RedfishReply::Indicator)
         }
-        RedfishOperation::SetIndicator(on) => set_indicator(book, *on),
+        RedfishOperation::SetIndicator(on) => set_indicator(context, *on),
         RedfishOperation::Subscribe(wanted) => {
-            let created = subscription::create(book, wanted)?;
+            let created = subscription::create(context, wanted)?;
             Ok(RedfishReply::Subscription(Box::new(created)))
         }
-        RedfishOperation::Unsubscribe { id } => subscription::delete(book, id),
+        RedfishOperation::Unsubscribe { id } => subscription::delete(context, id),
     }
 }
 
@@ -196,29 +198,29 @@ fn boot_mode(system: RedfishResource<'_>) -> Option<RedfishBootMode> {
 }
 
 fn set_boot_mode(
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
     mode: RedfishBootMode,
 ) -> RedfishScriptResult<RedfishReply> {
-    let path = book.system_path()?;
-    let system = book.get(&path)?;
+    let path = context.system_path()?;
+    let system = context.get(&path)?;
     let lacks = || fault::unsupported("the BMC cannot switch between UEFI and BIOS");
     let is = boot_mode(system).ok_or_else(lacks)?;
     if is == mode {
         return Ok(RedfishReply::Done);
     }
     let body = json!({"Boot": {"BootSourceOverrideMode": mode.word()}});
-    let written = book.patch(&path, system, body)?;
-    let lie = "its boot mode reads back unchanged";
-    await_change(book, &path, written, lie, |now| {
+    let written = context.patch(&path, system, body)?;
+    let mismatch = "its boot mode reads back unchanged";
+    await_change(context, &path, written, mismatch, |now| {
         boot_mode(now) == Some(mode)
     })?;
     Ok(RedfishReply::Done)
 }
 
-fn secure_boot_path(book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<String> {
-    let link = book.system()?.at(&["SecureBoot"]);
+fn secure_boot_path(context: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<String> {
+    let link = context.system()?.at(&["SecureBoot"]);
     let lacks = || fault::unsupported("the BMC cannot read or switch Secure Boot").into();
-    book.linked(link)?.ok_or_else(lacks)
+    context.linked(link)?.ok_or_else(lacks)
 }
 
 fn secure_boot(seen: RedfishResource<'_>) -> Result<RedfishSecureBoot, PowerError> {
@@ -231,17 +233,17 @@ fn secure_boot(seen: RedfishResource<'_>) -> Result<RedfishSecureBoot, PowerErro
 }
 
 fn set_secure_boot(
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
     enabled: bool,
 ) -> RedfishScriptResult<RedfishReply> {
-    let path = secure_boot_path(book)?;
-    let seen = book.get(&path)?;
+    let path = secure_boot_path(context)?;
+    let seen = context.get(&path)?;
     if secure_boot(seen)?.enabled == enabled {
         return Ok(RedfishReply::Done);
     }
-    let written = book.patch(&path, seen, json!({"SecureBootEnable": enabled}))?;
-    let lie = "Secure Boot reads back unchanged";
-    await_change(book, &path, written, lie, |now| {
+    let written = context.patch(&path, seen, json!({"SecureBootEnable": enabled}))?;
+    let mismatch = "Secure Boot reads back unchanged";
+    await_change(context, &path, written, mismatch, |now| {
         secure_boot(now).is_ok_and(|is| is.enabled == enabled)
     })?;
     Ok(RedfishReply::Done)
@@ -249,19 +251,19 @@ fn set_secure_boot(
 
 /// The resource with the identify LED: the system, else its chassis.
 fn indicator_resource<'a>(
-    book: &mut RedfishScriptContext<'a>,
+    context: &mut RedfishScriptContext<'a>,
 ) -> RedfishScriptResult<(String, RedfishResource<'a>)> {
-    let path = book.system_path()?;
-    let system = book.get(&path)?;
+    let path = context.system_path()?;
+    let system = context.get(&path)?;
     if indicator_is_on(system).is_ok() {
         return Ok((path, system));
     }
     let chassis = system
         .at(&["Links", "Chassis"])
         .and_then(|list| list.get(0));
-    match book.linked(chassis)? {
+    match context.linked(chassis)? {
         Some(path) => {
-            let seen = book.get(&path)?;
+            let seen = context.get(&path)?;
             Ok((path, seen))
         }
         None => Ok((path, system)),
@@ -279,10 +281,10 @@ fn indicator_is_on(seen: RedfishResource<'_>) -> RedfishScriptResult<bool> {
 }
 
 fn set_indicator(
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
     on: bool,
 ) -> RedfishScriptResult<RedfishReply> {
-    let (path, seen) = indicator_resource(book)?;
+    let (path, seen) = indicator_resource(context)?;
     if indicator_is_on(seen)? == on {
         return Ok(RedfishReply::Done);
     }
@@ -294,13 +296,13 @@ fn set_indicator(
     } else {
         json!({"IndicatorLED": if on { "Lit" } else { "Off" }})
     };
-    let written = book.patch(&path, seen, body)?;
-    let lie = "its identify LED reads back unchanged";
+    let written = context.patch(&path, seen, body)?;
+    let mismatch = "its identify LED reads back unchanged";
     await_change(
-        book,
+        context,
         &path,
         written,
-        lie,
+        mismatch,
         |now| matches!(indicator_is_on(now), Ok(is) if is == on),
     )?;
     Ok(RedfishReply::Done)

@@ -22,29 +22,29 @@ const POLL_MS: u64 = 1_000;
 /// Executes an order.
 pub(crate) fn run(
     order: PowerOrder,
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
 ) -> RedfishScriptResult<PowerAnswer> {
     match order {
         PowerOrder::Status => {
-            let system = book.system()?;
+            let system = context.system()?;
             // As in Ironic, the health of the system is read with its power state.
             let health = system.text(&["Status", "Health"]);
-            book.health = Some(health.and_then(|word| word.parse().ok()));
+            context.health = Some(health.and_then(|word| word.parse().ok()));
             Ok(PowerAnswer::Power(power(system)?))
         }
-        PowerOrder::On => switch(book, &["On", "ForceOn"], Some(PowerState::On)),
-        PowerOrder::Off => switch(book, &["ForceOff"], Some(PowerState::Off)),
-        PowerOrder::SoftOff => switch(book, &["GracefulShutdown"], Some(PowerState::Off)),
-        PowerOrder::Cycle => restart(book, &["PowerCycle", "ForceRestart"]),
-        PowerOrder::Reset => restart(book, &["ForceRestart", "PowerCycle"]),
+        PowerOrder::On => switch(context, &["On", "ForceOn"], Some(PowerState::On)),
+        PowerOrder::Off => switch(context, &["ForceOff"], Some(PowerState::Off)),
+        PowerOrder::SoftOff => switch(context, &["GracefulShutdown"], Some(PowerState::Off)),
+        PowerOrder::Cycle => restart(context, &["PowerCycle", "ForceRestart"]),
+        PowerOrder::Reset => restart(context, &["ForceRestart", "PowerCycle"]),
         PowerOrder::Nmi => {
-            let system = book.system()?;
-            let (target, word) = action(book, system, "#ComputerSystem.Reset", &["Nmi"])?;
-            let written = book.post(&target, json!({"ResetType": word}), true)?;
+            let system = context.system()?;
+            let (target, word) = action(context, system, "#ComputerSystem.Reset", &["Nmi"])?;
+            let written = context.post(&target, json!({"ResetType": word}), true)?;
             written.done().map(|()| PowerAnswer::Accepted)
         }
-        PowerOrder::BmcReset { warm } => bmc_reset(book, warm),
-        PowerOrder::ReadBoot => Ok(boot(book.system()?)),
+        PowerOrder::BmcReset { warm } => bmc_reset(context, warm),
+        PowerOrder::ReadBoot => Ok(boot(context.system()?)),
         PowerOrder::SetBoot {
             device,
             persistent,
@@ -57,16 +57,16 @@ pub(crate) fn run(
                 BootDevice::Cdrom => &["Cd", "UsbCd"],
                 BootDevice::Bios => &["BiosSetup"],
                 BootDevice::Safe => {
-                    let said = "Redfish has no safe mode to boot; choose the disk instead";
-                    return Err(fault::unsupported(said).into());
+                    let message = "Redfish has no safe mode to boot; choose the disk instead";
+                    return Err(fault::unsupported(message).into());
                 }
             };
-            set_boot(book, words, persistent, efi, None)?;
+            set_boot(context, words, persistent, efi, None)?;
             Ok(PowerAnswer::Accepted)
         }
         PowerOrder::Raw { .. } => {
-            let said = "raw commands exist only in IPMI, not in Redfish";
-            Err(fault::unsupported(said).into())
+            let message = "raw commands exist only in IPMI, not in Redfish";
+            Err(fault::unsupported(message).into())
         }
     }
 }
@@ -81,20 +81,20 @@ fn power(system: RedfishResource<'_>) -> Result<PowerState, PowerError> {
 }
 
 fn switch(
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
     words: &[&str],
     end: Option<PowerState>,
 ) -> RedfishScriptResult<PowerAnswer> {
-    let system = book.system()?;
-    let (target, word) = action(book, system, "#ComputerSystem.Reset", words)?;
+    let system = context.system()?;
+    let (target, word) = action(context, system, "#ComputerSystem.Reset", words)?;
     // A repeated restart request would restart the machine twice.
     let once = end.is_none();
-    match book.post(&target, json!({"ResetType": word}), once)? {
+    match context.post(&target, json!({"ResetType": word}), once)? {
         RedfishWriteOutcome::Done => Ok(PowerAnswer::Accepted),
         RedfishWriteOutcome::Refused(error) | RedfishWriteOutcome::Unknown(error) => {
             // Some BMCs refuse to switch on what is on; some do it and send no response.
             let moot = end.is_some() && !error.is_lasting();
-            if moot && power(book.system()?).ok() == end {
+            if moot && power(context.system()?).ok() == end {
                 return Ok(PowerAnswer::Accepted);
             }
             Err(error.into())
@@ -104,19 +104,19 @@ fn switch(
 
 /// Off and on again; only on, if it is off.
 fn restart(
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
     words: &[&str],
 ) -> RedfishScriptResult<PowerAnswer> {
-    match power(book.system()?)? {
-        PowerState::Off => switch(book, &["On", "ForceOn"], Some(PowerState::On)),
-        PowerState::On => switch(book, words, None),
+    match power(context.system()?)? {
+        PowerState::Off => switch(context, &["On", "ForceOn"], Some(PowerState::On)),
+        PowerState::On => switch(context, words, None),
     }
 }
 
 /// The target of an action, and the first of these values that it accepts. If the BMC does not list
 /// the accepted values, the first is tried; for a restart that is `ForceRestart`.
 fn action(
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
     on: RedfishResource<'_>,
     name: &str,
     words: &[&str],
@@ -125,7 +125,7 @@ fn action(
     let action = on.at(&["Actions", name]).ok_or_else(lacks)?;
     let target = action.get("target").and_then(Value::as_str);
     let target = target.ok_or_else(|| fault::invalid_response("an action without a target"))?;
-    let target = book.path(target)?;
+    let target = context.path(target)?;
     let mut allowed = action
         .get("ResetType@Redfish.AllowableValues")
         .and_then(Value::as_array);
@@ -133,8 +133,8 @@ fn action(
         allowed,
         action.get("@Redfish.ActionInfo").and_then(Value::as_str),
     ) {
-        let path = book.path(info)?;
-        let parameters = book
+        let path = context.path(info)?;
+        let parameters = context
             .get(&path)?
             .at(&["Parameters"])
             .and_then(Value::as_array);
@@ -156,16 +156,19 @@ fn action(
     Ok((target, (*word.ok_or_else(lacks)?).to_owned()))
 }
 
-fn bmc_reset(book: &mut RedfishScriptContext<'_>, warm: bool) -> RedfishScriptResult<PowerAnswer> {
-    let manager = manager(book)?;
-    let manager = book.get(&manager)?;
+fn bmc_reset(
+    context: &mut RedfishScriptContext<'_>,
+    warm: bool,
+) -> RedfishScriptResult<PowerAnswer> {
+    let manager = manager(context)?;
+    let manager = context.get(&manager)?;
     let words: &[&str] = if warm {
         &["GracefulRestart", "ForceRestart"]
     } else {
         &["ForceRestart", "GracefulRestart"]
     };
-    let (target, word) = action(book, manager, "#Manager.Reset", words)?;
-    match book.post(&target, json!({"ResetType": word}), true)? {
+    let (target, word) = action(context, manager, "#Manager.Reset", words)?;
+    match context.post(&target, json!({"ResetType": word}), true)? {
         // A BMC that restarts may do so before it replies.
         RedfishWriteOutcome::Done | RedfishWriteOutcome::Unknown(_) => Ok(PowerAnswer::Accepted),
         RedfishWriteOutcome::Refused(error) => Err(error.into()),
@@ -173,13 +176,13 @@ fn bmc_reset(book: &mut RedfishScriptContext<'_>, warm: bool) -> RedfishScriptRe
 }
 
 /// The manager resource of the system, else the only one.
-pub(crate) fn manager(book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<String> {
-    let system = book.system()?;
+pub(crate) fn manager(context: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<String> {
+    let system = context.system()?;
     let managers = system.at(&["Links", "ManagedBy"]);
-    if let Some(path) = book.linked(managers.and_then(|list| list.get(0)))? {
+    if let Some(path) = context.linked(managers.and_then(|list| list.get(0)))? {
         return Ok(path);
     }
-    let mut members = book.members("/redfish/v1/Managers")?;
+    let mut members = context.members("/redfish/v1/Managers")?;
     match (members.pop(), members.is_empty()) {
         (Some(only), true) => Ok(only),
         _ => Err(fault::invalid_response("the system's manager is ambiguous").into()),
@@ -207,14 +210,14 @@ fn boot(system: RedfishResource<'_>) -> PowerAnswer {
 /// whatever was set. Without `efi` the mode is not changed, since the operator may not have set
 /// one.
 pub(crate) fn set_boot(
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
     words: &[&str],
     persistent: bool,
     efi: bool,
     uri: Option<&str>,
 ) -> RedfishScriptResult<()> {
-    let path = book.system_path()?;
-    let system = book.get(&path)?;
+    let path = context.system_path()?;
+    let system = context.get(&path)?;
     let lacks =
         || fault::unsupported("the BMC cannot boot from there: its Redfish does not offer it");
     let offered = |key: &str| {
@@ -242,22 +245,22 @@ pub(crate) fn set_boot(
     if let Some(uri) = uri {
         boot["HttpBootUri"] = uri.into();
     }
-    let written = book.patch(&path, system, json!({"Boot": boot}))?;
+    let written = context.patch(&path, system, json!({"Boot": boot}))?;
     if quirk::has(system.body, RedfishQuirk::BootOverrideDeferred) {
         return written.done();
     }
-    let lie = "its boot device reads back as another one";
-    await_change(book, &path, written, lie, |now| {
+    let mismatch = "its boot device reads back as another one";
+    await_change(context, &path, written, mismatch, |now| {
         now.text(&["Boot", "BootSourceOverrideTarget"]) == Some(word)
     })
 }
 
 /// Reads a resource until it shows a change, or returns the error that the change was not applied.
 pub(crate) fn await_change(
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
     path: &str,
     written: RedfishWriteOutcome,
-    lie: &str,
+    mismatch: &str,
     shows: impl Fn(RedfishResource<'_>) -> bool,
 ) -> RedfishScriptResult<()> {
     if let RedfishWriteOutcome::Refused(error) = written {
@@ -265,10 +268,10 @@ pub(crate) fn await_change(
     }
     for look in 0..POLLS_MAX {
         let wait_ms = if look == 0 { 0 } else { POLL_MS };
-        if shows(book.read_after(path, wait_ms)?) {
+        if shows(context.read_after(path, wait_ms)?) {
             return Ok(());
         }
     }
     written.done()?;
-    Err(fault::not_applied(lie).into())
+    Err(fault::not_applied(mismatch).into())
 }

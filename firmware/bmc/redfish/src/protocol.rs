@@ -117,21 +117,22 @@ impl RedfishProtocol {
             }));
         if let Some(request) = line.session.logout_request() {
             let address = line.target.address.clone();
-            let turn = QueuedRedfishRequest::Logout(id, Box::new(line.target), request);
-            self.enqueue(address, turn);
+            let queued = QueuedRedfishRequest::Logout(id, Box::new(line.target), request);
+            self.enqueue(address, queued);
         }
     }
 
-    fn enqueue(&mut self, address: BmcHttpOrigin, turn: QueuedRedfishRequest) {
+    fn enqueue(&mut self, address: BmcHttpOrigin, request: QueuedRedfishRequest) {
         let bmc = self.bmcs.entry(address.clone()).or_default();
         let queued = |id: NodeId| {
-            let mut turns = bmc.requests.iter();
-            turns.any(|turn| matches!(turn, QueuedRedfishRequest::Node(node) if *node == id))
+            let mut requests = bmc.requests.iter();
+            requests
+                .any(|request| matches!(request, QueuedRedfishRequest::Node(node) if *node == id))
         };
-        match turn {
+        match request {
             QueuedRedfishRequest::Node(id) if queued(id) => return,
             QueuedRedfishRequest::Logout(..) if bmc.requests.len() >= QUEUED_REQUESTS_MAX => return,
-            turn => bmc.requests.push_back(turn),
+            request => bmc.requests.push_back(request),
         }
         if !bmc.busy {
             self.ready.push_back(address);
@@ -311,11 +312,11 @@ impl BmcProtocol for RedfishProtocol {
     fn next_transmit(&mut self, now: Tick, calls: &mut u64) -> Option<BmcTransmit> {
         while let Some(address) = self.ready.front() {
             let bmc = self.bmcs.get_mut(address).filter(|bmc| !bmc.busy);
-            let Some(turn) = bmc.and_then(|bmc| bmc.requests.pop_front()) else {
+            let Some(queued) = bmc.and_then(|bmc| bmc.requests.pop_front()) else {
                 self.ready.pop_front();
                 continue;
             };
-            let (node, target, request) = match turn {
+            let (node, target, request) = match queued {
                 QueuedRedfishRequest::Logout(id, target, request) => (id, target, request),
                 QueuedRedfishRequest::Node(id) => {
                     let Some(line) = self.sessions.get_mut(&id) else {

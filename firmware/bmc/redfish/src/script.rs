@@ -44,10 +44,10 @@ pub(crate) struct RedfishParsedResponse {
 
 impl RedfishParsedResponse {
     fn pause_ms(&self, otherwise: u64) -> u64 {
-        let asked = self
+        let requested = self
             .retry_after_s
             .map(|seconds| seconds.saturating_mul(1000));
-        asked
+        requested
             .unwrap_or(otherwise)
             .clamp(otherwise.min(RETRY_MS), PAUSE_MS_MAX)
     }
@@ -226,7 +226,7 @@ impl<'a> RedfishScriptContext<'a> {
                 Err(BmcHttpError::Unreachable { .. } | BmcHttpError::Lost { .. }) if !last => {
                     wait_ms = RETRY_MS;
                 }
-                Err(trouble) => return Err(fault::transport(trouble).into()),
+                Err(error) => return Err(fault::transport(error).into()),
             }
         }
         Err(fault::invalid_response("no end").into())
@@ -287,11 +287,11 @@ impl<'a> RedfishScriptContext<'a> {
                 Ok(reply) => return Ok(Ok(reply)),
                 // The request was not sent.
                 Err(BmcHttpError::Unreachable { .. }) if !last => wait_ms = RETRY_MS,
-                Err(trouble @ (BmcHttpError::Lost { .. } | BmcHttpError::TooLong)) => {
-                    return Ok(Err(RedfishWriteOutcome::Unknown(fault::transport(trouble))));
+                Err(error @ (BmcHttpError::Lost { .. } | BmcHttpError::TooLong)) => {
+                    return Ok(Err(RedfishWriteOutcome::Unknown(fault::transport(error))));
                 }
-                Err(trouble) => {
-                    return Ok(Err(RedfishWriteOutcome::Refused(fault::transport(trouble))));
+                Err(error) => {
+                    return Ok(Err(RedfishWriteOutcome::Refused(fault::transport(error))));
                 }
             }
         }
@@ -417,7 +417,7 @@ impl<'a> RedfishScriptContext<'a> {
                 Err(BmcHttpError::Unreachable { .. } | BmcHttpError::Lost { .. }) => {
                     wait_ms = TASK_POLL_MS;
                 }
-                Err(trouble) => return Ok(RedfishWriteOutcome::Unknown(fault::transport(trouble))),
+                Err(error) => return Ok(RedfishWriteOutcome::Unknown(fault::transport(error))),
             }
         }
         Ok(RedfishWriteOutcome::Unknown(fault::busy(
@@ -443,11 +443,11 @@ fn task_outcome(reply: &RedfishParsedResponse) -> Option<RedfishWriteOutcome> {
     let failed = || {
         let messages = body.and_then(|body| body.get("Messages")?.as_array());
         let mut messages = messages.into_iter().flatten();
-        let said = messages.find_map(|message| message.get("Message")?.as_str());
-        let said = fault::clean(said.unwrap_or("without a reason"));
+        let text = messages.find_map(|message| message.get("Message")?.as_str());
+        let text = fault::clean(text.unwrap_or("without a reason"));
         Some(RedfishWriteOutcome::Refused(PowerError::Bmc {
             cause: trivet_model::BmcFailureCause::Refused,
-            said: format!("the BMC's task failed: {said}"),
+            message: format!("the BMC's task failed: {text}"),
         }))
     };
     match word("TaskState") {

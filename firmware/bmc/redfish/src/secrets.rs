@@ -61,9 +61,9 @@ impl RedfishSecrets {
     /// The same error with its text redacted.
     pub(crate) fn redact_error(&self, error: PowerError) -> PowerError {
         match error {
-            PowerError::Bmc { cause, mut said } => {
-                self.redact(&mut said);
-                PowerError::Bmc { cause, said }
+            PowerError::Bmc { cause, mut message } => {
+                self.redact(&mut message);
+                PowerError::Bmc { cause, message }
             }
             other => other,
         }

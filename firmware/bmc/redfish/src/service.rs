@@ -339,11 +339,11 @@ impl RedfishSimulator {
         }
     }
 
-    fn record_action(&mut self, deed: &RedfishSimulatorAction) {
+    fn record_action(&mut self, action: &RedfishSimulatorAction) {
         if self.actions.len() >= ACTIONS_MAX {
             self.actions.pop_front();
         }
-        self.actions.push_back(deed.clone());
+        self.actions.push_back(action.clone());
     }
 }
 
@@ -364,8 +364,8 @@ fn missing() -> BmcHttpResponse {
 }
 
 /// A refusal in the format of DSP0266, section 8.6.
-fn refused(status: u16, id: &str, said: &str) -> BmcHttpResponse {
-    let message = json!({"MessageId": id, "Message": said, "Severity": "Warning"});
-    let error = json!({"code": id, "message": said, "@Message.ExtendedInfo": [message]});
+fn refused(status: u16, id: &str, text: &str) -> BmcHttpResponse {
+    let message = json!({"MessageId": id, "Message": text, "Severity": "Warning"});
+    let error = json!({"code": id, "message": text, "@Message.ExtendedInfo": [message]});
     found(status, &json!({"error": error}))
 }

@@ -55,11 +55,14 @@ enum RedfishTaskOutcome {
 }
 
 impl RedfishTask {
-    fn run(&self, book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<RedfishTaskOutcome> {
+    fn run(
+        &self,
+        context: &mut RedfishScriptContext<'_>,
+    ) -> RedfishScriptResult<RedfishTaskOutcome> {
         match self {
-            Self::Order(order) => order::run(*order, book).map(RedfishTaskOutcome::Answer),
+            Self::Order(order) => order::run(*order, context).map(RedfishTaskOutcome::Answer),
             Self::Operation(operation) => {
-                operation::run(operation, book).map(RedfishTaskOutcome::Reply)
+                operation::run(operation, context).map(RedfishTaskOutcome::Reply)
             }
         }
     }
@@ -302,16 +305,16 @@ impl RedfishSession {
     /// Runs the script with all responses so far.
     fn advance(&mut self, now: Tick) {
         let Some(work) = &mut self.job else { return };
-        let mut book =
+        let mut context =
             RedfishScriptContext::new(&self.target, work.known_system.as_deref(), &work.answers);
-        let step = work.task.run(&mut book);
-        if let Some(health) = book.health
+        let step = work.task.run(&mut context);
+        if let Some(health) = context.health
             && step.is_ok()
             && health != self.health.0
         {
             self.health = (health, false);
         }
-        let found = book.found_system.take();
+        let found = context.found_system.take();
         if found.is_some() {
             self.system = found;
         }
@@ -372,11 +375,11 @@ impl RedfishSession {
         }
         work.next = None;
         let secrets = RedfishSecrets::of(&self.target, self.token.as_ref().map(|it| &it.token));
-        let heard = answer.and_then(|answer| {
+        let result = answer.and_then(|answer| {
             work.bytes = work.bytes.saturating_add(answer.body.len());
             parse_response(answer, &secrets)
         });
-        work.answers.push(heard);
+        work.answers.push(result);
         self.advance(now);
     }
 
@@ -393,7 +396,7 @@ impl RedfishSession {
             Err(BmcHttpError::Unreachable { .. } | BmcHttpError::Lost { .. }) if !last => {
                 return again(LOGIN_RETRY_MS);
             }
-            Err(trouble) => return self.finish(now, Err(fault::transport(&trouble))),
+            Err(error) => return self.finish(now, Err(fault::transport(&error))),
         };
         let plain = |token: &SecretText| {
             let text = token.reveal();
@@ -405,7 +408,7 @@ impl RedfishSession {
         let secrets = RedfishSecrets::of(&self.target, None);
         let reply = match parse_response(answer, &secrets) {
             Ok(reply) => reply,
-            Err(trouble) => return self.finish(now, Err(fault::transport(&trouble))),
+            Err(error) => return self.finish(now, Err(fault::transport(&error))),
         };
         let unauthorised = || fault::has_message(&reply, "Unauthorized");
         match (reply.status, token) {
@@ -416,10 +419,10 @@ impl RedfishSession {
                 self.token = Some(RedfishSessionToken { token, path });
             }
             (429 | 503, _) if !last => {
-                let asked = reply
+                let requested = reply
                     .retry_after_s
                     .map(|seconds| seconds.saturating_mul(1000));
-                again(asked.unwrap_or(LOGIN_RETRY_MS).min(LOGIN_PAUSE_MS_MAX));
+                again(requested.unwrap_or(LOGIN_RETRY_MS).min(LOGIN_PAUSE_MS_MAX));
             }
             (429 | 503, _) => self.finish(now, Err(fault::refused(&reply))),
             (401 | 403, _) => self.finish(now, Err(fault::login("at its session service"))),

@@ -143,7 +143,7 @@ fn trust(info: &JsonObject) -> Result<BmcHttpTrust, PowerError> {
 fn pin(text: &str) -> Option<[u8; CERTIFICATE_PIN_BYTES]> {
     let text = text.trim();
     let text = text.strip_prefix("sha256:").unwrap_or(text);
-    let digit = |letter: &u8| char::from(*letter).to_digit(16);
+    let digit = |character: &u8| char::from(*character).to_digit(16);
     let digits: Option<Vec<u32>> = text
         .as_bytes()
         .iter()
@@ -170,8 +170,8 @@ mod tests {
     fn refused(key: &str, value: Value) {
         let mut info = json!({"redfish_address": "192.0.2.7"});
         info[key] = value;
-        let said = of(info).unwrap_err().to_string();
-        assert!(said.contains(key), "{said}");
+        let text = of(info).unwrap_err().to_string();
+        assert!(text.contains(key), "{text}");
     }
 
     #[test]

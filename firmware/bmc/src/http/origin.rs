@@ -85,8 +85,8 @@ impl FromStr for BmcHttpOrigin {
             None if rest.parse::<std::net::Ipv6Addr>().is_ok() => (rest, ""),
             None => rest.split_once(':').unwrap_or((rest, "")),
         };
-        let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
-        if host.is_empty() || host.len() > HOST_BYTES_MAX || !host.bytes().all(letter) {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+        if host.is_empty() || host.len() > HOST_BYTES_MAX || !host.bytes().all(is_allowed) {
             return Err(());
         }
         let port = match port {

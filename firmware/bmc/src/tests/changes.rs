@@ -127,19 +127,19 @@ fn a_machine_that_is_seen_is_on_whatever_its_bmc_reports() {
 }
 
 #[test]
-fn a_silent_bmc_is_asked_again_after_growing_pauses() {
+fn requests_to_a_silent_bmc_are_repeated_after_growing_pauses() {
     let mut bench = BmcBench::new();
     let id = bench.with_node(1);
     bench.start_job(id);
     bench.for_job(id, PowerOrder::On);
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     let mut notes = Vec::new();
     let mut done = Vec::new();
     for _ in 0..30 {
         let Some((number, _)) = bench.given().first().copied() else {
             break;
         };
-        asked.push(bench.now.since_ms(Tick(0)) / 1000);
+        requests.push(bench.now.since_ms(Tick(0)) / 1000);
         bench.answer(number, Err(silent()));
         let (more, events) = bench.notes_and_events();
         notes.extend(more);
@@ -147,9 +147,12 @@ fn a_silent_bmc_is_asked_again_after_growing_pauses() {
         let next = bench.bmcs.deadline();
         bench.advance(next.map_or(0, |next| next.since_ms(bench.now)));
     }
-    assert_eq!(asked[..6], [0, 5, 15, 35, 65, 95]);
+    assert_eq!(requests[..6], [0, 5, 15, 35, 65, 95]);
     assert_eq!(done, [(BmcOrderOwner::Job, PowerOrder::On, false)]);
-    assert!(asked.last().is_some_and(|last| *last >= 240), "{asked:?}");
+    assert!(
+        requests.last().is_some_and(|last| *last >= 240),
+        "{requests:?}"
+    );
     let repeated = notes.iter().filter(|note| note.contains("is repeated"));
     assert_eq!(repeated.count(), 1, "{notes:?}");
     let last = notes.last().unwrap();
@@ -288,7 +291,7 @@ fn a_power_cycle_that_was_not_seen_to_switch_off_takes_a_few_seconds() {
 }
 
 #[test]
-fn a_job_is_told_at_once_that_a_machine_refuses_a_reset() {
+fn a_job_fails_at_once_when_a_machine_refuses_a_reset() {
     let mut bench = BmcBench::new();
     let id = bench.with_node(1);
     bench.start_job(id);

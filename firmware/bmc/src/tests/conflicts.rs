@@ -20,9 +20,9 @@ fn the_younger_node_sends_nothing_and_has_a_fault_until_it_is_corrected() {
         panic!("{events:?}");
     };
     let raised = raised.clone();
-    let said = raised.to_string();
-    assert!(matches!(raised, BoxFault::BmcShared { .. }), "{said}");
-    assert!(said.contains("node-2") && said.contains("node-1"), "{said}");
+    let text = raised.to_string();
+    assert!(matches!(raised, BoxFault::BmcShared { .. }), "{text}");
+    assert!(text.contains("node-2") && text.contains("node-1"), "{text}");
     assert_eq!(bench.wire().removed, [two], "its session ends");
     bench.for_operator(two, PowerOrder::On);
     let (notes, events) = bench.notes_and_events();

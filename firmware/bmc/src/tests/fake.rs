@@ -28,7 +28,7 @@ fn fake_hardware_obeys_at_once_without_a_note() {
 }
 
 #[test]
-fn a_person_is_told_what_to_do() {
+fn a_person_gets_instructions() {
     use ProvisionState::{Inspecting, Manageable};
     for (state, order, want) in [
         (Inspecting, PowerOrder::On, "boot from the network"),

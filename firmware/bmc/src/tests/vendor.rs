@@ -45,7 +45,7 @@ fn the_reply_goes_to_the_ticket_of_its_request() {
     };
     assert!(events.contains(&completes), "{events:?}");
     let replies = replies(events);
-    assert!(matches!(&replies[0], (8, Err(said)) if said.contains("did not answer")));
+    assert!(matches!(&replies[0], (8, Err(message)) if message.contains("did not answer")));
     assert_eq!(replies[1], (7, Ok(json!({"done": true}))));
 }
 
@@ -73,8 +73,8 @@ fn a_bmc_request_may_take_minutes_but_not_for_ever() {
     let (notes, events) = bench.notes_and_events();
     assert_eq!(notes, ["read event log: no answer in time"]);
     let ended = replies(events);
-    assert!(matches!(&ended[..], [(7, Err(said))] if said.contains("in time")));
-    // A reply after that belongs to no caller, not even to one that asks the same.
+    assert!(matches!(&ended[..], [(7, Err(message))] if message.contains("in time")));
+    // A reply after that belongs to no caller, not even to one with the same request.
     send(&mut bench, id, 8, BmcRequest::Events).unwrap();
     answer(&bench, number, Ok(BmcReply::Done));
     assert_eq!(replies(bench.events()), []);
@@ -113,7 +113,10 @@ fn an_order_has_a_shorter_limit_and_its_data_are_not_noted() {
 fn errors_tell_the_caller_whether_a_repetition_helps() {
     use trivet_model::{BmcFailureCause, RefusalKind};
     for (error, kind) in [
-        (PowerError::Unsupported { said: "x" }, RefusalKind::Invalid),
+        (
+            PowerError::Unsupported { message: "x" },
+            RefusalKind::Invalid,
+        ),
         (
             PowerError::NotConfigured { missing: "x" },
             RefusalKind::Invalid,
@@ -122,7 +125,7 @@ fn errors_tell_the_caller_whether_a_repetition_helps() {
         (
             PowerError::Bmc {
                 cause: BmcFailureCause::Missing,
-                said: "x".to_owned(),
+                message: "x".to_owned(),
             },
             RefusalKind::NotFound,
         ),
@@ -158,7 +161,7 @@ fn a_subscription_needs_a_vendor_interface_and_other_requests_do_not() {
     assert_eq!(send(&mut bench, id, 8, subscription()), None);
     let refused = replies(bench.events());
     assert!(
-        matches!(&refused[..], [(8, Err(said))] if said.contains("vendor")),
+        matches!(&refused[..], [(8, Err(message))] if message.contains("vendor")),
         "{refused:?}"
     );
     assert!(send(&mut bench, id, 9, BmcRequest::Sensors).is_some());

@@ -49,7 +49,7 @@ impl SshPowerCommands {
     ) -> Option<Result<(String, PowerAnswer), PowerError>> {
         let on = PowerAnswer::Power(PowerState::On);
         let off = PowerAnswer::Power(PowerState::Off);
-        let lacks = |said| Err(PowerError::Unsupported { said });
+        let lacks = |message| Err(PowerError::Unsupported { message });
         Some(match (order, is) {
             (PowerOrder::On | PowerOrder::Cycle | PowerOrder::Reset, PowerState::Off) => {
                 Ok((self.on.clone(), on))

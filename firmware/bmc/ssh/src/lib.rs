@@ -90,7 +90,7 @@ impl SshPowerScript {
     pub fn handle_output(&mut self, ran: Result<SshCommandOutput, String>) -> SshPowerStep {
         let ran = match ran {
             Ok(ran) => ran,
-            Err(said) => return SshPowerStep::Done(Err(host(&said, false))),
+            Err(message) => return SshPowerStep::Done(Err(host(&message, false))),
         };
         if ran.status != 0 {
             let program = self.commands.as_ref().map_or("virsh", |_| "the command");
@@ -166,27 +166,27 @@ fn answer_non_power(order: PowerOrder) -> Option<Result<PowerAnswer, PowerError>
     match order {
         PowerOrder::ReadBoot | PowerOrder::SetBoot { .. } => Some(Ok(PowerAnswer::Accepted)),
         PowerOrder::Nmi | PowerOrder::BmcReset { .. } | PowerOrder::Raw { .. } => {
-            let said = "a node with power control over SSH has no BMC";
-            Some(Err(PowerError::Unsupported { said }))
+            let message = "a node with power control over SSH has no BMC";
+            Some(Err(PowerError::Unsupported { message }))
         }
         _ => None,
     }
 }
 
-fn failed(said: &str) -> SshPowerStep {
-    SshPowerStep::Done(Err(host(said, true)))
+fn failed(message: &str) -> SshPowerStep {
+    SshPowerStep::Done(Err(host(message, true)))
 }
 
-fn host(said: &str, lasting: bool) -> PowerError {
+fn host(message: &str, lasting: bool) -> PowerError {
     PowerError::Host {
-        said: said.to_owned(),
+        message: message.to_owned(),
         lasting,
     }
 }
 
 /// Converts a failed command into an error that names what to check.
 fn command_error(ran: &SshCommandOutput, program: &str) -> PowerError {
-    let said = last_line(&ran.stderr);
+    let text = last_line(&ran.stderr);
     if ran.status == NOT_FOUND && program == "virsh" {
         return host(
             "the host has no virsh; install libvirt's clients there",
@@ -194,7 +194,7 @@ fn command_error(ran: &SshCommandOutput, program: &str) -> PowerError {
         );
     }
     if ran.status != SSH_FAILED {
-        return host(&format!("{program} on the host failed: {said}"), false);
+        return host(&format!("{program} on the host failed: {text}"), false);
     }
     for (sign, advice) in [
         (
@@ -215,11 +215,11 @@ fn command_error(ran: &SshCommandOutput, program: &str) -> PowerError {
             "the private key cannot be read; give it whole, without a passphrase",
         ),
     ] {
-        if said.contains(sign) {
-            return host(&format!("{advice} ({said})"), true);
+        if text.contains(sign) {
+            return host(&format!("{advice} ({text})"), true);
         }
     }
-    host(&format!("the host cannot be reached: {said}"), false)
+    host(&format!("the host cannot be reached: {text}"), false)
 }
 
 /// The last line of the output, limited to printable characters.
@@ -227,7 +227,13 @@ fn last_line(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let last = text.lines().map(str::trim).rfind(|line| !line.is_empty());
     let plain = last.unwrap_or("no reason given").chars();
-    let plain = plain.map(|letter| if letter.is_control() { ' ' } else { letter });
+    let plain = plain.map(|character| {
+        if character.is_control() {
+            ' '
+        } else {
+            character
+        }
+    });
     plain.take(MESSAGE_CHARS_MAX).collect()
 }
 

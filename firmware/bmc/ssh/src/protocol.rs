@@ -127,7 +127,7 @@ impl BmcProtocol for SshProtocol {
         _: &BmcRequest,
     ) -> Result<(), PowerError> {
         Err(PowerError::Unsupported {
-            said: "this node has no BMC; choose a driver with a BMC",
+            message: "this node has no BMC; choose a driver with a BMC",
         })
     }
 

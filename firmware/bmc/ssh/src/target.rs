@@ -36,8 +36,9 @@ impl SshTarget {
             text.filter(|text| !text.is_empty() && text.len() <= WORD_BYTES_MAX)
                 .filter(|text| !text.starts_with('-'))
                 .filter(|text| {
-                    text.chars()
-                        .all(|letter| letter.is_ascii_alphanumeric() || more.contains(letter))
+                    text.chars().all(|character| {
+                        character.is_ascii_alphanumeric() || more.contains(character)
+                    })
                 })
                 .map(str::to_owned)
         };

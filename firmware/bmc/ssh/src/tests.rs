@@ -29,16 +29,16 @@ fn ran(status: i32, printed: &str, complained: &str) -> Result<SshCommandOutput,
 #[track_caller]
 fn error(next: SshPowerStep) -> (String, bool) {
     match next {
-        SshPowerStep::Done(Err(PowerError::Host { said, lasting })) => (said, lasting),
+        SshPowerStep::Done(Err(PowerError::Host { message, lasting })) => (message, lasting),
         other => panic!("{other:?}"),
     }
 }
 
 fn found(order: PowerOrder, state: &str) -> (SshPowerScript, SshPowerStep) {
-    let mut talk = SshPowerScript::new(order, vec![MAC], None);
-    assert!(matches!(talk.begin(), SshPowerStep::Run(line) if line.contains("list --all")));
-    let next = talk.handle_output(ran(0, &listed(state), ""));
-    (talk, next)
+    let mut script = SshPowerScript::new(order, vec![MAC], None);
+    assert!(matches!(script.begin(), SshPowerStep::Run(line) if line.contains("list --all")));
+    let next = script.handle_output(ran(0, &listed(state), ""));
+    (script, next)
 }
 
 #[test]
@@ -85,13 +85,13 @@ fn orders_become_lines_for_that_machine_alone() {
         ),
         (PowerOrder::Cycle, "shut off", format!("start {ID}"), on),
     ] {
-        let (mut talk, next) = found(order, state);
+        let (mut script, next) = found(order, state);
         let SshPowerStep::Run(run) = next else {
             panic!("{order:?}: {next:?}");
         };
         assert!(run.ends_with(&line), "{run}");
         assert_eq!(
-            talk.handle_output(ran(0, "", "")),
+            script.handle_output(ran(0, "", "")),
             SshPowerStep::Done(Ok(answer)),
             "{order:?}"
         );
@@ -112,11 +112,14 @@ fn what_is_so_already_needs_no_second_line() {
 
 #[test]
 fn a_machine_that_is_not_there_is_named_by_its_address() {
-    let mut talk = SshPowerScript::new(PowerOrder::On, vec![MacAddr([2; 6])], None);
-    let (said, lasting) = error(talk.handle_output(ran(0, &listed("running"), "")));
-    assert!(said.contains("02:02:02:02:02:02") && lasting, "{said}");
-    let (said, lasting) = error(SshPowerScript::new(PowerOrder::On, vec![], None).begin());
-    assert!(said.contains("no port") && lasting, "{said}");
+    let mut script = SshPowerScript::new(PowerOrder::On, vec![MacAddr([2; 6])], None);
+    let (message, lasting) = error(script.handle_output(ran(0, &listed("running"), "")));
+    assert!(
+        message.contains("02:02:02:02:02:02") && lasting,
+        "{message}"
+    );
+    let (message, lasting) = error(SshPowerScript::new(PowerOrder::On, vec![], None).begin());
+    assert!(message.contains("no port") && lasting, "{message}");
 }
 
 #[test]
@@ -144,14 +147,14 @@ fn failures_are_distinguished() {
         ),
         (1, "", "no reason given", false),
     ] {
-        let mut talk = SshPowerScript::new(PowerOrder::Status, vec![MAC], None);
-        let (said, lasts) = error(talk.handle_output(ran(status, "", complained)));
-        assert!(said.contains(part), "{said}");
-        assert_eq!(lasts, lasting, "{said}");
+        let mut script = SshPowerScript::new(PowerOrder::Status, vec![MAC], None);
+        let (reply, lasts) = error(script.handle_output(ran(status, "", complained)));
+        assert!(reply.contains(part), "{reply}");
+        assert_eq!(lasts, lasting, "{reply}");
     }
-    let mut talk = SshPowerScript::new(PowerOrder::Status, vec![MAC], None);
-    let (said, lasts) = error(talk.handle_output(Err("no answer within 60000 ms".into())));
-    assert!(said.contains("60000") && !lasts);
+    let mut script = SshPowerScript::new(PowerOrder::Status, vec![MAC], None);
+    let (reply, lasts) = error(script.handle_output(Err("no answer within 60000 ms".into())));
+    assert!(reply.contains("60000") && !lasts);
 }
 
 #[test]
@@ -163,8 +166,8 @@ fn no_printed_word_reaches_a_command_line() {
         "6a5e2c1a_90a7-4d17-9e5f-aa0f6f3a1b2c",
     ] {
         let printed = format!("domain {id}\nrunning\n- b br0 virtio {MAC}\n");
-        let mut talk = SshPowerScript::new(PowerOrder::Off, vec![MAC], None);
-        let next = talk.handle_output(ran(0, &printed, ""));
+        let mut script = SshPowerScript::new(PowerOrder::Off, vec![MAC], None);
+        let next = script.handle_output(ran(0, &printed, ""));
         assert!(matches!(next, SshPowerStep::Done(Err(_))), "{next:?}");
     }
 }
@@ -172,9 +175,9 @@ fn no_printed_word_reaches_a_command_line() {
 #[test]
 fn messages_of_a_host_are_truncated_and_plain() {
     let long = format!("first\n{}\u{7}", "x".repeat(1000));
-    let mut talk = SshPowerScript::new(PowerOrder::Status, vec![MAC], None);
-    let (said, _) = error(talk.handle_output(ran(1, "", &long)));
-    assert!(said.len() < 400 && !said.contains('\u{7}') && !said.contains("first"));
+    let mut script = SshPowerScript::new(PowerOrder::Status, vec![MAC], None);
+    let (message, _) = error(script.handle_output(ran(1, "", &long)));
+    assert!(message.len() < 400 && !message.contains('\u{7}') && !message.contains("first"));
 }
 
 fn info() -> Value {
@@ -260,10 +263,10 @@ fn by_commands(
     printed: &str,
     more: &[(&str, &str)],
 ) -> (SshPowerScript, SshPowerStep) {
-    let mut talk = SshPowerScript::new(order, vec![], Some(given(more).unwrap()));
-    assert_eq!(talk.begin(), SshPowerStep::Run("outlet 7".into()));
-    let next = talk.handle_output(ran(0, printed, ""));
-    (talk, next)
+    let mut script = SshPowerScript::new(order, vec![], Some(given(more).unwrap()));
+    assert_eq!(script.begin(), SshPowerStep::Run("outlet 7".into()));
+    let next = script.handle_output(ran(0, printed, ""));
+    (script, next)
 }
 
 #[test]
@@ -286,10 +289,10 @@ fn given_commands_are_run_as_they_are() {
             on,
         ),
     ] {
-        let (mut talk, next) = by_commands(order, printed, &[]);
+        let (mut script, next) = by_commands(order, printed, &[]);
         assert_eq!(next, SshPowerStep::Run(line.into()), "{order:?}");
         let done = SshPowerStep::Done(Ok(PowerAnswer::Power(leads_to)));
-        assert_eq!(talk.handle_output(ran(0, "whatever", "")), done);
+        assert_eq!(script.handle_output(ran(0, "whatever", "")), done);
     }
     let reset = [("ssh_power_reset", "kick 7")];
     let (_, next) = by_commands(PowerOrder::Reset, "on", &reset);
@@ -319,30 +322,30 @@ fn what_is_already_so_needs_no_command() {
 fn a_soft_order_wants_a_command_of_its_own() {
     let (_, next) = by_commands(PowerOrder::SoftOff, "on", &[]);
     assert!(
-        matches!(next, SshPowerStep::Done(Err(PowerError::Unsupported { said }))
-        if said.contains("ssh_power_soft_off"))
+        matches!(next, SshPowerStep::Done(Err(PowerError::Unsupported { message }))
+        if message.contains("ssh_power_soft_off"))
     );
     let soft = [("ssh_power_soft_off", "ask 7")];
-    let (mut talk, next) = by_commands(PowerOrder::SoftOff, "on", &soft);
+    let (mut script, next) = by_commands(PowerOrder::SoftOff, "on", &soft);
     assert_eq!(next, SshPowerStep::Run("ask 7".into()));
     let taken = SshPowerStep::Done(Ok(PowerAnswer::Accepted));
-    assert_eq!(talk.handle_output(ran(0, "", "")), taken);
+    assert_eq!(script.handle_output(ran(0, "", "")), taken);
 }
 
 #[test]
 fn an_unknown_status_and_a_failed_command_are_reported() {
     for printed in ["", "maybe", "on fire"] {
-        let (said, lasting) = error(by_commands(PowerOrder::On, printed, &[]).1);
+        let (message, lasting) = error(by_commands(PowerOrder::On, printed, &[]).1);
         assert!(
-            said.contains("last word must be on or off") && lasting,
-            "{said}"
+            message.contains("last word must be on or off") && lasting,
+            "{message}"
         );
     }
-    let mut talk = SshPowerScript::new(PowerOrder::On, vec![], Some(given(&[]).unwrap()));
-    let (said, lasting) = error(talk.handle_output(ran(1, "", "outlet: no such number")));
-    assert!(!lasting && said == "the command on the host failed: outlet: no such number");
-    let (said, _) = error(talk.handle_output(ran(127, "", "sh: outlet: not found")));
-    assert!(said.contains("outlet: not found"), "{said}");
+    let mut script = SshPowerScript::new(PowerOrder::On, vec![], Some(given(&[]).unwrap()));
+    let (message, lasting) = error(script.handle_output(ran(1, "", "outlet: no such number")));
+    assert!(!lasting && message == "the command on the host failed: outlet: no such number");
+    let (message, _) = error(script.handle_output(ran(127, "", "sh: outlet: not found")));
+    assert!(message.contains("outlet: not found"), "{message}");
 }
 
 #[test]
@@ -353,7 +356,7 @@ fn commands_that_are_missing_or_no_line_are_named() {
         ("ssh_power_status", " "),
         ("ssh_power_on", &"x".repeat(2000)),
     ] {
-        let said = given(&[(key, value)]).unwrap_err().to_string();
-        assert!(said.contains(key), "{said}");
+        let text = given(&[(key, value)]).unwrap_err().to_string();
+        assert!(text.contains(key), "{text}");
     }
 }

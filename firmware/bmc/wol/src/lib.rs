@@ -68,8 +68,8 @@ pub fn wake_on_lan(node: &Node, order: PowerOrder, macs: &[MacAddr]) -> WakeOnLa
     }
 }
 
-fn refused(said: &'static str) -> WakeOnLanAction {
-    WakeOnLanAction::Answer(Err(PowerError::Unsupported { said }))
+fn refused(message: &'static str) -> WakeOnLanAction {
+    WakeOnLanAction::Answer(Err(PowerError::Unsupported { message }))
 }
 
 fn over_ssh(node: &Node, otherwise: &'static str) -> WakeOnLanAction {
@@ -189,14 +189,14 @@ mod tests {
     #[test]
     fn what_cannot_be_done_is_refused_with_the_reason() {
         let on = node(&json!({}), Some(PowerState::On));
-        for (order, said) in [
+        for (order, message) in [
             (PowerOrder::Off, "shut it down by hand"),
             (PowerOrder::Cycle, "cannot restart"),
             (PowerOrder::Nmi, "no BMC"),
         ] {
             match wake_on_lan(&on, order, &[mac()]) {
                 WakeOnLanAction::Answer(Err(error)) => {
-                    assert!(error.to_string().contains(said), "{error}");
+                    assert!(error.to_string().contains(message), "{error}");
                 }
                 other => panic!("{order:?}: {other:?}"),
             }

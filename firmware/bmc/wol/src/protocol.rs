@@ -66,7 +66,7 @@ impl BmcProtocol for WakeOnLanProtocol {
         _: u64,
         _: &BmcRequest,
     ) -> Result<(), PowerError> {
-        Err(PowerError::Unsupported { said: NO_BMC })
+        Err(PowerError::Unsupported { message: NO_BMC })
     }
 
     fn next_event(&mut self) -> Option<BmcProtocolEvent> {

@@ -56,7 +56,7 @@ fn a_reply_has_all_validators_of_the_file() {
 
 #[test]
 fn head_replies_with_the_head_of_get() {
-    let ask = |line| {
+    let send = |line| {
         respond(
             &request(line, "Range: bytes=3-5\r\n"),
             Some(&metadata()),
@@ -64,7 +64,7 @@ fn head_replies_with_the_head_of_get() {
         )
     };
     let whole = respond(&request("GET /x", ""), Some(&metadata()), now());
-    let head = ask("HEAD /x");
+    let head = send("HEAD /x");
     assert_eq!(head.head, whole.head, "ranges are ignored");
     assert_eq!(head.bytes, None);
     let nothing = respond(&request("HEAD /x", ""), None, now());

@@ -87,9 +87,9 @@ fn what_changes_something() {
     let reset = "/v1/nodes/n1/vendor_passthru/bmc_reset";
     check("reset n1", "POST", reset, json!({"warm": false}));
     check("reset n1 --warm", "POST", reset, json!({"warm": true}));
-    let said = planned("light n1 9").unwrap().then;
+    let message = planned("light n1 9").unwrap().then;
     assert_eq!(
-        said,
+        message,
         FinalAction::Print("node n1: its light is on for 9 s".to_owned())
     );
 }

@@ -94,13 +94,13 @@ pub(crate) fn new_image(new: &NewImage<'_>) -> CliRequest {
     let mut body = json!({
         "name": new.image, "sources": new.sources, "pinned": new.pin,
     });
-    for (field, said) in [
+    for (field, message) in [
         ("checksum", new.checksum),
         ("format", new.format),
         ("boot_mode", new.boot_mode),
     ] {
-        if let Some(said) = said {
-            body[field] = said.into();
+        if let Some(message) = message {
+            body[field] = message.into();
         }
     }
     CliRequest::new("POST", "/trivet/images").with(body)

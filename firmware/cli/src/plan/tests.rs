@@ -191,8 +191,8 @@ fn verbs_and_where_they_end() {
 
 #[test]
 fn waiting_is_a_choice() {
-    let said = plan("node provide n1 --no-wait").unwrap().then;
-    assert!(matches!(said, FinalAction::Print(text) if text.contains("trivet node watch n1")));
+    let message = plan("node provide n1 --no-wait").unwrap().then;
+    assert!(matches!(message, FinalAction::Print(text) if text.contains("trivet node watch n1")));
     let waits = plan("node provide n1 --no-wait --wait").unwrap().then;
     assert!(
         matches!(waits, FinalAction::Wait { .. }),

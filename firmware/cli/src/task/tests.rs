@@ -58,10 +58,10 @@ fn run_against(
         now: 5_000,
         exit: Exit::Fine,
     };
-    let mut turn = task.begin(run.now);
+    let mut step = task.begin(run.now);
     loop {
-        run.outs.append(&mut turn.outs);
-        turn = match turn.act {
+        run.outs.append(&mut step.outs);
+        step = match step.act {
             TaskAction::Send(request) if is_older && request.path.ends_with("/progress") => {
                 task.answered(run.now, Ok(bad(404, "There is nothing here.")))
             }
@@ -79,7 +79,7 @@ fn run_against(
             }
             TaskAction::End(exit) => {
                 run.exit = exit;
-                assert_eq!(answers.next(), None, "every answer was asked for");
+                assert_eq!(answers.next(), None, "every answer was requested");
                 return run;
             }
         };
@@ -213,9 +213,9 @@ fn a_verb_shows_state_and_step_where_the_box_reports_no_progress() {
         false,
     );
     assert_eq!(run.exit, Exit::Fine);
-    let asked = run.sent.iter();
-    let asked = asked.filter(|request| request.path.ends_with("/progress"));
-    assert_eq!(asked.count(), 1, "it is asked once");
+    let requested = run.sent.iter();
+    let requested = requested.filter(|request| request.path.ends_with("/progress"));
+    assert_eq!(requested.count(), 1, "it is requested once");
     let changes = texts(&run, |out| matches!(out, TaskOutput::Change(_)));
     assert_eq!(
         changes,
@@ -368,8 +368,8 @@ fn pages_are_put_together() {
     };
     let run = run(show(OutputView::Nodes), style, answers);
     assert_eq!(run.sent[1].path, "/v1/nodes?marker=uuid-n1");
-    let told: Value = serde_json::from_str(lines(&run)[0]).unwrap();
-    assert_eq!(told["nodes"].as_array().unwrap().len(), 2);
+    let reported: Value = serde_json::from_str(lines(&run)[0]).unwrap();
+    assert_eq!(reported["nodes"].as_array().unwrap().len(), 2);
 }
 
 #[test]
@@ -551,9 +551,9 @@ fn the_keyboard_stops_a_watch_silently_and_a_wait_with_a_message() {
         "nothing was accepted yet"
     );
     task.answered(1, ok(Value::Null));
-    let turn = task.interrupted();
-    assert_eq!(turn.act, TaskAction::End(Exit::Interrupted));
-    assert!(matches!(&turn.outs[0], TaskOutput::Note(text) if text.contains("the box continues")));
+    let step = task.interrupted();
+    assert_eq!(step.act, TaskAction::End(Exit::Interrupted));
+    assert!(matches!(&step.outs[0], TaskOutput::Note(text) if text.contains("the box continues")));
 }
 
 fn image(state: &str, here: u64) -> CliResponse {
@@ -602,9 +602,9 @@ fn a_fill_that_fails_ends_the_wait_with_the_reason() {
     answers.extend((0..100).map(|_| image("failed", 0)));
     let mut task = CommandTask::new(fill(60_000), OutputStyle::default());
     let (mut now, mut answers) = (0, answers.into_iter());
-    let mut turn = task.begin(now);
+    let mut step = task.begin(now);
     let exit = loop {
-        turn = match turn.act {
+        step = match step.act {
             TaskAction::Send(_) => task.answered(now, Ok(answers.next().unwrap())),
             TaskAction::Pause(ms) => {
                 now += ms;
@@ -614,9 +614,9 @@ fn a_fill_that_fails_ends_the_wait_with_the_reason() {
         };
     };
     assert_eq!(exit, Exit::Failed);
-    let said = |out: &TaskOutput| match out {
+    let message_of = |out: &TaskOutput| match out {
         TaskOutput::Note(why) => why.contains("failed: it is wrong"),
         _ => false,
     };
-    assert!(turn.outs.iter().any(said), "{:?}", turn.outs);
+    assert!(step.outs.iter().any(message_of), "{:?}", step.outs);
 }

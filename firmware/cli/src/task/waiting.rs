@@ -86,23 +86,23 @@ impl CommandTask {
         elapsed: u64,
     ) -> (Vec<TaskOutput>, Option<Result<(), CliFault>>) {
         let activity = std::mem::take(&mut self.activities).into_values().next();
-        let mut sight = NodeSnapshot::of(body);
-        sight.news = activity.as_ref().map(Activity::news);
+        let mut snapshot = NodeSnapshot::of(body);
+        snapshot.news = activity.as_ref().map(Activity::news);
         let mut outs = Vec::new();
-        if self.last.as_ref() != Some(&sight) {
+        if self.last.as_ref() != Some(&snapshot) {
             let words = match goal {
-                WaitGoal::Power(_) => &sight.power,
-                WaitGoal::State(_) | WaitGoal::Rest => &sight.words(),
+                WaitGoal::Power(_) => &snapshot.power,
+                WaitGoal::State(_) | WaitGoal::Rest => &snapshot.words(),
             };
             let work = activity.as_ref().map(|work| format!("; {}", work.words()));
             let work = work.unwrap_or_default();
             outs.push(TaskOutput::Change(format!("{node}: {words}{work}")));
         }
         outs.push(TaskOutput::Progress(match &activity {
-            Some(activity) => ProgressLine::working(&sight, activity, elapsed),
-            None => ProgressLine::of(&sight, elapsed),
+            Some(activity) => ProgressLine::working(&snapshot, activity, elapsed),
+            None => ProgressLine::of(&snapshot, elapsed),
         }));
-        let verdict = wait_verdict(goal, &sight);
+        let verdict = wait_verdict(goal, &snapshot);
         let end = match &verdict {
             WaitVerdict::Pending => None,
             WaitVerdict::Reached => Some(Ok(())),
@@ -116,14 +116,14 @@ impl CommandTask {
         } else if verdict == WaitVerdict::Reached {
             let state = match goal {
                 WaitGoal::Power(power) => format!("has {power}"),
-                WaitGoal::State(_) | WaitGoal::Rest => format!("is {}", sight.state),
+                WaitGoal::State(_) | WaitGoal::Rest => format!("is {}", snapshot.state),
             };
             let took = duration(elapsed);
             outs.push(TaskOutput::Line(format!(
                 "node {node} {state} after {took}"
             )));
         }
-        self.last = Some(sight);
+        self.last = Some(snapshot);
         (outs, end)
     }
 
@@ -134,11 +134,14 @@ impl CommandTask {
         body: &Value,
         elapsed: u64,
     ) -> (Vec<TaskOutput>, Option<Result<(), CliFault>>) {
-        let sight = ImageSnapshot::of(body);
-        let progress =
-            ProgressLine::many(format!("{image}  {}", sight.state), sight.mib(), elapsed);
+        let snapshot = ImageSnapshot::of(body);
+        let progress = ProgressLine::many(
+            format!("{image}  {}", snapshot.state),
+            snapshot.mib(),
+            elapsed,
+        );
         let mut outs = vec![TaskOutput::Progress(progress)];
-        let end = match sight.verdict() {
+        let end = match snapshot.verdict() {
             WaitVerdict::Pending => return (outs, None),
             // It may be the error from before the request.
             WaitVerdict::Failed(_) if elapsed < SETTLE_MS => return (outs, None),

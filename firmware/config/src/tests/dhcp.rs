@@ -20,12 +20,12 @@ fn a_dhcp_section_becomes_plain_values() {
         (&[Ipv4Addr::new(9, 9, 9, 9)][..], 600)
     );
     let relayed = DHCP.replace("interface = \"eth1\"", "listen = \"127.0.0.1\"");
-    let door = good(&relayed.replace("\"server\"", "\"reservations\"")).dhcp[0].clone();
+    let source = good(&relayed.replace("\"server\"", "\"reservations\"")).dhcp[0].clone();
     assert_eq!(
-        door.source,
+        source.source,
         DhcpSource::Relayed("127.0.0.1:67".parse().unwrap())
     );
-    assert_eq!(door.mode, DhcpMode::Reservations);
+    assert_eq!(source.mode, DhcpMode::Reservations);
 }
 
 #[test]
@@ -42,8 +42,13 @@ fn networks_behind_relays_share_an_address_and_the_box_is_on_none_of_them() {
     assert_eq!(settings.dhcp.len(), 3);
     assert_eq!(settings.dhcp[2].server, Some(Ipv4Addr::new(192, 0, 2, 1)));
     let anywhere = format!("{DHCP}{}", far(1, "0.0.0.0"));
-    let said = "is already used by dhcp.interface (192.0.2.1:67): write the same address";
-    bad(&anywhere, DHCP.lines().count() + 2, "dhcp.listen", said);
+    let configured = "is already used by dhcp.interface (192.0.2.1:67): write the same address";
+    bad(
+        &anywhere,
+        DHCP.lines().count() + 2,
+        "dhcp.listen",
+        configured,
+    );
 }
 
 #[test]
@@ -98,11 +103,11 @@ fn every_mode_takes_the_lines_of_the_fullest() {
 fn a_proxy_needs_no_pool_and_may_learn_its_address_from_the_interface() {
     let proxy = "[[dhcp]]\ninterface = \"eth1\"\nmode = \"proxy\"\n";
     assert_eq!(good(proxy).dhcp[0].server, None);
-    let said = good(&format!(
+    let configured = good(&format!(
         "{proxy}server = \"192.0.2.1\"\ndiscovery = true\n"
     ));
-    assert_eq!(said.dhcp[0].server, Some(Ipv4Addr::new(192, 0, 2, 1)));
-    assert!(said.dhcp[0].discovery);
+    assert_eq!(configured.dhcp[0].server, Some(Ipv4Addr::new(192, 0, 2, 1)));
+    assert!(configured.dhcp[0].discovery);
     let relayed = proxy.replace("interface = \"eth1\"", "listen = \"192.0.2.9\"");
     let address = good(&relayed).dhcp[0].server;
     assert_eq!(address, Some(Ipv4Addr::new(192, 0, 2, 9)));
@@ -121,8 +126,13 @@ fn what_a_mode_cannot_do_is_refused() {
     bad(&loud, 4, "dhcp.router_advertisements", "sends nothing");
     good(&format!("{quiet}router_advertisements = false\n"));
     let known = DHCP.replace("\"server\"", "\"reservations\"");
-    let strangers = format!("{known}discovery = true\n");
-    bad(&strangers, 8, "dhcp.discovery", "known machines only");
+    let unknown_machines = format!("{known}discovery = true\n");
+    bad(
+        &unknown_machines,
+        8,
+        "dhcp.discovery",
+        "known machines only",
+    );
     good(&format!("{known}discovery = false\n"));
     let relayed = DHCP.replace("interface = \"eth1\"", "listen = \"192.0.2.1\"");
     assert!(!good(&relayed).dhcp[0].router_advertisements);

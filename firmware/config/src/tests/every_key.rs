@@ -59,7 +59,7 @@ fn a_value_of_the_wrong_type_is_named_by_its_key() {
 }
 
 #[test]
-fn a_key_that_is_misspelt_in_one_letter_is_refused_with_the_right_one() {
+fn a_key_that_is_misspelt_in_one_character_is_refused_with_the_right_one() {
     for (section, key) in keys() {
         let wrong = format!("{key}x");
         let list = parse(&file(&section, &format!("{wrong} = 1"))).unwrap_err();

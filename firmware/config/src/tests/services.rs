@@ -33,7 +33,7 @@ fn the_box_has_a_host_name_and_a_bounded_store() {
 }
 
 #[test]
-fn the_api_listens_on_loopback_until_told_otherwise() {
+fn the_api_listens_on_loopback_by_default() {
     let api = good("[api]\n").api.unwrap();
     assert_eq!(api.listen, ["127.0.0.1:6385".parse().unwrap()]);
     assert_eq!(
@@ -235,7 +235,7 @@ fn tokens_work_alone_or_together_with_users() {
 }
 
 #[test]
-fn agents_speak_tls_unless_told_otherwise() {
+fn agents_use_tls_by_default() {
     assert!(!good("[agent]\nwait_s = 60\n").agent.plain_http);
     assert!(good("[agent]\nplain_http = true\n").agent.plain_http);
     assert!(!good("[agent]\nwait_s = 60\n").agent.fast_track);

@@ -273,9 +273,9 @@ impl<T> WatchedCredentialFile<T> {
                  correct it and send SIGHUP again"
             ));
         }
-        let mut kept = self.loaded();
-        path.clone_into(&mut kept.path);
-        kept.stamp = None;
+        let mut loaded = self.loaded();
+        path.clone_into(&mut loaded.path);
+        loaded.stamp = None;
         None
     }
 
@@ -291,25 +291,25 @@ impl<T> WatchedCredentialFile<T> {
 
     /// The present content of the file. A file that cannot be read has no entries.
     pub(crate) fn current(&self, now: UnixMs) -> Arc<[T]> {
-        let mut kept = self.loaded();
-        let stamp = FileStamp::of(&kept.path);
-        if stamp.is_some() && stamp == kept.stamp {
-            return Arc::clone(&kept.lines);
+        let mut loaded = self.loaded();
+        let stamp = FileStamp::of(&loaded.path);
+        if stamp.is_some() && stamp == loaded.stamp {
+            return Arc::clone(&loaded.lines);
         }
-        let (lines, error) = match read(&kept.path) {
+        let (lines, error) = match read(&loaded.path) {
             Ok(text) => ((self.parse)(&text), None),
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
         if let Some(error) = &error
-            && kept.error.as_ref() != Some(error)
+            && loaded.error.as_ref() != Some(error)
         {
-            let (key, file) = (self.key, kept.path.display());
+            let (key, file) = (self.key, loaded.path.display());
             error!(%file, "{key}: {file} cannot be read: {error}");
         }
-        kept.stamp = stamp.filter(|stamp| stamp.is_settled(now));
-        kept.error = error;
-        kept.lines = Arc::from(lines);
-        Arc::clone(&kept.lines)
+        loaded.stamp = stamp.filter(|stamp| stamp.is_settled(now));
+        loaded.error = error;
+        loaded.lines = Arc::from(lines);
+        Arc::clone(&loaded.lines)
     }
 }
 
@@ -371,10 +371,10 @@ mod tests {
         let scratch = TestbedDirectory::new();
         let why = |text: &str| unusable_users(&scratch.file("users", text.as_bytes()));
         assert!(why("").is_some_and(|why| why.contains("names no user")));
-        let said = why("ann:plain\nbob:$2y$05$abcdefghijklmnopqrstuv\nkim:$2y$05$x:king\n");
-        let said = said.unwrap();
-        assert!(said.contains("ann (the hash") && said.contains("kim (the role"));
-        assert!(!said.contains("bob"), "{said}");
+        let message = why("ann:plain\nbob:$2y$05$abcdefghijklmnopqrstuv\nkim:$2y$05$x:king\n");
+        let message = message.unwrap();
+        assert!(message.contains("ann (the hash") && message.contains("kim (the role"));
+        assert!(!message.contains("bob"), "{message}");
         assert_eq!(why("bob:$2y$05$abcdefghijklmnopqrstuv:reader\n"), None);
         let absent = unusable_users(&scratch.0.join("absent")).unwrap();
         assert!(absent.contains("cannot be read"), "{absent}");
@@ -389,9 +389,9 @@ mod tests {
         let good = format!("ci:operator:{}\n", "ab".repeat(32));
         assert_eq!(why(&good), None);
         assert!(why("# none\n").is_some_and(|why| why.contains("trivet token new")));
-        let said = why(&format!("{good}\nci:operator:secret\n")).unwrap();
-        assert!(said.ends_with(": 3"), "{said}");
-        assert!(!said.contains("secret"), "{said}");
+        let message = why(&format!("{good}\nci:operator:secret\n")).unwrap();
+        assert!(message.ends_with(": 3"), "{message}");
+        assert!(!message.contains("secret"), "{message}");
     }
 
     #[test]

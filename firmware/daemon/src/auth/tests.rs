@@ -58,7 +58,10 @@ impl AuthFixture {
     }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "compared with what a gate says")]
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "compared with the result of a check"
+)]
 fn authenticated(who: CallerIdentity, role: Role) -> Result<AuthenticatedCaller, AuthDenial> {
     Ok(AuthenticatedCaller { who, role })
 }
@@ -115,75 +118,84 @@ fn roles_reach_what_is_below_them() {
 
 #[tokio::test]
 async fn a_user_taken_out_of_the_file_is_out_at_once() {
-    let door = auth_fixture(&user_line("admin", "pw"), "");
-    let nobody = door.auth.check(&HeaderMap::new(), PEER).await;
+    let fixture = auth_fixture(&user_line("admin", "pw"), "");
+    let nobody = fixture.auth.check(&HeaderMap::new(), PEER).await;
     assert_eq!(nobody, Err(AuthDenial::Missing));
     let admin = authenticated(CallerIdentity::user("admin"), Role::Admin);
-    assert_eq!(door.authenticate_basic("admin:pw", PEER).await, admin);
-    assert_eq!(door.authenticate_basic("admin:pw", PEER).await, admin);
-    door.scratch.file("users", b"");
-    assert!(is_wrong(&door.authenticate_basic("admin:pw", PEER).await));
+    assert_eq!(fixture.authenticate_basic("admin:pw", PEER).await, admin);
+    assert_eq!(fixture.authenticate_basic("admin:pw", PEER).await, admin);
+    fixture.scratch.file("users", b"");
+    assert!(is_wrong(
+        &fixture.authenticate_basic("admin:pw", PEER).await
+    ));
 }
 
 #[tokio::test]
 async fn a_user_has_the_role_of_its_line_as_it_is_now() {
     let line = user_line("ann", "pw");
-    let door = auth_fixture(&format!("{}:reader\n", line.trim()), "");
+    let fixture = auth_fixture(&format!("{}:reader\n", line.trim()), "");
     assert_eq!(
-        door.authenticate_basic("ann:pw", PEER).await,
+        fixture.authenticate_basic("ann:pw", PEER).await,
         authenticated(CallerIdentity::user("ann"), Role::Reader)
     );
     let now = format!("{}:operator\n", line.trim());
-    door.scratch.file("users", now.as_bytes());
+    fixture.scratch.file("users", now.as_bytes());
     assert_eq!(
-        door.authenticate_basic("ann:pw", PEER).await,
+        fixture.authenticate_basic("ann:pw", PEER).await,
         authenticated(CallerIdentity::user("ann"), Role::Operator)
     );
     // An incomplete role must not make an admin.
     let odd = format!("{}:adm\n", line.trim());
-    door.scratch.file("users", odd.as_bytes());
-    assert!(is_wrong(&door.authenticate_basic("ann:pw", PEER).await));
+    fixture.scratch.file("users", odd.as_bytes());
+    assert!(is_wrong(&fixture.authenticate_basic("ann:pw", PEER).await));
 }
 
 /// Its password is checked against another user's hash, which costs the same and must
 /// not admit it, not even with that user's password.
 #[tokio::test]
 async fn an_unknown_user_is_refused_with_any_password() {
-    let door = auth_fixture(&user_line("admin", "pw"), "");
+    let fixture = auth_fixture(&user_line("admin", "pw"), "");
     for _ in 0..2 {
-        assert!(is_wrong(&door.authenticate_basic("other:pw", PEER).await));
-        assert!(door.authenticate_basic("admin:pw", PEER).await.is_ok());
+        assert!(is_wrong(
+            &fixture.authenticate_basic("other:pw", PEER).await
+        ));
+        assert!(fixture.authenticate_basic("admin:pw", PEER).await.is_ok());
     }
 }
 
 #[tokio::test]
 async fn a_file_that_cannot_be_read_admits_no_caller() {
-    let door = auth_fixture(&user_line("admin", "pw"), &token_line("admin"));
+    let fixture = auth_fixture(&user_line("admin", "pw"), &token_line("admin"));
     for file in ["users", "tokens"] {
-        std::fs::remove_file(door.scratch.0.join(file)).unwrap();
+        std::fs::remove_file(fixture.scratch.0.join(file)).unwrap();
     }
-    assert!(is_wrong(&door.authenticate_basic("admin:pw", PEER).await));
+    assert!(is_wrong(
+        &fixture.authenticate_basic("admin:pw", PEER).await
+    ));
     let bearer = format!("Bearer {TOKEN}");
     assert!(is_wrong(
-        &door.authenticate("authorization", &bearer, PEER).await
+        &fixture.authenticate("authorization", &bearer, PEER).await
     ));
 }
 
 #[tokio::test]
 async fn tokens_work_in_either_header_and_end_with_their_line() {
-    let door = auth_fixture("", &token_line("operator"));
+    let fixture = auth_fixture("", &token_line("operator"));
     let ci = authenticated(CallerIdentity::token("ci"), Role::Operator);
     let bearer = format!("Bearer {TOKEN}");
-    assert_eq!(door.authenticate("authorization", &bearer, PEER).await, ci);
-    assert_eq!(door.authenticate("x-auth-token", TOKEN, PEER).await, ci);
-    let other = door
+    assert_eq!(
+        fixture.authenticate("authorization", &bearer, PEER).await,
+        ci
+    );
+    assert_eq!(fixture.authenticate("x-auth-token", TOKEN, PEER).await, ci);
+    let other = fixture
         .authenticate("authorization", "Bearer other", PEER)
         .await;
     assert!(is_wrong(&other), "{other:?}");
-    assert!(!format!("{other:?}").contains("other"), "no token is told");
-    door.scratch.file("tokens", b"");
+    assert!(!format!("{other:?}").contains("other"), "no token is shown");
+    fixture.scratch.file("tokens", b"");
     assert!(is_wrong(
-        &door.authenticate("authorization", &bearer, PEER).await
+        &fixture.authenticate("authorization", &bearer, PEER).await
     ));
 }
 
@@ -205,31 +217,32 @@ async fn a_disabled_kind_of_credentials_is_refused() {
     assert_eq!(passwords.auth.challenges().count(), 1);
     let programs = only(None, Some(&tokens));
     assert_eq!(programs.authenticate_basic("admin:pw", PEER).await, missing);
-    let asked: Vec<_> = programs.auth.challenges().collect();
-    assert_eq!(asked, ["Bearer realm=\"Baremetal API\""]);
+    let challenges: Vec<_> = programs.auth.challenges().collect();
+    assert_eq!(challenges, ["Bearer realm=\"Baremetal API\""]);
 }
 
 #[tokio::test]
 async fn proofs_are_remembered_up_to_their_bound() {
     let hash = bcrypt::hash("pw", 4).unwrap();
     let lines = (0..=PROVEN_MAX).map(|number| format!("u{number}:{hash}"));
-    let door = auth_fixture(&lines.collect::<Vec<_>>().join("\n"), "");
+    let fixture = auth_fixture(&lines.collect::<Vec<_>>().join("\n"), "");
     for number in 0..=PROVEN_MAX {
         assert!(
-            door.authenticate_basic(&format!("u{number}:pw"), PEER)
+            fixture
+                .authenticate_basic(&format!("u{number}:pw"), PEER)
                 .await
                 .is_ok()
         );
     }
-    let Authenticator::Files(gate) = &door.auth else {
+    let Authenticator::Files(files) = &fixture.auth else {
         panic!("it has files")
     };
-    assert_eq!(gate.proofs().len(), PROVEN_MAX);
+    assert_eq!(files.proofs().len(), PROVEN_MAX);
 }
 
-async fn guess(door: &AuthFixture, user: &str, peer: IpAddr) {
+async fn guess(fixture: &AuthFixture, user: &str, peer: IpAddr) {
     for number in 1..=limit::FAILURES_MAX {
-        let result = door
+        let result = fixture
             .authenticate_basic(&format!("{user}:wrong"), peer)
             .await;
         let Err(AuthDenial::Wrong { whose, wait_s }) = result else {
@@ -243,11 +256,11 @@ async fn guess(door: &AuthFixture, user: &str, peer: IpAddr) {
 /// A locked address learns nothing, not even with the right password.
 #[tokio::test]
 async fn a_guessing_client_must_wait_and_verified_users_need_not() {
-    let door = auth_fixture(&user_line("admin", "pw"), &token_line("reader"));
-    assert!(door.authenticate_basic("admin:pw", OTHER).await.is_ok());
-    guess(&door, "admin", PEER).await;
+    let fixture = auth_fixture(&user_line("admin", "pw"), &token_line("reader"));
+    assert!(fixture.authenticate_basic("admin:pw", OTHER).await.is_ok());
+    guess(&fixture, "admin", PEER).await;
     for password in ["wrong", "pw"] {
-        let result = door
+        let result = fixture
             .authenticate_basic(&format!("admin:{password}"), PEER)
             .await;
         assert!(matches!(
@@ -255,44 +268,52 @@ async fn a_guessing_client_must_wait_and_verified_users_need_not() {
             Err(AuthDenial::TooManyFailures { wait_s: 1..=5 })
         ));
     }
-    assert!(door.authenticate_basic("admin:pw", OTHER).await.is_ok());
+    assert!(fixture.authenticate_basic("admin:pw", OTHER).await.is_ok());
     // From an address without failures one guess is checked while the name must wait.
     assert!(is_wrong(
-        &door.authenticate_basic("admin:wrong", OTHER).await
+        &fixture.authenticate_basic("admin:wrong", OTHER).await
     ));
-    let result = door.authenticate_basic("admin:wrong", OTHER).await;
+    let result = fixture.authenticate_basic("admin:wrong", OTHER).await;
     assert!(
         matches!(result, Err(AuthDenial::TooManyFailures { .. })),
         "{result:?}"
     );
     // A token cannot be guessed and is not delayed.
-    assert!(door.authenticate("x-auth-token", TOKEN, PEER).await.is_ok());
+    assert!(
+        fixture
+            .authenticate("x-auth-token", TOKEN, PEER)
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test]
 async fn a_success_clears_the_failures() {
-    let door = auth_fixture(&user_line("admin", "pw"), "");
+    let fixture = auth_fixture(&user_line("admin", "pw"), "");
     for _ in 0..3 {
         for _ in 1..limit::FAILURES_MAX {
-            assert!(is_wrong(&door.authenticate_basic("nobody:x", PEER).await));
+            assert!(is_wrong(
+                &fixture.authenticate_basic("nobody:x", PEER).await
+            ));
         }
-        assert!(door.authenticate_basic("admin:pw", PEER).await.is_ok());
+        assert!(fixture.authenticate_basic("admin:pw", PEER).await.is_ok());
         // The failures of the name are not cleared.
-        let Authenticator::Files(gate) = &door.auth else {
+        let Authenticator::Files(files) = &fixture.auth else {
             panic!("it has files")
         };
-        gate.limiter().clear_name(LoginNameDigest::of("nobody"));
+        files.limiter().clear_name(LoginNameDigest::of("nobody"));
     }
 }
 
 /// Concurrent requests count as many guesses as sequential ones.
 #[tokio::test]
 async fn concurrent_guesses_do_not_evade_the_limit() {
-    let door = Arc::new(auth_fixture(&user_line("admin", "pw"), ""));
+    let fixture = Arc::new(auth_fixture(&user_line("admin", "pw"), ""));
     let mut volley = tokio::task::JoinSet::new();
     for _ in 0..40 {
-        let door = Arc::clone(&door);
-        volley.spawn(async move { is_wrong(&door.authenticate_basic("admin:wrong", PEER).await) });
+        let fixture = Arc::clone(&fixture);
+        volley
+            .spawn(async move { is_wrong(&fixture.authenticate_basic("admin:wrong", PEER).await) });
     }
     let checked = volley.join_all().await.into_iter().filter(|wrong| *wrong);
     let most = limit::FAILURES_MAX as usize + CHECKS_MAX;
@@ -301,15 +322,15 @@ async fn concurrent_guesses_do_not_evade_the_limit() {
 
 #[tokio::test]
 async fn wrong_tokens_count_as_well() {
-    let door = auth_fixture(&user_line("admin", "pw"), &token_line("admin"));
+    let fixture = auth_fixture(&user_line("admin", "pw"), &token_line("admin"));
     for _ in 0..limit::FAILURES_MAX {
         assert!(is_wrong(
-            &door.authenticate("x-auth-token", "no", PEER).await
+            &fixture.authenticate("x-auth-token", "no", PEER).await
         ));
     }
-    let result = door.authenticate("x-auth-token", "no", PEER).await;
+    let result = fixture.authenticate("x-auth-token", "no", PEER).await;
     assert!(matches!(result, Err(AuthDenial::TooManyFailures { .. })));
-    let result = door.authenticate_basic("admin:pw", PEER).await;
+    let result = fixture.authenticate_basic("admin:pw", PEER).await;
     assert!(matches!(result, Err(AuthDenial::TooManyFailures { .. })));
 }
 
@@ -322,17 +343,19 @@ async fn an_open_api_admits_every_caller() {
 
 #[tokio::test]
 async fn guessing_from_other_addresses_does_not_lock_out_a_user_without_a_log_in_since_the_start() {
-    let door = auth_fixture(&user_line("ann", "pw"), "");
+    let fixture = auth_fixture(&user_line("ann", "pw"), "");
     for _ in 0..limit::FAILURES_MAX {
-        assert!(is_wrong(&door.authenticate_basic("ann:guess", OTHER).await));
+        assert!(is_wrong(
+            &fixture.authenticate_basic("ann:guess", OTHER).await
+        ));
     }
-    let later = door.authenticate_basic("ann:guess", OTHER).await;
+    let later = fixture.authenticate_basic("ann:guess", OTHER).await;
     assert!(
         matches!(later, Err(AuthDenial::TooManyFailures { .. })),
         "{later:?}"
     );
     let ann = authenticated(CallerIdentity::user("ann"), Role::Admin);
-    assert_eq!(door.authenticate_basic("ann:pw", PEER).await, ann);
+    assert_eq!(fixture.authenticate_basic("ann:pw", PEER).await, ann);
 }
 
 #[test]
@@ -359,28 +382,34 @@ fn an_unknown_name_costs_the_hash_of_some_user_and_always_of_the_same_one() {
 
 #[tokio::test]
 async fn users_and_tokens_stay_in_force_while_the_files_named_now_are_unusable() {
-    let door = auth_fixture(&user_line("admin", "pw"), &token_line("operator"));
-    let (absent, broken) = (door.scratch.0.join("absent"), "ci:operator:half\n");
-    let broken = door.scratch.file("broken", broken.as_bytes());
-    let lines = door.auth.set_files(Some(&absent), Some(&broken)).unwrap();
+    let fixture = auth_fixture(&user_line("admin", "pw"), &token_line("operator"));
+    let (absent, broken) = (fixture.scratch.0.join("absent"), "ci:operator:half\n");
+    let broken = fixture.scratch.file("broken", broken.as_bytes());
+    let lines = fixture
+        .auth
+        .set_files(Some(&absent), Some(&broken))
+        .unwrap();
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].contains("stays in force"), "{lines:?}");
     assert!(lines[0].contains("absent cannot be read"), "{lines:?}");
     assert!(lines[1].contains("stays in force"), "{lines:?}");
     assert!(lines[1].contains("not name:role:sha256"), "{lines:?}");
-    assert!(door.auth.reload().is_empty(), "the former files are read");
+    assert!(
+        fixture.auth.reload().is_empty(),
+        "the former files are read"
+    );
     let admin = authenticated(CallerIdentity::user("admin"), Role::Admin);
-    assert_eq!(door.authenticate_basic("admin:pw", PEER).await, admin);
-    let token = door.authenticate("x-auth-token", TOKEN, PEER).await;
+    assert_eq!(fixture.authenticate_basic("admin:pw", PEER).await, admin);
+    let token = fixture.authenticate("x-auth-token", TOKEN, PEER).await;
     assert_eq!(
         token,
         authenticated(CallerIdentity::token("ci"), Role::Operator)
     );
     let next = user_line("next", "pw");
-    let next = door.scratch.file("absent", next.as_bytes());
-    let tokens = door.scratch.0.join("tokens");
-    let lines = door.auth.set_files(Some(&next), Some(&tokens));
+    let next = fixture.scratch.file("absent", next.as_bytes());
+    let tokens = fixture.scratch.0.join("tokens");
+    let lines = fixture.auth.set_files(Some(&next), Some(&tokens));
     assert_eq!(lines, Some(Vec::new()), "it can be used now");
     let taken = authenticated(CallerIdentity::user("next"), Role::Admin);
-    assert_eq!(door.authenticate_basic("next:pw", PEER).await, taken);
+    assert_eq!(fixture.authenticate_basic("next:pw", PEER).await, taken);
 }

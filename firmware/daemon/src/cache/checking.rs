@@ -237,12 +237,12 @@ fn hash(file: &File, size: u64, like: &Digest) -> io::Result<(Digest, ChunkList)
 /// These bytes of a file; none from a source that does not serve the range.
 pub(super) async fn fetch_range(
     origin: &Origin,
-    ask: &ImageSourceRequest,
+    request: &ImageSourceRequest,
 ) -> Result<Option<Vec<u8>>, String> {
-    let answer = origin.request(ask).await?;
+    let answer = origin.request(request).await?;
     let from = answer.head.range.map(|(from, _)| from);
     match answer.head.status {
-        206 if from == Some(ask.from) => {}
+        206 if from == Some(request.from) => {}
         200 | 206 | 416 => return Ok(None),
         status => return Err(format!("answered with status {status}")),
     }

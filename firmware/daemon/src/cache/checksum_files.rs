@@ -33,14 +33,14 @@ impl ImageCache {
     }
 
     async fn checksum_file(&self, url: &str) -> Result<String, String> {
-        let ask = ImageSourceRequest {
+        let request = ImageSourceRequest {
             url: url.to_owned(),
             from: 0,
             to: None,
             if_range: None,
             if_changed: None,
         };
-        let answer = self.0.options.origin.request(&ask).await?;
+        let answer = self.0.options.origin.request(&request).await?;
         if answer.head.status != 200 {
             return Err(format!("answered with status {}", answer.head.status));
         }

@@ -42,13 +42,13 @@ impl ImageHasher {
         let file = entry.file()?;
         let (pieces, coming) = mpsc::channel(PIECES_MAX);
         let failed = Arc::new(OnceLock::new());
-        let told = Arc::clone(&failed);
+        let reported = Arc::clone(&failed);
         std::thread::Builder::new()
             .name("digest".to_owned())
             .spawn(move || {
                 let mut work = HashWorker::new((entry, file), list, chunks);
                 if let Err(error) = work.run(coming) {
-                    let _ = told.set(error);
+                    let _ = reported.set(error);
                 }
             })?;
         Ok(Self { pieces, failed })
@@ -163,8 +163,8 @@ impl HashWorker {
             if within == 0 && self.running.bytes() > 0 {
                 self.note_chunk()?;
             }
-            let room = usize::try_from(CHUNK_BYTES - within).unwrap_or(usize::MAX);
-            let (front, rest) = bytes.split_at(bytes.len().min(room));
+            let space = usize::try_from(CHUNK_BYTES - within).unwrap_or(usize::MAX);
+            let (front, rest) = bytes.split_at(bytes.len().min(space));
             self.running.update(front);
             bytes = rest;
         }

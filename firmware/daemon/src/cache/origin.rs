@@ -64,7 +64,7 @@ pub(super) struct OriginHeaders<'a> {
 /// The response at the end of all redirects.
 pub(super) struct FollowedResponse {
     pub(super) response: Response<HttpBody>,
-    /// It comes from the server that was asked first.
+    /// It comes from the server of the first request.
     pub(super) is_first_server: bool,
 }
 
@@ -133,15 +133,18 @@ impl OriginBody {
 impl Origin {
     /// Sends a request to a source. An error is the end of a sentence that begins with
     /// the source.
-    pub(super) async fn request(&self, ask: &ImageSourceRequest) -> Result<OriginResponse, String> {
-        if let Some(path) = ask.url.strip_prefix("file://") {
-            return open(path, ask).map_err(|error| format!("cannot be read: {error}"));
+    pub(super) async fn request(
+        &self,
+        request: &ImageSourceRequest,
+    ) -> Result<OriginResponse, String> {
+        if let Some(path) = request.url.strip_prefix("file://") {
+            return open(path, request).map_err(|error| format!("cannot be read: {error}"));
         }
-        let response = if let Ok(reference) = ask.url.parse::<OciReference>() {
-            self.request_layer(&reference, ask).await?
+        let response = if let Ok(reference) = request.url.parse::<OciReference>() {
+            self.request_layer(&reference, request).await?
         } else {
             let headers = OriginHeaders::default();
-            self.follow_redirects(&ask.url, ask, headers)
+            self.follow_redirects(&request.url, request, headers)
                 .await?
                 .response
         };
@@ -153,17 +156,17 @@ impl Origin {
     pub(super) async fn follow_redirects(
         &self,
         url: &str,
-        ask: &ImageSourceRequest,
+        request: &ImageSourceRequest,
         headers: OriginHeaders<'_>,
     ) -> Result<FollowedResponse, String> {
-        let asked = timeout(HEAD_TIMEOUT, self.follow(url.to_owned(), ask, headers)).await;
-        asked.unwrap_or_else(|_| Err("does not answer".to_owned()))
+        let requested = timeout(HEAD_TIMEOUT, self.follow(url.to_owned(), request, headers)).await;
+        requested.unwrap_or_else(|_| Err("does not answer".to_owned()))
     }
 
     async fn follow(
         &self,
         mut url: String,
-        ask: &ImageSourceRequest,
+        request: &ImageSourceRequest,
         headers: OriginHeaders<'_>,
     ) -> Result<FollowedResponse, String> {
         let first = OriginUrl::parse(&url)?;
@@ -175,7 +178,7 @@ impl Origin {
                 authorization,
                 ..headers
             };
-            let response = self.get(&place, ask, headers).await?;
+            let response = self.get(&place, request, headers).await?;
             let status = response.status().as_u16();
             if !matches!(status, 301 | 302 | 303 | 307 | 308) {
                 return Ok(FollowedResponse {
@@ -197,7 +200,7 @@ impl Origin {
     async fn get(
         &self,
         place: &OriginUrl,
-        ask: &ImageSourceRequest,
+        sent_request: &ImageSourceRequest,
         headers: OriginHeaders<'_>,
     ) -> Result<Response<HttpBody>, String> {
         let mut request = Request::builder()
@@ -210,14 +213,16 @@ impl Origin {
         if let Some(authorization) = headers.authorization {
             request = request.header(AUTHORIZATION, authorization.reveal());
         }
-        if ask.from > 0 || ask.to.is_some() {
-            let to = ask.to.map_or(String::new(), |to| (to - 1).to_string());
-            request = request.header(RANGE, format!("bytes={}-{to}", ask.from));
+        if sent_request.from > 0 || sent_request.to.is_some() {
+            let to = sent_request
+                .to
+                .map_or(String::new(), |to| (to - 1).to_string());
+            request = request.header(RANGE, format!("bytes={}-{to}", sent_request.from));
         }
-        if let Some(validator) = &ask.if_range {
+        if let Some(validator) = &sent_request.if_range {
             request = request.header(IF_RANGE, validator);
         }
-        if let Some(validator) = &ask.if_changed {
+        if let Some(validator) = &sent_request.if_changed {
             let is_tag = validator.starts_with('"');
             let field = if is_tag {
                 IF_NONE_MATCH
@@ -261,7 +266,7 @@ fn head(status: u16, headers: &HeaderMap) -> ImageSourceHead {
 }
 
 /// Opens a local file.
-fn open(path: &str, ask: &ImageSourceRequest) -> io::Result<OriginResponse> {
+fn open(path: &str, request: &ImageSourceRequest) -> io::Result<OriginResponse> {
     let path = Path::new(path);
     // Opening a pipe would wait for its writer.
     if !path.metadata()?.is_file() {
@@ -270,11 +275,11 @@ fn open(path: &str, ask: &ImageSourceRequest) -> io::Result<OriginResponse> {
     let file = File::open(path)?;
     let facts = file.metadata()?;
     let size = facts.len();
-    let to = ask.to.unwrap_or(size).min(size);
+    let to = request.to.unwrap_or(size).min(size);
     let head = ImageSourceHead {
-        status: if ask.from > size { 416 } else { 206 },
-        length: Some(to.saturating_sub(ask.from)),
-        range: Some((ask.from, Some(size))),
+        status: if request.from > size { 416 } else { 206 },
+        length: Some(to.saturating_sub(request.from)),
+        range: Some((request.from, Some(size))),
         validator: Some(format!(
             "\"{:x}-{:x}.{:x}\"",
             facts.ino(),
@@ -287,7 +292,7 @@ fn open(path: &str, ask: &ImageSourceRequest) -> io::Result<OriginResponse> {
         return Ok(OriginResponse { head, body });
     }
     let (pieces, body) = mpsc::channel(FILE_PIECES_MAX);
-    let from = ask.from;
+    let from = request.from;
     tokio::task::spawn_blocking(move || read(&file, from, to, &pieces));
     let body = OriginBody::File(body);
     Ok(OriginResponse { head, body })
@@ -423,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_say_what_can_be_gone_on_with() {
+    fn heads_show_what_can_be_continued() {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_RANGE, "bytes 5-9/10".parse().unwrap());
         headers.insert(ETAG, "W/\"x\"".parse().unwrap());
@@ -431,11 +436,11 @@ mod tests {
             LAST_MODIFIED,
             "Tue, 17 Nov 2026 00:00:00 GMT".parse().unwrap(),
         );
-        let said = head(206, &headers);
-        assert_eq!(said.range, Some((5, Some(10))));
+        let message = head(206, &headers);
+        assert_eq!(message.range, Some((5, Some(10))));
         let date = "Tue, 17 Nov 2026 00:00:00 GMT";
         assert_eq!(
-            said.validator.as_deref(),
+            message.validator.as_deref(),
             Some(date),
             "the weak tag is not used"
         );

@@ -18,20 +18,20 @@ use trivet_model::secret::without_url_credentials;
 const METADATA_BYTES_MAX: u64 = 64 * 1024;
 
 /// Writes metadata next to the image, atomically.
-pub(super) fn write_metadata(kept: &ImageMetadata, root: &Path) -> io::Result<()> {
-    let key = kept.spec.key();
+pub(super) fn write_metadata(stored: &ImageMetadata, root: &Path) -> io::Result<()> {
+    let key = stored.spec.key();
     // Sources with credentials are not stored; the next order for the image names them
     // again.
     let open = |source: &&String| without_url_credentials(source).is_none();
-    let sources: Vec<&String> = kept.spec.sources.iter().filter(open).collect();
-    let name = &kept.spec.name;
+    let sources: Vec<&String> = stored.spec.sources.iter().filter(open).collect();
+    let name = &stored.spec.name;
     let text = json!({
         "name": without_url_credentials(name).unwrap_or_else(|| name.clone()),
         "sources": sources,
-        "format": kept.spec.format.name(),
-        "size": kept.size,
-        "validator": kept.validator,
-        "from": kept.unpacked_from,
+        "format": stored.spec.format.name(),
+        "size": stored.size,
+        "validator": stored.validator,
+        "from": stored.unpacked_from,
     });
     write_record(root, &format!("{key}.json"), &text)
 }

@@ -203,14 +203,14 @@ impl Origin {
         authorization: &mut RegistryAuthorization,
         request: &OciRequest,
     ) -> Result<Response<HttpBody>, OciError> {
-        let ask = ImageSourceRequest {
+        let sent_request = ImageSourceRequest {
             url: format!("{}{}", self.registries.base_url(reference), request.path),
             from: 0,
             to: request.range_bytes.map(|bytes| bytes as u64),
             if_range: None,
             if_changed: None,
         };
-        self.authorized(reference, authorization, &ask, request.accept)
+        self.authorized(reference, authorization, &sent_request, request.accept)
             .await
     }
 
@@ -219,13 +219,13 @@ impl Origin {
     pub(super) async fn request_layer(
         &self,
         reference: &OciReference,
-        ask: &ImageSourceRequest,
+        request: &ImageSourceRequest,
     ) -> Result<Response<HttpBody>, String> {
         let digest = reference.digest().ok_or("has no digest")?;
         let (base, repository) = (self.registries.base_url(reference), reference.repository());
-        let ask = ImageSourceRequest {
+        let request = ImageSourceRequest {
             url: format!("{base}/v2/{repository}/blobs/{}", oci_digest(&digest)),
-            ..ask.clone()
+            ..request.clone()
         };
         let result = async {
             let mut authorization = match self.registries.known(reference) {
@@ -233,7 +233,7 @@ impl Origin {
                 None => self.registries.authorization(reference, None).await?,
             };
             let response = self
-                .authorized(reference, &mut authorization, &ask, None)
+                .authorized(reference, &mut authorization, &request, None)
                 .await?;
             self.registries.keep(reference, authorization);
             Ok(response)
@@ -247,7 +247,7 @@ impl Origin {
         &self,
         reference: &OciReference,
         authorization: &mut RegistryAuthorization,
-        ask: &ImageSourceRequest,
+        request: &ImageSourceRequest,
         accept: Option<&'static str>,
     ) -> Result<Response<HttpBody>, OciError> {
         let mut is_challenged = false;
@@ -256,7 +256,7 @@ impl Origin {
                 accept,
                 authorization: authorization.header(),
             };
-            let followed = self.follow_redirects(&ask.url, ask, headers).await;
+            let followed = self.follow_redirects(&request.url, request, headers).await;
             let followed = followed.map_err(|why| unreachable_registry(reference, why))?;
             let response = followed.response;
             let status = response.status().as_u16();
@@ -290,7 +290,7 @@ impl Origin {
         url: String,
         login: Option<&SecretText>,
     ) -> Result<(u16, Vec<u8>), String> {
-        let ask = ImageSourceRequest {
+        let request = ImageSourceRequest {
             url,
             from: 0,
             to: None,
@@ -301,7 +301,9 @@ impl Origin {
             accept: Some("application/json"),
             authorization: login,
         };
-        let followed = self.follow_redirects(&ask.url, &ask, headers).await?;
+        let followed = self
+            .follow_redirects(&request.url, &request, headers)
+            .await?;
         let status = followed.response.status().as_u16();
         let body = read_body(followed.response.into_body(), TOKEN_BODY_BYTES_MAX, false).await?;
         Ok((status, body))

@@ -79,7 +79,7 @@ struct FakeImageSource {
     /// The first byte of the last response.
     from: Arc<AtomicUsize>,
     /// Bytes that may be sent: unlimited unless a test holds them back.
-    gate: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     _task: JoinSet<()>,
 }
 
@@ -89,40 +89,44 @@ const OPEN: usize = Semaphore::MAX_PERMITS / 2;
 const STEP: usize = 16 * 1024;
 
 impl FakeImageSource {
-    async fn new(manners: SourceBehaviour) -> Self {
-        Self::gated(manners, OPEN).await
+    async fn new(behaviour: SourceBehaviour) -> Self {
+        Self::gated(behaviour, OPEN).await
     }
 
-    async fn gated(manners: SourceBehaviour, permits: usize) -> Self {
+    async fn gated(behaviour: SourceBehaviour, permits: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (manners, watched) = watch::channel(manners);
-        let (sent, asked) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicUsize::new(0)));
-        let gate = Arc::new(Semaphore::new(permits));
+        let (behaviour, watched) = watch::channel(behaviour);
+        let (sent, requested) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicUsize::new(0)));
+        let semaphore = Arc::new(Semaphore::new(permits));
         let mut task = JoinSet::new();
         let from = Arc::new(AtomicUsize::new(0));
         let begun = Arc::clone(&from);
-        let counts = (Arc::clone(&sent), Arc::clone(&asked), Arc::clone(&gate));
+        let counts = (
+            Arc::clone(&sent),
+            Arc::clone(&requested),
+            Arc::clone(&semaphore),
+        );
         task.spawn(async move {
             let mut clients = JoinSet::new();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let manners = watched.borrow().clone();
-                let (sent, asked, gate) = counts.clone();
-                asked.fetch_add(1, Ordering::SeqCst);
+                let behaviour = watched.borrow().clone();
+                let (sent, requested, semaphore) = counts.clone();
+                requested.fetch_add(1, Ordering::SeqCst);
                 let begun = Arc::clone(&begun);
                 clients.spawn(async move {
-                    let _ = Box::pin(answer(stream, manners, (&sent, &begun), &gate)).await;
+                    let _ = Box::pin(answer(stream, behaviour, (&sent, &begun), &semaphore)).await;
                 });
             }
         });
         Self {
             address,
-            behaviour: manners,
+            behaviour,
             sent,
-            requests: asked,
+            requests: requested,
             from,
-            gate,
+            permits: semaphore,
             _task: task,
         }
     }
@@ -147,9 +151,9 @@ impl FakeImageSource {
 
 async fn answer(
     mut stream: TcpStream,
-    manners: SourceBehaviour,
+    behaviour: SourceBehaviour,
     (sent, begun): (&AtomicU64, &AtomicUsize),
-    gate: &Semaphore,
+    semaphore: &Semaphore,
 ) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -160,16 +164,16 @@ async fn answer(
         let line = head.lines().find_map(|line| line.strip_prefix(name));
         line.map(|value| value.trim().to_owned())
     };
-    let known = field("if-none-match:").filter(|tag| Some(tag.as_str()) == manners.tag);
-    let refusal = known.map(|_| "304 Not Modified").or(manners.refuses);
+    let known = field("if-none-match:").filter(|tag| Some(tag.as_str()) == behaviour.tag);
+    let refusal = known.map(|_| "304 Not Modified").or(behaviour.refuses);
     if let Some(status) = refusal {
         let lines = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
         return stream.write_all(lines.as_bytes()).await;
     }
-    let size = manners.claimed_size.unwrap_or(manners.content.len());
-    let asked = field("range: bytes=").filter(|_| manners.ranges);
-    let same = field("if-range:").is_none_or(|tag| Some(tag.as_str()) == manners.tag);
-    let bounds = asked.filter(|_| same).map(|text| {
+    let size = behaviour.claimed_size.unwrap_or(behaviour.content.len());
+    let requested = field("range: bytes=").filter(|_| behaviour.ranges);
+    let same = field("if-range:").is_none_or(|tag| Some(tag.as_str()) == behaviour.tag);
+    let bounds = requested.filter(|_| same).map(|text| {
         let (from, to) = text.split_once('-').unwrap();
         let to = to.parse::<usize>().map_or(size, |last| last + 1);
         (from.parse::<usize>().unwrap(), to)
@@ -183,18 +187,18 @@ async fn answer(
         ),
         None => "HTTP/1.1 200 OK\r\n".to_owned(),
     };
-    if let Some(tag) = manners.tag {
+    if let Some(tag) = behaviour.tag {
         lines = format!("{lines}etag: {tag}\r\n");
     }
     lines = format!("{lines}content-length: {}\r\n\r\n", to - from);
     stream.write_all(lines.as_bytes()).await?;
-    let end = to.min(manners.cut_after.map_or(to, |after| from + after));
+    let end = to.min(behaviour.cut_after.map_or(to, |after| from + after));
     let mut at = from;
     while at < end {
         let step = STEP.min(end - at);
-        gate.acquire_many(step as u32).await.unwrap().forget();
+        semaphore.acquire_many(step as u32).await.unwrap().forget();
         let missing = [0; STEP];
-        let part = manners
+        let part = behaviour
             .content
             .get(at..at + step)
             .unwrap_or(&missing[..step]);
@@ -247,8 +251,8 @@ async fn many_readers_are_one_fill() {
     for _ in 0..40 {
         readers.spawn(read(cache.reader(&wanted).unwrap()));
     }
-    while let Some(went) = readers.join_next().await {
-        assert!(went.unwrap().unwrap() == image);
+    while let Some(outcome) = readers.join_next().await {
+        assert!(outcome.unwrap().unwrap() == image);
     }
     assert_eq!(source.sent(), image.len() as u64);
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
@@ -269,7 +273,7 @@ async fn a_reader_follows_and_the_last_chunk_waits_for_the_digest() {
         at = reader.readable(at).await.unwrap();
     }
     assert_eq!(at, 3 * CHUNK_BYTES, "the last chunk is not for anybody yet");
-    source.gate.add_permits(STEP);
+    source.permits.add_permits(STEP);
     assert_eq!(reader.readable(at).await, Ok(image.len() as u64));
 }
 
@@ -284,26 +288,26 @@ async fn both_digests_are_known() {
 }
 
 /// The error that every reader of a wrong image receives.
-async fn never_whole(manners: SourceBehaviour, digest: Digest) -> String {
+async fn never_whole(behaviour: SourceBehaviour, digest: Digest) -> String {
     let scratch = TestbedDirectory::new();
-    let source = FakeImageSource::new(manners).await;
+    let source = FakeImageSource::new(behaviour).await;
     let cache = cache(&scratch);
     let wanted = source.wanted(digest);
     let mut readers = JoinSet::new();
     for _ in 0..8 {
         readers.spawn(read(cache.reader(&wanted).unwrap()));
     }
-    let mut said = String::new();
-    while let Some(went) = readers.join_next().await {
-        let (got, why) = went.unwrap().expect_err("no reader has all of it");
+    let mut message = String::new();
+    while let Some(outcome) = readers.join_next().await {
+        let (got, why) = outcome.unwrap().expect_err("no reader has all of it");
         assert!(got.len() <= 3 * CHUNK);
-        said = why;
+        message = why;
     }
     // A later reader receives the same error, and no file of the image remains.
     let late = read(cache.reader(&wanted).unwrap()).await.unwrap_err();
-    assert_eq!(late, (Vec::new(), said.clone()));
+    assert_eq!(late, (Vec::new(), message.clone()));
     expect_no_files(&scratch.0.join("cache")).await;
-    said
+    message
 }
 
 #[tokio::test]
@@ -313,9 +317,9 @@ async fn a_flipped_byte_is_never_a_whole_answer() {
         let mut wrong = image.clone();
         wrong[at] ^= 1;
         let found = sha256(&wrong).to_string();
-        let said = never_whole(SourceBehaviour::plain(wrong), sha256(&image)).await;
+        let message = never_whole(SourceBehaviour::plain(wrong), sha256(&image)).await;
         for part in ["disk.raw", "http://", &sha256(&image).to_string(), &found] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(message.contains(part), "{part}: {message}");
         }
     }
 }
@@ -324,19 +328,19 @@ async fn a_flipped_byte_is_never_a_whole_answer() {
 async fn a_byte_more_or_less_is_never_a_whole_answer() {
     let image = sample();
     let short = image[..image.len() - 1].to_vec();
-    let said = never_whole(SourceBehaviour::plain(short), sha256(&image)).await;
-    assert!(said.contains("has a wrong digest"), "{said}");
+    let message = never_whole(SourceBehaviour::plain(short), sha256(&image)).await;
+    assert!(message.contains("has a wrong digest"), "{message}");
     let long = [image.clone(), vec![0]].concat();
-    let said = never_whole(SourceBehaviour::plain(long), sha256(&image)).await;
-    assert!(said.contains("has a wrong digest"), "{said}");
+    let message = never_whole(SourceBehaviour::plain(long), sha256(&image)).await;
+    assert!(message.contains("has a wrong digest"), "{message}");
 }
 
 #[tokio::test]
 async fn a_disconnected_source_is_continued_at_the_same_offset() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
-    let mut manners = SourceBehaviour::plain(image.clone());
-    manners.cut_after = Some(image.len() * 2 / 5);
-    let source = FakeImageSource::new(manners).await;
+    let mut behaviour = SourceBehaviour::plain(image.clone());
+    behaviour.cut_after = Some(image.len() * 2 / 5);
+    let source = FakeImageSource::new(behaviour).await;
     let cache = cache(&scratch);
     let wanted = source.wanted(sha256(&image));
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
@@ -347,19 +351,19 @@ async fn a_disconnected_source_is_continued_at_the_same_offset() {
 #[tokio::test]
 async fn a_source_without_ranges_is_read_over() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
-    let mut manners = SourceBehaviour::plain(image.clone());
-    manners.ranges = false;
-    manners.cut_after = Some(image.len() * 2 / 5);
-    let source = FakeImageSource::gated(manners, 0).await;
+    let mut behaviour = SourceBehaviour::plain(image.clone());
+    behaviour.ranges = false;
+    behaviour.cut_after = Some(image.len() * 2 / 5);
+    let source = FakeImageSource::gated(behaviour, 0).await;
     let cache = cache(&scratch);
     let wanted = source.wanted(sha256(&image));
     let reader = tokio::spawn(read(cache.reader(&wanted).unwrap()));
-    source.gate.add_permits(image.len() * 2 / 5);
+    source.permits.add_permits(image.len() * 2 / 5);
     while source.requests.load(Ordering::SeqCst) < 2 {
         tokio::task::yield_now().await;
     }
-    source.change(|manners| manners.cut_after = None);
-    source.gate.add_permits(OPEN);
+    source.change(|behaviour| behaviour.cut_after = None);
+    source.permits.add_permits(OPEN);
     assert!(reader.await.unwrap().unwrap() == image);
 }
 
@@ -367,21 +371,21 @@ async fn a_source_without_ranges_is_read_over() {
 async fn another_file_at_the_source_cuts_readers_of_the_first() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let other: Vec<u8> = image.iter().map(|byte| byte ^ 0x55).collect();
-    let mut manners = SourceBehaviour::plain(other);
-    manners.cut_after = Some(2 * CHUNK);
-    let source = FakeImageSource::gated(manners, CHUNK + STEP).await;
+    let mut behaviour = SourceBehaviour::plain(other);
+    behaviour.cut_after = Some(2 * CHUNK);
+    let source = FakeImageSource::gated(behaviour, CHUNK + STEP).await;
     let cache = cache(&scratch);
     // The second file is the right one, and has the right digest.
     let wanted = source.wanted(sha256(&image));
     let mut first = cache.reader(&wanted).unwrap();
     assert!(first.readable(0).await.unwrap() > 0);
     let right = Arc::new(image.clone());
-    source.change(|manners| {
-        manners.content = right;
-        manners.tag = Some("\"two\"");
-        manners.cut_after = None;
+    source.change(|behaviour| {
+        behaviour.content = right;
+        behaviour.tag = Some("\"two\"");
+        behaviour.cut_after = None;
     });
-    source.gate.add_permits(OPEN);
+    source.permits.add_permits(OPEN);
     let (got, why) = read(first).await.expect_err("half of each is no image");
     assert!(
         got.len() <= 3 * CHUNK && why.contains("another file"),
@@ -421,7 +425,7 @@ async fn a_fill_that_was_killed_goes_on_after_the_restart() {
     runtime.shutdown_background();
     let list = scratch.0.join(format!("cache/{}.chunks", wanted.key()));
     assert_eq!(std::fs::read(list).unwrap().len(), 2 * 32);
-    source.gate.add_permits(OPEN);
+    source.permits.add_permits(OPEN);
     let cache = cache(&scratch);
     assert!(read(cache.reader(&wanted).unwrap()).await.unwrap() == image);
     assert_eq!(source.from.load(Ordering::SeqCst), 2 * CHUNK);
@@ -591,7 +595,7 @@ async fn an_image_that_is_removed_leaves_no_files_even_while_it_is_fetched() {
     cache.drop_image(wanted.key());
     let why = reader.readable(0).await.unwrap_err();
     assert!(why.contains("removed"), "{why}");
-    source.gate.add_permits(OPEN);
+    source.permits.add_permits(OPEN);
     expect_no_files(&scratch.0.join("cache")).await;
 }
 

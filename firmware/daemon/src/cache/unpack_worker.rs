@@ -92,7 +92,7 @@ impl UnpackWorker {
     pub(super) fn run(
         mut self,
         packing: Packing,
-        room: ReserveSpaceFn<'_>,
+        reserve_space: ReserveSpaceFn<'_>,
     ) -> Result<UnpackedDisk, DiskUnpackError> {
         let none = CheckedImageSource {
             file: Arc::clone(&self.image.file),
@@ -103,19 +103,19 @@ impl UnpackWorker {
         };
         let image = std::mem::replace(&mut self.image, none);
         let mut unpacker = Unpacker::open(packing, image).map_err(unpack_error)?;
-        let mut room_bytes = 0;
+        let mut reserved_bytes = 0;
         if let Some(size) = unpacker.size() {
-            reserve(room, size)?;
-            room_bytes = size;
+            reserve(reserve_space, size)?;
+            reserved_bytes = size;
         }
         while let Some(piece) = unpacker.next().map_err(unpack_error)? {
             if !self.entry.is_pending() {
                 return Err(DiskUnpackError::Removed);
             }
             let after = self.running.bytes() + piece.bytes();
-            if after > room_bytes {
-                room_bytes = after + RESERVE_STEP_BYTES;
-                reserve(room, room_bytes)?;
+            if after > reserved_bytes {
+                reserved_bytes = after + RESERVE_STEP_BYTES;
+                reserve(reserve_space, reserved_bytes)?;
             }
             match piece {
                 RawImagePiece::Data(bytes) => self.write_bytes(bytes)?,
@@ -192,8 +192,8 @@ impl UnpackWorker {
     }
 }
 
-fn reserve(room: ReserveSpaceFn<'_>, bytes: u64) -> Result<(), DiskUnpackError> {
-    room(bytes).map_err(|why| DiskUnpackError::NoSpace { bytes, why })
+fn reserve(reserve_space: ReserveSpaceFn<'_>, bytes: u64) -> Result<(), DiskUnpackError> {
+    reserve_space(bytes).map_err(|why| DiskUnpackError::NoSpace { bytes, why })
 }
 
 fn unpack_error(refusal: UnpackRefusal) -> DiskUnpackError {

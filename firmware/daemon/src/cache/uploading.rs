@@ -101,8 +101,8 @@ impl ImageCache {
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
                 _ => break,
             };
-            let room = usize::try_from(range.bytes - total).unwrap_or(usize::MAX);
-            let piece = piece.slice(..piece.len().min(room));
+            let space = usize::try_from(range.bytes - total).unwrap_or(usize::MAX);
+            let piece = piece.slice(..piece.len().min(space));
             let length = piece.len() as u64;
             if length > 0 && hashing.push(piece).await.is_err() {
                 return (total - reported, Err(hashing.failure()));

@@ -98,11 +98,11 @@ impl DemoMachine {
     fn with_chassis<T>(&self, look: impl FnOnce(&mut SimChassis) -> T) -> T {
         let mut case = self.chassis.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = look(&mut case);
-        let turns = case.power_changes();
+        let power_changes = case.power_changes();
         // Notify with the lock held: otherwise two callers could notify in another
         // order than they switched, and a machine would see its power change twice.
         self.power_changes
-            .send_if_modified(|seen| std::mem::replace(seen, turns) != turns);
+            .send_if_modified(|seen| std::mem::replace(seen, power_changes) != power_changes);
         answer
     }
 
@@ -127,23 +127,23 @@ impl DemoMachine {
 
     /// Runs the machine: from power-on to power-off, in an endless loop.
     async fn run(self: Arc<Self>) {
-        let mut turns = self.power_changes.subscribe();
+        let mut power_changes = self.power_changes.subscribe();
         loop {
-            turns.mark_unchanged();
+            power_changes.mark_unchanged();
             self.installed.send_replace(false);
             if self.with_chassis(|case| case.is_on()) {
-                self.boot(&mut turns).await;
-            } else if turns.changed().await.is_err() {
+                self.boot(&mut power_changes).await;
+            } else if power_changes.changed().await.is_err() {
                 return;
             }
         }
     }
 
     /// One boot, until power changes.
-    async fn boot(&self, turns: &mut watch::Receiver<u64>) {
+    async fn boot(&self, power_changes: &mut watch::Receiver<u64>) {
         tokio::select! {
             () = tokio::time::sleep(SELF_TEST) => {}
-            _ = turns.changed() => return,
+            _ = power_changes.changed() => return,
         }
         let written = self.disk.metadata().is_ok_and(|facts| facts.len() > 0);
         let device = self.with_chassis(|case| case.boot_device(written));
@@ -152,21 +152,21 @@ impl DemoMachine {
         } else {
             tokio::select! {
                 ended = self.run_firmware() => ended,
-                _ = turns.changed() => return,
+                _ = power_changes.changed() => return,
             }
         };
         match ended {
             Some((SimFirmwareHandover::Disk, _)) => {
                 self.installed.send_replace(true);
-                let _ = turns.changed().await;
+                let _ = power_changes.changed().await;
             }
             Some((SimFirmwareHandover::Agent(line), address)) => {
-                self.run_agent(line, address, turns).await;
+                self.run_agent(line, address, power_changes).await;
             }
             // The system that the operator chose runs, or no socket was available and
             // the machine hangs: wait until its power is switched.
             Some((SimFirmwareHandover::Other, _)) | None => {
-                let _ = turns.changed().await;
+                let _ = power_changes.changed().await;
             }
         }
     }
@@ -176,7 +176,7 @@ impl DemoMachine {
         &self,
         line: AgentKernelArguments,
         address: Option<Ipv4Addr>,
-        turns: &mut watch::Receiver<u64>,
+        power_changes: &mut watch::Receiver<u64>,
     ) {
         let own = address.unwrap_or(Ipv4Addr::LOCALHOST);
         let options = shell::AgentOptions {
@@ -196,7 +196,7 @@ impl DemoMachine {
             intervals: AgentIntervals::FAST,
         };
         let (power, has_power) = watch::channel(true);
-        let (events, mut told) = mpsc::channel(16);
+        let (events, mut reports) = mpsc::channel(16);
         let agent = shell::run(options, has_power, events, Box::new(DaemonEntropy::new()));
         tokio::pin!(agent);
         loop {
@@ -208,16 +208,16 @@ impl DemoMachine {
                         _ => {}
                     });
                     // If the agent has failed, the machine stays on and does nothing.
-                    let _ = turns.changed().await;
+                    let _ = power_changes.changed().await;
                     return;
                 }
-                _ = turns.changed() => {
+                _ = power_changes.changed() => {
                     // The shell returns after its last write, so the disk is idle then.
                     let _ = power.send(false);
                     let _ = (&mut agent).await;
                     return;
                 }
-                event = told.recv() => {
+                event = reports.recv() => {
                     if let Some(shell::AgentShellEvent::Wrote { bytes, .. }) = event {
                         self.written.store(bytes, Ordering::Relaxed);
                     }
@@ -293,16 +293,16 @@ impl DemoMachine {
                 None => std::future::pending().await,
             }
         };
-        let heard = tokio::select! {
-            heard = relay.recv_from(&mut one) => {
-                heard.map(|(length, from)| (from, one[..length].to_vec()))
+        let received = tokio::select! {
+            received = relay.recv_from(&mut one) => {
+                received.map(|(length, from)| (from, one[..length].to_vec()))
             }
-            heard = from_tftp => heard.map(|(length, from)| (from, two[..length].to_vec())),
+            received = from_tftp => received.map(|(length, from)| (from, two[..length].to_vec())),
             () = tokio::time::sleep(Duration::from_millis(wait_ms)) => {
                 return firmware.tick(self.clock.now().tick);
             }
         };
-        if let Ok((from, bytes)) = heard {
+        if let Ok((from, bytes)) = received {
             firmware.handle_datagram(self.clock.now().tick, from, &bytes);
         }
     }

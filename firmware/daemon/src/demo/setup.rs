@@ -91,7 +91,7 @@ impl DemoAppliance {
             sockets: vec![socket],
             tls: None,
         };
-        let ground = ApplianceResources {
+        let parts = ApplianceResources {
             api: listening(api),
             inspector: listening(inspector),
             http: listening(http),
@@ -118,7 +118,7 @@ impl DemoAppliance {
         };
         let settings = settings(data, files, api_url, http_url)?;
         let store = open_store(data, STORE_MIB)?;
-        let appliance = RunningAppliance::start(clock, ground, settings, store)?;
+        let appliance = RunningAppliance::start(clock, parts, settings, store)?;
         let view = appliance.engine.watch();
         catalogue_image(&appliance.engine, &data.join("files").join(IMAGE)).await?;
         let (stop, stopped) = oneshot::channel::<()>();

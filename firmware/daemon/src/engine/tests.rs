@@ -28,12 +28,12 @@ type OrderReplyReceiver = oneshot::Receiver<Result<OrderOutcome, OrderRefusal>>;
 
 fn order_message(order: RackOrder) -> (EngineMessage, OrderReplyReceiver) {
     let (reply, answer) = oneshot::channel();
-    let asked = PendingOrder {
+    let pending = PendingOrder {
         caller: testbed::caller(),
         order,
         reply,
     };
-    (EngineMessage::Order(asked), answer)
+    (EngineMessage::Order(pending), answer)
 }
 
 fn create(node: &Node) -> (EngineMessage, OrderReplyReceiver) {
@@ -85,7 +85,7 @@ fn heartbeats_that_change_nothing_write_nothing() {
     let node = node_with_agent(TOKEN);
     let (message, _answer) = create(&node);
     run(&mut thread, vec![message]);
-    let beat = || {
+    let heartbeat = || {
         order_message(RackOrder::Heartbeat {
             node: node.id,
             heartbeat: AgentHeartbeat {
@@ -99,12 +99,12 @@ fn heartbeats_that_change_nothing_write_nothing() {
     };
     // The first heartbeat of a boot changes the record.
     let before = thread.store.flash().counts();
-    let (message, _answer) = beat();
+    let (message, _answer) = heartbeat();
     run(&mut thread, vec![message]);
     let first = thread.store.flash().counts();
     assert_eq!(first.flushes, before.flushes + 1);
     for _ in 0..500 {
-        let (message, mut answer) = beat();
+        let (message, mut answer) = heartbeat();
         run(&mut thread, vec![message]);
         assert_eq!(answer.try_recv().unwrap(), Ok(OrderOutcome::Stored));
     }
@@ -152,7 +152,7 @@ fn a_flood_of_datagrams_leaves_queue_space_for_orders_and_for_nodes() {
     if let RackInput::Dhcp { bytes, .. } = &mut known {
         bytes[28..34].copy_from_slice(&mac.0);
     }
-    assert!(engine.try_send(known), "a node is heard");
+    assert!(engine.try_send(known), "a message of the node arrives");
     assert!(
         engine.try_send(RackInput::Tick),
         "and so is everything else"
@@ -177,18 +177,18 @@ fn an_order_whose_reply_is_deferred_is_not_given_twice() {
     let (message, _answer) = create(&node);
     run(&mut thread, vec![message]);
     let method = VendorMethod::Bmc(PowerOrder::Nmi);
-    let (message, mut owed) = order_message(RackOrder::Vendor {
+    let (message, mut pending) = order_message(RackOrder::Vendor {
         node: node.id,
         method,
     });
     run(&mut thread, vec![message]);
-    assert!(owed.try_recv().is_err(), "nobody has answered yet");
+    assert!(pending.try_recv().is_err(), "there is no answer yet");
     assert_eq!((thread.orders.len(), thread.deferred.len()), (0, 1));
     let most = thread.store.layout().record_bytes_max();
     let (message, mut refused) = create(&node_of_size(most - 40));
     run(&mut thread, vec![message]);
     assert!(refused.try_recv().unwrap().is_err());
-    assert_eq!(kind(&mut owed), RefusalKind::Failed);
+    assert_eq!(kind(&mut pending), RefusalKind::Failed);
     assert!(thread.deferred.is_empty() && thread.rack.deadline().is_none());
 }
 
@@ -243,21 +243,21 @@ fn a_record_that_is_far_too_large_never_reaches_the_rack() {
 fn a_full_store_refuses_and_takes_again_after_a_deletion() {
     let scratch = TestbedDirectory::new();
     let (mut thread, engine) = thread(&scratch);
-    let mut kept = Vec::new();
+    let mut stored = Vec::new();
     let refused = loop {
         let node = node_of_size(3000);
         let (message, mut answer) = create(&node);
         run(&mut thread, vec![message]);
         match answer.try_recv().unwrap() {
-            Ok(_) => kept.push(node.id),
+            Ok(_) => stored.push(node.id),
             Err(refusal) => break refusal,
         }
-        assert!(kept.len() < 100, "a store of 256 KiB is full by now");
+        assert!(stored.len() < 100, "a store of 256 KiB is full by now");
     };
     assert_eq!(refused.kind, RefusalKind::Unavailable);
     assert!(refused.sentence.contains("full"), "{}", refused.sentence);
-    assert_eq!(engine.view().nodes.len(), kept.len());
-    let (message, mut answer) = order_message(RackOrder::DeleteNode(kept[0]));
+    assert_eq!(engine.view().nodes.len(), stored.len());
+    let (message, mut answer) = order_message(RackOrder::DeleteNode(stored[0]));
     run(&mut thread, vec![message]);
     assert_eq!(answer.try_recv().unwrap(), Ok(OrderOutcome::Stored));
     let (message, mut answer) = create(&node_of_size(1000));
@@ -380,7 +380,7 @@ fn a_heartbeat_that_no_record_holds_ends_the_job_it_would_disturb_for_ever() {
     let (message, _answer) = create(&node);
     run(&mut thread, vec![message]);
     let certificate = "-----BEGIN CERTIFICATE-----".repeat(60);
-    let (message, mut beat) = order_message(RackOrder::Heartbeat {
+    let (message, mut heartbeat) = order_message(RackOrder::Heartbeat {
         node: node.id,
         heartbeat: AgentHeartbeat {
             callback_url: "https://192.0.2.9:9999".to_owned(),
@@ -391,7 +391,7 @@ fn a_heartbeat_that_no_record_holds_ends_the_job_it_would_disturb_for_ever() {
         },
     });
     run(&mut thread, vec![message]);
-    assert_eq!(kind(&mut beat), RefusalKind::Invalid);
+    assert_eq!(kind(&mut heartbeat), RefusalKind::Invalid);
     let node = &engine.view().nodes[&node.id].node;
     assert_eq!(node.job, None);
     assert!(node.last_error.as_ref().unwrap().contains("does not fit"));
@@ -403,8 +403,8 @@ fn an_agents_reply_that_no_record_holds_ends_its_job_and_nothing_else() {
     let store = testbed::store(&scratch.0, 256, 16 << 10);
     let settings = testbed::settings(&scratch.0);
     let out = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&out);
-    let carrier = Box::new(move |output| heard.lock().unwrap().push(output));
+    let received = Arc::clone(&out);
+    let carrier = Box::new(move |output| received.lock().unwrap().push(output));
     let (mut thread, engine) =
         EngineThread::new(DaemonClock::start(), settings, store, carrier).unwrap();
     thread.begin().unwrap();

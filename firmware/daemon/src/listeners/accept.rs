@@ -310,7 +310,7 @@ impl ServiceConnections {
 
 /// Accepts clients of one service until aborted; `connection` serves each to its end.
 pub(crate) fn accept<C, F>(
-    doors: &mut JoinSet<()>,
+    tasks: &mut JoinSet<()>,
     listeners: Vec<TcpListener>,
     (places, waits): (&ConnectionLimit, ClientTimeouts),
     connection: C,
@@ -320,7 +320,7 @@ pub(crate) fn accept<C, F>(
 {
     let service = ServiceConnections::new(places);
     for listener in listeners {
-        doors.spawn(run(
+        tasks.spawn(run(
             listener,
             Arc::clone(&service),
             waits,
@@ -345,7 +345,7 @@ async fn run<F>(
             continue;
         };
         // Closing at once is the fastest signal to a peer with too many connections.
-        let Some(seat) = service.limit.peers.permit(peer.ip()) else {
+        let Some(permit) = service.limit.peers.permit(peer.ip()) else {
             continue;
         };
         let Some(place) = service.acquire_permit().await else {
@@ -365,7 +365,7 @@ async fn run<F>(
                 () = served => {}
                 () = close.notified() => {}
             }
-            drop((listed, place, seat));
+            drop((listed, place, permit));
         });
     }
 }

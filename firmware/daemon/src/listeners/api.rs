@@ -247,7 +247,7 @@ impl ApiService {
             ("x-openstack-request-id", request_id.to_owned()),
         ];
         let challenges = self.auth.challenges();
-        headers.extend(challenges.map(|asked| ("WWW-Authenticate", asked.to_owned())));
+        headers.extend(challenges.map(|challenge| ("WWW-Authenticate", challenge.to_owned())));
         response(trivet_api::Response {
             status: 401,
             headers,
@@ -290,12 +290,10 @@ impl ApiService {
             if needed > Access::Operator && !role.permits(needed) {
                 return lacks_role(request, caller, role, needed);
             }
-            if let RackOrder::Heartbeat {
-                heartbeat: beat, ..
-            } = &mut order
-            {
+            if let RackOrder::Heartbeat { heartbeat, .. } = &mut order {
                 let any = self.any_agent_address;
-                beat.callback_refused = agents::check_callback(&beat.callback_url, any).err();
+                heartbeat.callback_refused =
+                    agents::check_callback(&heartbeat.callback_url, any).err();
             }
             let last = (tries >= TRIES_MAX).then(|| order.clone());
             let result = match callback_refusal(&order, self.any_agent_address) {

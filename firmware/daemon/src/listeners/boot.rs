@@ -61,18 +61,18 @@ const SMALL_BYTES_MAX: u64 = 16 * 1024;
 
 /// Serves boot files on these listeners until aborted.
 pub(crate) fn serve(
-    doors: &mut JoinSet<()>,
+    tasks: &mut JoinSet<()>,
     (listeners, tls): (Vec<TcpListener>, Option<&ServerTls>),
     (places, waits): (&ConnectionLimit, ClientTimeouts),
     (engine, cache): (&Engine, &ImageCache),
     clock: DaemonClock,
 ) {
     let (engine, cache, tls) = (engine.clone(), cache.clone(), tls.cloned());
-    let seats = (places, waits);
+    let limits = (places, waits);
     accept(
-        doors,
+        tasks,
         listeners,
-        seats,
+        limits,
         move |stream, peer, waits, progress| {
             let (engine, cache) = (engine.clone(), cache.clone());
             let tls = tls.as_ref().map(ServerTls::current);
@@ -165,13 +165,13 @@ impl BootConnection {
     async fn run(mut self) {
         // A disconnect is not an error of the box; the bytes that the client received
         // are reported.
-        let went = loop {
+        let outcome = loop {
             match self.exchange().await {
                 Ok(true) => {}
-                went => break went,
+                outcome => break outcome,
             }
         };
-        if went.is_err() {
+        if outcome.is_err() {
             // The connection is broken, so there is no acknowledgement to wait for.
             if let Some(parts) = self.parts.take() {
                 let _ = self.end_transfer(parts, false).await;
@@ -268,8 +268,8 @@ impl BootConnection {
             self.request_timeout.as_mut().reset(until);
             let in_time = tokio::select! {
                 biased;
-                went = self.stream.read(&mut self.received) => {
-                    self.client_ended = went? == 0;
+                outcome = self.stream.read(&mut self.received) => {
+                    self.client_ended = outcome? == 0;
                     true
                 }
                 () = self.request_timeout.as_mut() => false,
@@ -372,7 +372,7 @@ impl BootConnection {
         let body_from = self.stream.taken() + answer.head.len() as u64;
         transfer.add(body_from, bytes.end - bytes.start);
         let (is_part, keep_alive) = (answer.is_partial, answer.keep_alive);
-        let went = match granted.content() {
+        let outcome = match granted.content() {
             BootContent::File(opened) => match &opened.content {
                 OpenedFileContent::Bytes(all) => self.send_bytes(answer.head, all, bytes).await,
                 OpenedFileContent::File(file) => {
@@ -385,15 +385,15 @@ impl BootConnection {
                     .await
             }
         };
-        if went.is_ok() && is_part && keep_alive {
+        if outcome.is_ok() && is_part && keep_alive {
             self.parts = Some(transfer);
             self.granted = Some(granted);
             return Ok(());
         }
-        if went.is_ok() && !keep_alive {
+        if outcome.is_ok() && !keep_alive {
             self.stream.end().await;
         }
-        self.end_transfer(transfer, went.is_ok()).await
+        self.end_transfer(transfer, outcome.is_ok()).await
     }
 
     /// Reports the ranges that were sent, because no further one follows now.

@@ -40,7 +40,7 @@ pub(crate) enum OpenedDhcpListener {
 impl fmt::Display for OpenedDhcpListener {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Relayed(door) => door.fmt(out),
+            Self::Relayed(listener) => listener.fmt(out),
             Self::Interface(opened) => opened.fmt(out),
             Self::Shared(address) => write!(out, "at {address} for relays, already open"),
         }
@@ -64,48 +64,48 @@ pub(crate) struct DhcpReceivers(Vec<(usize, DhcpInterfaceReceiver)>);
 impl DhcpListeners {
     /// Builds the listeners in the order of their link numbers.
     pub(crate) fn new(places: Vec<OpenedDhcpListener>) -> (Self, DhcpReceivers) {
-        let (mut doors, mut ears) = (Vec::new(), Vec::new());
+        let (mut listeners, mut receivers) = (Vec::new(), Vec::new());
         for (number, place) in places.into_iter().enumerate() {
-            doors.push(match place {
-                OpenedDhcpListener::Relayed(door) => DhcpListener::Relayed(door),
+            listeners.push(match place {
+                OpenedDhcpListener::Relayed(listener) => DhcpListener::Relayed(listener),
                 OpenedDhcpListener::Interface(opened) => {
                     let OpenedDhcpInterface {
                         interface: wire,
-                        receiver: hearing,
+                        receiver,
                     } = *opened;
-                    ears.push((number, hearing));
+                    receivers.push((number, receiver));
                     DhcpListener::Interface(wire)
                 }
                 OpenedDhcpListener::Shared(_) => DhcpListener::Shared,
             });
         }
-        (Self(doors.into()), DhcpReceivers(ears))
+        (Self(listeners.into()), DhcpReceivers(receivers))
     }
 
     /// Receives on all listeners until `tasks` is dropped.
     pub(crate) fn receive(
         &self,
-        ears: DhcpReceivers,
+        receivers: DhcpReceivers,
         tasks: &mut JoinSet<()>,
         engine: &Engine,
         clock: DaemonClock,
     ) {
-        for (number, door) in self.0.iter().enumerate() {
-            if let DhcpListener::Relayed(_) = door {
-                let (doors, engine) = (self.clone(), engine.clone());
+        for (number, listener) in self.0.iter().enumerate() {
+            if let DhcpListener::Relayed(_) = listener {
+                let (listeners, engine) = (self.clone(), engine.clone());
                 tasks.spawn(async move {
-                    if let Some(DhcpListener::Relayed(door)) = doors.0.get(number) {
-                        door.receive(link(number), &engine).await;
+                    if let Some(DhcpListener::Relayed(listener)) = listeners.0.get(number) {
+                        listener.receive(link(number), &engine).await;
                     }
                 });
             }
         }
-        if ears.0.is_empty() {
+        if receivers.0.is_empty() {
             return;
         }
-        let hearing = frame_thread::run(self.clone(), ears.0, engine.clone(), clock);
+        let receiver = frame_thread::run(self.clone(), receivers.0, engine.clone(), clock);
         tasks.spawn(async move {
-            if let Err(error) = hearing.await {
+            if let Err(error) = receiver.await {
                 error!(
                     service = "dhcp",
                     "DHCP has stopped: {error}; restart the box"
@@ -117,7 +117,7 @@ impl DhcpListeners {
     /// Sends one reply. If it is lost, the client repeats its request.
     pub(crate) fn send(&self, link: LinkId, local: Ipv4Addr, to: &DhcpDestination, bytes: &[u8]) {
         match self.0.get(usize::from(link.0)) {
-            Some(DhcpListener::Relayed(door)) => door.send(to, bytes),
+            Some(DhcpListener::Relayed(listener)) => listener.send(to, bytes),
             Some(DhcpListener::Interface(wire)) => wire.send(local, to, bytes),
             Some(DhcpListener::Shared) | None => {}
         }

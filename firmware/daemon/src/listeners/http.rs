@@ -140,8 +140,8 @@ async fn read_within<B>(
 where
     B: hyper::body::Body<Data = Bytes> + Send + Unpin + 'static,
 {
-    let said = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    let whole = if said > bytes_max {
+    let declared_length = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    let whole = if declared_length > bytes_max {
         Err(HttpBodyError::TooLong)
     } else {
         tokio::time::timeout(wait, collect(&mut body, bytes_max))
@@ -192,18 +192,18 @@ where
 
 /// Serves the listeners of one service until aborted.
 pub(crate) fn serve(
-    doors: &mut tokio::task::JoinSet<()>,
+    tasks: &mut tokio::task::JoinSet<()>,
     listeners: Vec<TcpListener>,
     tls: Option<&ServerTls>,
     (places, waits): (&ConnectionLimit, ClientTimeouts),
     handler: &HttpHandler,
 ) {
     let (tls, handler) = (tls.cloned(), Arc::clone(handler));
-    let seats = (places, waits);
+    let limits = (places, waits);
     accept(
-        doors,
+        tasks,
         listeners,
-        seats,
+        limits,
         move |stream, peer, waits, progress| {
             let tls = tls.as_ref().map(ServerTls::current);
             let handler = tracking_handler(&handler, progress.clone());

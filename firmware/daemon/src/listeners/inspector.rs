@@ -15,14 +15,14 @@ use super::browser;
 use super::http::{self, HttpHandler, HttpResponseBody, HttpResponseFuture};
 use crate::clock::DaemonEntropy;
 
-/// The handler for the inspector's address. Unless `strangers` is set, clients on other
+/// The handler for the inspector's address. Unless `allow_remote` is set, clients on other
 /// machines may only use the requests of agents.
-pub(crate) fn handler(api: Arc<ApiService>, strangers: bool) -> HttpHandler {
+pub(crate) fn handler(api: Arc<ApiService>, allow_remote: bool) -> HttpHandler {
     Arc::new(
         move |peer: SocketAddr, secure, request| -> HttpResponseFuture {
             let api = Arc::clone(&api);
             Box::pin(async move {
-                let answer = answer(&api, peer.ip(), (strangers, secure), request).await;
+                let answer = answer(&api, peer.ip(), (allow_remote, secure), request).await;
                 api::response(answer)
             })
         },
@@ -32,7 +32,7 @@ pub(crate) fn handler(api: Arc<ApiService>, strangers: bool) -> HttpHandler {
 async fn answer(
     api: &ApiService,
     peer: IpAddr,
-    (strangers, secure): (bool, bool),
+    (allow_remote, secure): (bool, bool),
     request: Request<Incoming>,
 ) -> trivet_api::Response {
     let (head, body) = request.into_parts();
@@ -56,7 +56,7 @@ async fn answer(
         return inspector::refused(refused.status, &refused.message);
     }
     let access = inspector::access(request.method, request.path);
-    if access > Access::Agent && !strangers && !peer.to_canonical().is_loopback() {
+    if access > Access::Agent && !allow_remote && !peer.to_canonical().is_loopback() {
         let sentence = "From your address only data of agents is accepted: the API has no \
                         authentication. Set api.auth, or api.allow_open, in the settings.";
         return inspector::refused(403, sentence);
@@ -143,7 +143,7 @@ mod tests {
 
     async fn served(
         auth: Authenticator,
-        strangers: bool,
+        allow_remote: bool,
     ) -> (Arc<ApiService>, SocketAddr, TestbedDirectory) {
         let scratch = TestbedDirectory::new();
         let settings = testbed::settings(&scratch.0);
@@ -163,12 +163,12 @@ mod tests {
             auth,
             clock,
         });
-        let handler = handler(Arc::clone(&api), strangers);
-        let mut doors = tokio::task::JoinSet::new();
+        let handler = handler(Arc::clone(&api), allow_remote);
+        let mut tasks = tokio::task::JoinSet::new();
         let places = http::ConnectionLimit::new(64);
         let waits = http::ClientTimeouts::default();
-        http::serve(&mut doors, vec![listener], None, (&places, waits), &handler);
-        doors.detach_all();
+        http::serve(&mut tasks, vec![listener], None, (&places, waits), &handler);
+        tasks.detach_all();
         (api, address, scratch)
     }
 
@@ -188,18 +188,18 @@ mod tests {
     #[tokio::test]
     async fn data_of_unknown_machines_and_nonsense_are_refused_in_json() {
         let (api, address, _scratch) = served(Authenticator::Open, true).await;
-        let stranger = json!({"inventory": {"interfaces": [
+        let unknown = json!({"inventory": {"interfaces": [
             {"name": "eth0", "mac_address": "52:54:00:00:00:01"}]}});
         for (line, body, status) in [
             ("GET /", "", "200"),
             ("POST /v1/continue", "{", "400"),
-            ("POST /v1/continue", &stranger.to_string(), "404"),
+            ("POST /v1/continue", &unknown.to_string(), "404"),
             ("GET /v1/continue", "", "405"),
         ] {
             check(&http_request(address, line, "", body).await, status);
         }
         api.engine.stop().await;
-        let late = http_request(address, "POST /v1/continue", "", &stranger.to_string()).await;
+        let late = http_request(address, "POST /v1/continue", "", &unknown.to_string()).await;
         check(&late, "503");
     }
 
@@ -233,16 +233,19 @@ mod tests {
         );
         assert_eq!(list["introspection"][0]["uuid"], id.to_string());
         let again = http_request(address, &format!("POST {path}"), "", "").await;
-        let said = check(&again, "400")["error"]["message"].clone();
-        assert!(said.as_str().unwrap().contains("inspecting"), "{said}");
+        let message = check(&again, "400")["error"]["message"].clone();
+        assert!(
+            message.as_str().unwrap().contains("inspecting"),
+            "{message}"
+        );
     }
 
     #[tokio::test]
     async fn operators_prove_themselves_and_agents_need_not() {
         let scratch = TestbedDirectory::new();
         let users = scratch.file("users", b"");
-        let gate = Authenticator::from_files(Some(&users), None, DaemonClock::start());
-        let (_api, address, _other) = served(gate, true).await;
+        let authenticator = Authenticator::from_files(Some(&users), None, DaemonClock::start());
+        let (_api, address, _other) = served(authenticator, true).await;
         check(
             &http_request(address, "GET /v1/introspection", "", "").await,
             "401",

@@ -71,11 +71,11 @@ mod tests {
     fn a_peer_gets_its_share_and_the_others_theirs() {
         let peers = PeerLimit::new(9);
         let (one, two) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
-        let seats = [peers.permit(one).unwrap(), peers.permit(one).unwrap()];
+        let limits = [peers.permit(one).unwrap(), peers.permit(one).unwrap()];
         assert!(peers.permit(one).is_none());
         assert!(peers.permit("::ffff:192.0.2.1".parse().unwrap()).is_none());
         assert!(peers.permit(two).is_some());
-        drop(seats);
+        drop(limits);
         assert!(peers.permit(one).is_some());
         assert!(peers.taken.lock().unwrap().is_empty());
     }

@@ -108,7 +108,7 @@ impl RedfishHttpClient {
                 TrustPolicy::Authorities(&text)
             }
             BmcHttpTrust::File(path) => {
-                text = [read(Path::new(path)).map_err(|said| untrusted(None, said))?];
+                text = [read(Path::new(path)).map_err(|message| untrusted(None, message))?];
                 TrustPolicy::Authorities(&text)
             }
             BmcHttpTrust::Pin(bytes) => TrustPolicy::Fingerprint(*bytes),
@@ -135,19 +135,22 @@ fn failure(target: &BmcHttpTarget, error: HttpError, fingerprint: Option<String>
     }
 }
 
-fn untrusted(fingerprint: Option<String>, said: String) -> BmcHttpError {
-    BmcHttpError::Untrusted { fingerprint, said }
-}
-
-fn unreachable(said: &str) -> BmcHttpError {
-    BmcHttpError::Unreachable {
-        said: said.to_owned(),
+fn untrusted(fingerprint: Option<String>, message: String) -> BmcHttpError {
+    BmcHttpError::Untrusted {
+        fingerprint,
+        message,
     }
 }
 
-fn lost(said: &str) -> BmcHttpError {
+fn unreachable(message: &str) -> BmcHttpError {
+    BmcHttpError::Unreachable {
+        message: message.to_owned(),
+    }
+}
+
+fn lost(message: &str) -> BmcHttpError {
     BmcHttpError::Lost {
-        said: said.to_owned(),
+        message: message.to_owned(),
     }
 }
 

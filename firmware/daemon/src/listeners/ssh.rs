@@ -124,12 +124,12 @@ impl SshKeyFile {
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         let mut file = options.open(&path)?;
-        let kept = Self {
+        let key_file = Self {
             path,
             temporary: true,
         };
         std::io::Write::write_all(&mut file, key)?;
-        Ok(kept)
+        Ok(key_file)
     }
 }
 
@@ -235,12 +235,12 @@ mod tests {
     #[tokio::test]
     async fn a_key_of_the_record_is_on_disk_only_while_it_is_used() {
         let scratch = TestbedDirectory::new();
-        let door = SshCommandRunner::new(&scratch.0, None);
+        let runner = SshCommandRunner::new(&scratch.0, None);
         let target = target(SshPrivateKey::Contents(SecretText::new("no key\n")));
         // Nothing listens on port 1; where ssh is not installed, the error says so.
-        match door.run(7, &target, "true").await {
+        match runner.run(7, &target, "true").await {
             Ok(ran) => assert_eq!(ran.status, 255),
-            Err(said) => assert!(said.contains("ssh cannot be used"), "{said}"),
+            Err(message) => assert!(message.contains("ssh cannot be used"), "{message}"),
         }
         let left: Vec<_> = std::fs::read_dir(scratch.0.join("ssh"))
             .unwrap()
@@ -265,10 +265,10 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let scratch = TestbedDirectory::new();
         let path = scratch.0.join("key");
-        let kept = SshKeyFile::write_temporary(path.clone(), b"k").unwrap();
+        let key_file = SshKeyFile::write_temporary(path.clone(), b"k").unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        drop(kept);
+        drop(key_file);
         assert!(!path.exists());
     }
 
@@ -291,10 +291,10 @@ mod tests {
             keys.join("../secret"),
             keys.join("absent"),
         ] {
-            let said = named(&path).err().unwrap();
-            assert!(said.contains("ssh_key_filename"), "{said}");
+            let message = named(&path).err().unwrap();
+            assert!(message.contains("ssh_key_filename"), "{message}");
         }
-        let said = SshKeyFile::named_by_node("/k", None).err().unwrap();
-        assert!(said.contains("hardware.ssh_keys"), "{said}");
+        let message = SshKeyFile::named_by_node("/k", None).err().unwrap();
+        assert!(message.contains("hardware.ssh_keys"), "{message}");
     }
 }

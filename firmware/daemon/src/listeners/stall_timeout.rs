@@ -20,10 +20,10 @@ pub(crate) struct StallTimeoutStream<S> {
 }
 
 impl<S> StallTimeoutStream<S> {
-    pub(crate) fn new(stream: S, patience: Duration) -> Self {
+    pub(crate) fn new(stream: S, timeout: Duration) -> Self {
         Self {
             stream,
-            stall_timeout: patience,
+            stall_timeout: timeout,
             stalled: None,
         }
     }
@@ -32,16 +32,14 @@ impl<S> StallTimeoutStream<S> {
     fn track_stall<T>(
         &mut self,
         context: &mut Context<'_>,
-        went: Poll<io::Result<T>>,
+        outcome: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if went.is_ready() {
+        if outcome.is_ready() {
             self.stalled = None;
-            return went;
+            return outcome;
         }
-        let patience = self.stall_timeout;
-        let stalled = self
-            .stalled
-            .get_or_insert_with(|| Box::pin(sleep(patience)));
+        let timeout = self.stall_timeout;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(timeout)));
         match stalled.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,
@@ -65,8 +63,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeoutStream<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let went = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.track_stall(context, went)
+        let outcome = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.track_stall(context, outcome)
     }
 
     fn poll_write_vectored(
@@ -74,8 +72,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeoutStream<S> {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let went = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.track_stall(context, went)
+        let outcome = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.track_stall(context, outcome)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -83,13 +81,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallTimeoutStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let went = Pin::new(&mut self.stream).poll_flush(context);
-        self.track_stall(context, went)
+        let outcome = Pin::new(&mut self.stream).poll_flush(context);
+        self.track_stall(context, outcome)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let went = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.track_stall(context, went)
+        let outcome = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.track_stall(context, outcome)
     }
 }
 

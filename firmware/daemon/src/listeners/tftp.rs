@@ -101,7 +101,7 @@ pub(crate) async fn run(
     sockets: Vec<UdpSocket>,
     engine: Engine,
     clock: DaemonClock,
-    room: TftpTransferLimit,
+    limit: TftpTransferLimit,
     ways: TftpServerOptions,
 ) -> io::Result<()> {
     let poll = Epoll::new()?;
@@ -112,7 +112,7 @@ pub(crate) async fn run(
         board::enable_destination_info(socket)?;
         poll.add(socket, key, Interest::Read)?;
     }
-    let ear = TftpThreadHandle {
+    let handle = TftpThreadHandle {
         messages: words,
         waker,
     };
@@ -120,11 +120,11 @@ pub(crate) async fn run(
         poll,
         sockets,
         inbox,
-        handle: ear.clone(),
+        handle: handle.clone(),
         runtime: Handle::current(),
         engine,
         clock,
-        limit: room,
+        limit,
         options: ways,
         slots: BTreeMap::new(),
         clients: BTreeMap::new(),
@@ -133,7 +133,7 @@ pub(crate) async fn run(
         busy_poll: BusyPollPolicy::default(),
         out: Vec::new(),
     };
-    let _running = TftpThreadGuard(ear);
+    let _running = TftpThreadGuard(handle);
     let (ended, end) = tokio::sync::oneshot::channel();
     std::thread::Builder::new()
         .name("tftp".to_owned())
@@ -242,33 +242,33 @@ impl TftpServerThread {
             let Some(socket) = self.sockets.get(index) else {
                 return;
             };
-            let Ok(came) = board::receive(socket, &mut buffer) else {
+            let Ok(datagram) = board::receive(socket, &mut buffer) else {
                 return;
             };
             // Broadcast requests are not answered (RFC 1123, section 4.2.3.5).
-            let Some(to @ DatagramDestination { unicast: true, .. }) = came.to else {
+            let Some(to @ DatagramDestination { unicast: true, .. }) = datagram.to else {
                 continue;
             };
-            let asker = TftpClientEndpoint::new(came.from, to);
-            self.request(asker, &buffer[..came.length], now_us);
+            let client = TftpClientEndpoint::new(datagram.from, to);
+            self.request(client, &buffer[..datagram.length], now_us);
         }
     }
 
-    fn request(&mut self, asker: TftpClientEndpoint, packet: &[u8], now_us: u64) {
+    fn request(&mut self, client: TftpClientEndpoint, packet: &[u8], now_us: u64) {
         let path = match tftp::parse(packet) {
             Ok(tftp::Packet::Read(request)) => request.file.to_owned(),
             Ok(tftp::Packet::Write) => {
                 let code = tftp::ErrorCode::AccessViolation;
-                return asker.refuse(code, "this box does not accept files");
+                return client.refuse(code, "this box does not accept files");
             }
             Err(error) if tftp::is_request(packet) => {
                 let code = tftp::ErrorCode::IllegalOperation;
-                return asker.refuse(code, &error.to_string());
+                return client.refuse(code, &error.to_string());
             }
             // Other packets to this port belong to no transfer.
             _ => return,
         };
-        if let Some(&key) = self.clients.get(&asker) {
+        if let Some(&key) = self.clients.get(&client) {
             match self.slots.get_mut(&key) {
                 // A retransmission of a request that is still being looked up.
                 Some(TftpSlot::Pending { request, .. }) if request == packet => return,
@@ -283,7 +283,7 @@ impl TftpServerThread {
                 None => {}
             }
         }
-        let Some(place) = self.limit.acquire(asker.peer.ip(), now_us) else {
+        let Some(place) = self.limit.acquire(client.peer.ip(), now_us) else {
             return;
         };
         let key = self.key_next;
@@ -292,15 +292,15 @@ impl TftpServerThread {
         self.slots.insert(
             key,
             TftpSlot::Pending {
-                client: asker,
+                client,
                 request,
                 permit: place,
             },
         );
-        self.clients.insert(asker, key);
-        let (engine, ear) = (self.engine.clone(), self.handle.clone());
+        self.clients.insert(client, key);
+        let (engine, receiver) = (self.engine.clone(), self.handle.clone());
         self.runtime.spawn(async move {
-            let peer = asker.peer.ip();
+            let peer = client.peer.ip();
             let (opened, busy) = match engine
                 .file(FileServerProtocol::Tftp, peer, path.clone())
                 .await
@@ -319,7 +319,7 @@ impl TftpServerThread {
                     why: "there is no such file on this box".to_owned(),
                 });
             }
-            ear.send(TftpThreadMessage::Opened(key, opened));
+            receiver.send(TftpThreadMessage::Opened(key, opened));
         });
     }
 
@@ -329,7 +329,7 @@ impl TftpServerThread {
             return;
         };
         let Some(TftpSlot::Pending {
-            client: asker,
+            client,
             request,
             permit: place,
         }) = self.slots.remove(&key)
@@ -337,12 +337,12 @@ impl TftpServerThread {
             return;
         };
         let Some(opened) = opened else {
-            self.clients.remove(&asker);
-            return asker.refuse(tftp::ErrorCode::NotFound, "no such file");
+            self.clients.remove(&client);
+            return client.refuse(tftp::ErrorCode::NotFound, "no such file");
         };
         let content = TftpContent::new(opened);
         let ways = (&self.poll, self.options.offload);
-        match TftpServerTransfer::begin((key, asker), request, content, ways, (place, now_us)) {
+        match TftpServerTransfer::begin((key, client), request, content, ways, (place, now_us)) {
             Ok(transfer) => {
                 self.slots
                     .insert(key, TftpSlot::Sending(Box::new(transfer)));
@@ -350,7 +350,7 @@ impl TftpServerThread {
             }
             // No socket is available: the client will repeat its request.
             Err(_) => {
-                self.clients.remove(&asker);
+                self.clients.remove(&client);
             }
         }
     }
@@ -387,9 +387,9 @@ impl TftpServerThread {
             return self.end(key);
         }
         if let Some(missing) = transfer.content.missing() {
-            let ear = self.handle.clone();
+            let receiver = self.handle.clone();
             self.runtime.spawn_blocking(move || {
-                ear.send(TftpThreadMessage::Fetched(key, missing.fetch()));
+                receiver.send(TftpThreadMessage::Fetched(key, missing.fetch()));
             });
         }
         if transfer.sender.bytes() - transfer.reported_bytes >= PROGRESS_REPORT_BYTES {
@@ -438,14 +438,14 @@ impl TftpServerThread {
                     report_progress(&self.engine, self.clock, &mut transfer, true);
                 }
             }
-            Some(TftpSlot::Pending { client: asker, .. }) => self.remove_client(&asker, key),
+            Some(TftpSlot::Pending { client, .. }) => self.remove_client(&client, key),
             None => {}
         }
     }
 
-    fn remove_client(&mut self, asker: &TftpClientEndpoint, key: u64) {
-        if self.clients.get(asker) == Some(&key) {
-            self.clients.remove(asker);
+    fn remove_client(&mut self, client: &TftpClientEndpoint, key: u64) {
+        if self.clients.get(client) == Some(&key) {
+            self.clients.remove(client);
         }
     }
 }

@@ -98,7 +98,7 @@ mod tests {
             "no allowance for the line"
         );
         assert_eq!(throttle.take_dropped(Tick(10_100)), Some(100_000 - all));
-        assert_eq!(throttle.take_dropped(Tick(20_000)), None, "told once");
+        assert_eq!(throttle.take_dropped(Tick(20_000)), None, "reported once");
     }
 
     #[test]

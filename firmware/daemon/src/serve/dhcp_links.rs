@@ -142,9 +142,9 @@ fn shared_relay_addresses(entries: &[DhcpLinkPlan]) -> Vec<Option<SocketAddrV4>>
         DhcpSource::Interface(_) => Some(SocketAddrV4::new(entry.server_address()?, SERVER_PORT)),
         DhcpSource::Relayed(_) => None,
     });
-    let mut heard: BTreeSet<_> = wires.collect();
+    let mut received: BTreeSet<_> = wires.collect();
     let shared = entries.iter().map(|entry| match &entry.listener {
-        DhcpSource::Relayed(address) if !heard.insert(*address) => Some(*address),
+        DhcpSource::Relayed(address) if !received.insert(*address) => Some(*address),
         _ => None,
     });
     shared.collect()
@@ -172,9 +172,9 @@ pub(super) async fn open(
 ) -> anyhow::Result<(Vec<DhcpLinkPlan>, Vec<OpenedDhcpListener>)> {
     let (mut open, mut places) = (Vec::new(), Vec::new());
     let entries = entries(&usable(settings, interfaces), interfaces)?;
-    let heard = shared_relay_addresses(&entries);
-    for (entry, heard) in entries.into_iter().zip(heard) {
-        if let Some(address) = heard {
+    let received = shared_relay_addresses(&entries);
+    for (entry, received) in entries.into_iter().zip(received) {
+        if let Some(address) = received {
             places.push(OpenedDhcpListener::Shared(address));
             open.push(entry);
             continue;
@@ -196,7 +196,7 @@ pub(super) async fn open(
 /// What the box would do about DHCP: one line for each link.
 pub(crate) fn plan(settings: &Settings) -> String {
     if settings.listens_on_all_interfaces {
-        return "dhcp: no section, so every wired interface is listened to and nothing is said\n"
+        return "dhcp: no section, so every wired interface is listened to and nothing is sent\n"
             .to_owned();
     }
     if settings.dhcp.is_empty() {
@@ -208,8 +208,8 @@ pub(crate) fn plan(settings: &Settings) -> String {
 fn plan_of(dhcp: &config::DhcpSettings) -> String {
     let place = describe(&dhcp.source);
     let mut does = match (dhcp.mode, &dhcp.pool) {
-        (DhcpMode::Listen, _) => "hears who serves there and says nothing".to_owned(),
-        (DhcpMode::Proxy, _) => "tells machines what to boot, gives no addresses".to_owned(),
+        (DhcpMode::Listen, _) => "listens for other servers and sends nothing".to_owned(),
+        (DhcpMode::Proxy, _) => "sends boot information, assigns no addresses".to_owned(),
         (_, Some(pool)) => format!("gives {} to {}", pool.first, pool.last),
         (_, None) => String::new(),
     };
@@ -226,8 +226,8 @@ fn plan_of(dhcp: &config::DhcpSettings) -> String {
     format!("dhcp: {place}: {}: {does}\n", dhcp.mode.name())
 }
 
-fn describe(door: &DhcpSource) -> String {
-    match door {
+fn describe(source: &DhcpSource) -> String {
+    match source {
         DhcpSource::Interface(name) => name.clone(),
         DhcpSource::Relayed(address) => address.to_string(),
     }
@@ -368,8 +368,8 @@ mod tests {
 
     #[test]
     fn every_place_is_a_link_and_only_a_pool_is_a_subnet() {
-        let room = dhcp_settings_of(ALL, "http://192.0.2.1:8080");
-        let links: Vec<_> = room
+        let settings_text = dhcp_settings_of(ALL, "http://192.0.2.1:8080");
+        let links: Vec<_> = settings_text
             .links
             .iter()
             .map(|link| (link.name.as_str(), link.mode.as_str(), link.discovery))
@@ -382,36 +382,40 @@ mod tests {
                 ("198.51.100.1:67", "reservations", false)
             ]
         );
-        assert_eq!(room.subnets.len(), 1);
-        assert!(room.subnets[0].known_only);
-        assert_eq!(room.subnets[0].lease_s, 600);
-        assert_eq!(room.mistakes(), []);
+        assert_eq!(settings_text.subnets.len(), 1);
+        assert!(settings_text.subnets[0].known_only);
+        assert_eq!(settings_text.subnets[0].lease_s, 600);
+        assert_eq!(settings_text.mistakes(), []);
     }
 
     #[test]
     fn the_plan_has_a_line_for_each_place() {
-        let said = |text: &str| plan(&trivet_config::parse(text).unwrap());
+        let message_of = |text: &str| plan(&trivet_config::parse(text).unwrap());
         assert_eq!(
-            said(ALL),
-            "dhcp: eth0: listen: hears who serves there and says nothing\n\
-             dhcp: eth2: proxy: tells machines what to boot, gives no addresses, to known \
+            message_of(ALL),
+            "dhcp: eth0: listen: listens for other servers and sends nothing\n\
+             dhcp: eth2: proxy: sends boot information, assigns no addresses, to known \
              machines only\n\
              dhcp: 198.51.100.1:67: reservations: gives 198.51.100.10 to 198.51.100.20, to known \
              machines only\n"
         );
         let server = ALL.replace("listen = \"198.51.100.1\"", "interface = \"eth3\"");
-        let said_server = said(&server.replace("reservations", "server"));
-        assert!(said_server.ends_with(", to everybody; router advertisements\n"));
-        assert!(said("[box]\ndata = \"/d\"\n").contains("every wired interface"));
+        let server_text = message_of(&server.replace("reservations", "server"));
+        assert!(server_text.ends_with(", to everybody; router advertisements\n"));
+        assert!(message_of("[box]\ndata = \"/d\"\n").contains("every wired interface"));
         let off = "[box]\ndata = \"/d\"\n[[dhcp]]\ninterface = \"e\"\nmode = \"off\"\n";
-        assert_eq!(said(off), "dhcp: off\n");
+        assert_eq!(message_of(off), "dhcp: off\n");
     }
 
     #[test]
-    fn a_box_that_only_listens_is_told_so_without_mistakes() {
-        let room = dhcp_settings_of("[box]\ndata = \"/d\"\n[[dhcp]]\ninterface = \"e\"\n", "");
-        assert_eq!((room.links.len(), room.subnets.len()), (1, 0));
-        assert_eq!(room.mistakes(), []);
+    fn a_box_that_only_listens_is_reported_without_mistakes() {
+        let settings_text =
+            dhcp_settings_of("[box]\ndata = \"/d\"\n[[dhcp]]\ninterface = \"e\"\n", "");
+        assert_eq!(
+            (settings_text.links.len(), settings_text.subnets.len()),
+            (1, 0)
+        );
+        assert_eq!(settings_text.mistakes(), []);
     }
 
     fn wired(name: &str, address: Option<Ipv4Addr>) -> EthernetInterface {
@@ -426,7 +430,7 @@ mod tests {
     fn every_network_gets_the_address_the_box_has_there() {
         let settings = trivet_config::parse(ALL).unwrap();
         let entries = entries(&settings, &[]).unwrap();
-        let room = dhcp_settings(
+        let settings_text = dhcp_settings(
             &entries,
             &settings.boot,
             "http://192.0.2.1:8080",
@@ -434,11 +438,11 @@ mod tests {
         );
         let url = |boot: &dhcp::BootServer| boot.loaders_url.clone().unwrap();
         assert_eq!(
-            url(&room.links[1].boot),
+            url(&settings_text.links[1].boot),
             "http://192.0.2.1:8080/boot/loaders"
         );
         assert_eq!(
-            url(&room.subnets[0].boot),
+            url(&settings_text.subnets[0].boot),
             "http://198.51.100.1:8080/boot/loaders"
         );
     }
@@ -460,7 +464,7 @@ mod tests {
             relayed(3, "192.0.2.1:6767"),
         );
         let settings = trivet_config::parse(&text).unwrap();
-        let heard = shared_relay_addresses(&entries(&settings, &[]).unwrap());
+        let received = shared_relay_addresses(&entries(&settings, &[]).unwrap());
         let at = |text: &str| Some(text.parse().unwrap());
         let want = [
             None,
@@ -470,7 +474,7 @@ mod tests {
             at("192.0.2.7:67"),
             None,
         ];
-        assert_eq!(heard, want);
+        assert_eq!(received, want);
     }
 
     #[test]
@@ -486,10 +490,19 @@ mod tests {
         };
         let all = [wired("br0", None), radio, part, wired("eth0", None)];
         let entries = entries(&settings, &all).unwrap();
-        let room = dhcp_settings(&entries, &settings.boot, "", None);
-        let names: Vec<_> = room.links.iter().map(|link| link.name.as_str()).collect();
+        let settings_text = dhcp_settings(&entries, &settings.boot, "", None);
+        let names: Vec<_> = settings_text
+            .links
+            .iter()
+            .map(|link| link.name.as_str())
+            .collect();
         assert_eq!(names, ["br0", "eth0"]);
-        assert!(room.links.iter().all(|link| link.mode == LinkMode::Listen));
+        assert!(
+            settings_text
+                .links
+                .iter()
+                .all(|link| link.mode == LinkMode::Listen)
+        );
         assert!(entries.iter().all(|entry| entry.server_address().is_none()));
     }
 
@@ -500,13 +513,14 @@ mod tests {
         let address = Ipv4Addr::new(192, 0, 2, 9);
         let found = entries(&settings, &[wired("e", Some(address))]).unwrap();
         assert_eq!(found[0].server_address(), Some(address));
-        let said = |all: &[EthernetInterface]| entries(&settings, all).err().unwrap().to_string();
-        assert!(said(&[wired("e", None)]).contains("e has no IPv4 address"));
-        assert!(said(&[]).contains("no Ethernet interface e"));
+        let message_of =
+            |all: &[EthernetInterface]| entries(&settings, all).err().unwrap().to_string();
+        assert!(message_of(&[wired("e", None)]).contains("e has no IPv4 address"));
+        assert!(message_of(&[]).contains("no Ethernet interface e"));
     }
 
     #[test]
-    fn loaders_are_told_by_firmware_and_by_address() {
+    fn loaders_are_distinguished_by_firmware_and_by_address() {
         let text = format!("{ALL}[boot]\nloader_bios = \"\"\nloader_x64 = \"shimx64.efi\"\n");
         let boot = &dhcp_settings_of(&text, "http://192.0.2.1:8080").links[1].boot;
         assert_eq!(boot.tftp, Ipv4Addr::new(192, 0, 2, 1));
@@ -534,15 +548,15 @@ mod tests {
             scratch.0.join("loaders").display()
         );
         let settings = trivet_config::parse(&text).unwrap();
-        let said: Vec<_> = missing_loaders(&settings)
+        let lines: Vec<_> = missing_loaders(&settings)
             .iter()
             .map(ToString::to_string)
             .collect();
-        assert_eq!(said.len(), 3, "{said:?}");
-        assert!(said[0].contains("undionly.kpxe is missing, so BIOS firmware"));
-        assert!(said[0].contains("a link out of boot.loaders is not followed"));
-        assert!(said[1].contains("directory is missing, so 32-bit UEFI"));
-        assert!(said[2].contains("absent.efi is missing, so ARM UEFI"));
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(lines[0].contains("undionly.kpxe is missing, so BIOS firmware"));
+        assert!(lines[0].contains("a link out of boot.loaders is not followed"));
+        assert!(lines[1].contains("directory is missing, so 32-bit UEFI"));
+        assert!(lines[2].contains("absent.efi is missing, so ARM UEFI"));
         let silent = Settings {
             tftp: None,
             ..settings

@@ -141,9 +141,9 @@ pub(super) fn replace(
     new: &NewStore,
     name: &str,
 ) -> anyhow::Result<PathBuf> {
-    let kept = keep_former(disk, data, name)?;
+    let retained = keep_former(disk, data, name)?;
     put_in_place(disk, data, new)?;
-    Ok(kept)
+    Ok(retained)
 }
 
 /// Renames the new store to its final name.

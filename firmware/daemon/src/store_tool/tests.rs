@@ -80,8 +80,8 @@ fn a_damaged_sector_is_named_by_check_and_left_out_by_repair() {
     assert_eq!(fs::read(scratch.0.join("store")).unwrap(), before);
 
     let refused = crate::appliance::open_store(&scratch.0, 4).unwrap_err();
-    let said = format!("{refused:#}");
-    assert!(said.contains("trivet store repair --data"), "{said}");
+    let text = format!("{refused:#}");
+    assert!(text.contains("trivet store repair --data"), "{text}");
 
     // The leftover of an interrupted repair does not matter.
     fs::write(scratch.0.join("store.repaired"), b"half").unwrap();
@@ -132,8 +132,8 @@ fn what_a_damaged_commit_may_have_held_is_counted_where_it_cannot_be_named() {
     ] {
         let text = report.text;
         let unnamed = text.lines().find(|line| line.starts_with("unnamed:"));
-        let is_told = unnamed.is_some_and(|line| line.contains("nodes, ports, resources"));
-        assert!(is_told, "{text}");
+        let is_reported = unnamed.is_some_and(|line| line.contains("nodes, ports, resources"));
+        assert!(is_reported, "{text}");
     }
 }
 
@@ -141,10 +141,10 @@ fn what_a_damaged_commit_may_have_held_is_counted_where_it_cannot_be_named() {
 fn an_interrupted_repair_continues_under_the_same_name() {
     let scratch = data();
     damage_sector(&scratch.0, "name-2");
-    let (store, kept) = (scratch.0.join("store"), scratch.0.join("store.damaged-1"));
-    fs::hard_link(&store, &kept).unwrap();
+    let (store, retained) = (scratch.0.join("store"), scratch.0.join("store.damaged-1"));
+    fs::hard_link(&store, &retained).unwrap();
     repair(&mut RealDisk, &scratch.0).unwrap();
-    assert!(kept.exists() && !scratch.0.join("store.damaged-2").exists());
+    assert!(retained.exists() && !scratch.0.join("store.damaged-2").exists());
     damage_sector(&scratch.0, "name-1");
     repair(&mut RealDisk, &scratch.0).unwrap();
     assert!(scratch.0.join("store.damaged-2").exists());
@@ -155,14 +155,14 @@ fn a_store_that_a_box_runs_on_is_not_touched() {
     let scratch = data();
     let held = testbed::store(&scratch.0, 4096, SEGMENT_BYTES);
     for done in [check(&scratch.0), repair(&mut RealDisk, &scratch.0)] {
-        let said = format!("{:#}", done.err().unwrap());
-        assert!(said.contains("in use by another process"), "{said}");
+        let text = format!("{:#}", done.err().unwrap());
+        assert!(text.contains("in use by another process"), "{text}");
     }
     drop(held);
     assert!(check(&scratch.0).is_ok());
     let missing = scratch.0.join("none");
-    let said = format!("{:#}", check(&missing).err().unwrap());
-    assert!(said.contains("is this the data directory"), "{said}");
+    let text = format!("{:#}", check(&missing).err().unwrap());
+    assert!(text.contains("is this the data directory"), "{text}");
 }
 
 #[test]
@@ -179,20 +179,20 @@ fn an_export_is_for_its_owner_only_and_is_imported_with_the_key_file() {
     );
 
     let other = TestbedDirectory::new();
-    let said = format!(
+    let text = format!(
         "{:#}",
         import(&mut RealDisk, &other.0, &file, false).err().unwrap()
     );
-    assert!(said.contains("its key is missing"), "{said}");
+    assert!(text.contains("its key is missing"), "{text}");
     assert!(!other.0.join("store").exists());
     fs::copy(scratch.0.join("store.key"), other.0.join("store.key")).unwrap();
     import(&mut RealDisk, &other.0, &file, false).unwrap();
     assert_eq!(names(&other.0), ["name-1", "name-2", "name-3"]);
-    let said = format!(
+    let text = format!(
         "{:#}",
         import(&mut RealDisk, &other.0, &file, false).err().unwrap()
     );
-    assert!(said.contains("--replace"), "{said}");
+    assert!(text.contains("--replace"), "{text}");
     import(&mut RealDisk, &other.0, &file, true).unwrap();
     assert!(other.0.join("store.replaced-1").exists());
 }
@@ -216,11 +216,11 @@ fn a_full_backup_restores_a_box_from_nothing() {
     let third = data();
     fs::remove_file(third.0.join("store.key")).unwrap();
     key_file(&third.0).keep(&BoxKey::new([9; 32])).unwrap();
-    let said = format!(
+    let text = format!(
         "{:#}",
         import(&mut RealDisk, &third.0, &file, true).err().unwrap()
     );
-    assert!(said.contains("not the key of this export"), "{said}");
+    assert!(text.contains("not the key of this export"), "{text}");
 }
 
 #[test]

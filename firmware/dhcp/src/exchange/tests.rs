@@ -383,15 +383,15 @@ fn a_client_offered_an_address_in_use_is_refused_and_gets_another() {
 #[test]
 fn an_exchange_becomes_a_readable_note() {
     let mut server = server(LinkMode::Server, false);
-    let said = |outcome: DhcpOutcome| outcome.note.unwrap().to_string();
+    let message_of = |outcome: DhcpOutcome| outcome.note.unwrap().to_string();
     let offer = handle(&mut server, &discover(Some(0), false), true);
     assert_eq!(
-        said(offer),
+        message_of(offer),
         "02:00:00:00:00:09 (BIOS PXE): DISCOVER, OFFER 10.0.0.100, boot undionly.kpxe"
     );
     let silence = handle(&mut server, &discover(Some(7), false), false);
     assert_eq!(
-        said(silence),
+        message_of(silence),
         "02:00:00:00:00:09 (UEFI x64 PXE): DISCOVER, no answer: the machine is not known and \
          only known machines are served here"
     );
@@ -401,10 +401,15 @@ fn an_exchange_becomes_a_readable_note() {
     writer.address_option(code::REQUESTED_ADDRESS, Ipv4Addr::new(10, 0, 0, 2));
     let refusal = handle(&mut server, &writer.finish(None), true);
     let Some(NoteKind::Dhcp {
-        reply: said, why, ..
+        reply: message_of,
+        why,
+        ..
     }) = refusal.note
     else {
         panic!()
     };
-    assert_eq!((said, why), (Some("NAK"), Some("the address is not free")));
+    assert_eq!(
+        (message_of, why),
+        (Some("NAK"), Some("the address is not free"))
+    );
 }

@@ -175,7 +175,7 @@ fn foreign_leases_are_known_from_servers_and_from_clients() {
         address,
     });
     let mut server = DhcpServer::new(settings());
-    let mut tells = |bytes: &[u8], port| {
+    let mut lease_of = |bytes: &[u8], port| {
         let arrived = DhcpArrival {
             port,
             ..arrival(OTHER)
@@ -185,12 +185,12 @@ fn foreign_leases_are_known_from_servers_and_from_clients() {
             .foreign_lease
     };
     let ack = answer(DhcpMessageType::Ack, OTHER, |writer| writer.yiaddr(address));
-    assert_eq!(tells(&ack, 68), lease);
+    assert_eq!(lease_of(&ack, 68), lease);
     let offer = answer(DhcpMessageType::Offer, OTHER, |writer| {
         writer.yiaddr(address);
     });
-    assert_eq!(tells(&offer, 68), None, "it may choose another offer");
-    let asks = |server: Ipv4Addr, has: Ipv4Addr| {
+    assert_eq!(lease_of(&offer, 68), None, "it may choose another offer");
+    let request_of = |server: Ipv4Addr, has: Ipv4Addr| {
         let mut writer = DhcpMessageWriter::new(1, [1; 4], CLIENT);
         writer.ciaddr(has);
         writer.option(code::MESSAGE_TYPE, &[DhcpMessageType::Request.number()]);
@@ -198,8 +198,14 @@ fn foreign_leases_are_known_from_servers_and_from_clients() {
         writer.address_option(code::REQUESTED_ADDRESS, address);
         writer.finish(None)
     };
-    assert_eq!(tells(&asks(OTHER, Ipv4Addr::UNSPECIFIED), 67), lease);
-    assert_eq!(tells(&asks(OURS, Ipv4Addr::UNSPECIFIED), 67), None);
-    assert_eq!(tells(&asks(OURS, address), BOOT_PORT), lease);
-    assert_eq!(tells(&asks(OURS, Ipv4Addr::UNSPECIFIED), BOOT_PORT), None);
+    assert_eq!(
+        lease_of(&request_of(OTHER, Ipv4Addr::UNSPECIFIED), 67),
+        lease
+    );
+    assert_eq!(lease_of(&request_of(OURS, Ipv4Addr::UNSPECIFIED), 67), None);
+    assert_eq!(lease_of(&request_of(OURS, address), BOOT_PORT), lease);
+    assert_eq!(
+        lease_of(&request_of(OURS, Ipv4Addr::UNSPECIFIED), BOOT_PORT),
+        None
+    );
 }

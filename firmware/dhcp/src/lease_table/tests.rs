@@ -87,7 +87,7 @@ fn a_machine_gets_the_address_it_had() {
 fn a_requested_address_is_given_if_it_is_free() {
     let mut table = table();
     granted(&mut table, 0, 1, address(105));
-    let mut wish = |number, last| {
+    let mut wanted = |number, last| {
         table
             .offer(
                 Tick(0),
@@ -100,9 +100,9 @@ fn a_requested_address_is_given_if_it_is_free() {
             .unwrap()
             .address
     };
-    assert_eq!(wish(2, 107), address(107));
-    assert_eq!(wish(3, 105), address(100));
-    assert_eq!(wish(4, 5), address(101));
+    assert_eq!(wanted(2, 107), address(107));
+    assert_eq!(wanted(3, 105), address(100));
+    assert_eq!(wanted(4, 5), address(101));
 }
 
 #[test]
@@ -133,11 +133,11 @@ fn unknown_machines_cannot_take_the_last_addresses() {
     for number in 0..7 {
         offered(&mut table, 0, number).unwrap();
     }
-    assert_eq!(offered(&mut table, 1, 10), Err(Reason::KeptForKnown));
+    assert_eq!(offered(&mut table, 1, 10), Err(Reason::OnlyForKnown));
     // Neither with a requested address, nor with a former address.
-    let wish = Some(address(109));
-    let wished = table.offer(Tick(1), 0, mac(10), wish, &NO_KNOWN_HOST, &mut vec![]);
-    assert_eq!(wished, Err(Reason::KeptForKnown));
+    let wanted = Some(address(109));
+    let requested = table.offer(Tick(1), 0, mac(10), wanted, &NO_KNOWN_HOST, &mut vec![]);
+    assert_eq!(requested, Err(Reason::OnlyForKnown));
     assert!(!table.may_have(0, mac(10), address(109), &NO_KNOWN_HOST));
     assert!(table.may_have(0, mac(10), address(109), &ALL_HOSTS_KNOWN));
     // A machine may keep its own address.
@@ -278,25 +278,28 @@ fn forgetting_ends_lease_and_offer() {
 struct ReservedHosts;
 
 impl HostDirectory for ReservedHosts {
-    fn known(&self, asked: MacAddr) -> bool {
-        self.reserved(asked).is_some()
+    fn known(&self, wanted: MacAddr) -> bool {
+        self.reserved(wanted).is_some()
     }
 
-    fn reserved(&self, asked: MacAddr) -> Option<Ipv4Addr> {
-        let kept = [(mac(1), address(105)), (mac(2), address(9))];
-        kept.iter().find(|kept| kept.0 == asked).map(|kept| kept.1)
+    fn reserved(&self, wanted: MacAddr) -> Option<Ipv4Addr> {
+        let reservations = [(mac(1), address(105)), (mac(2), address(9))];
+        reservations
+            .iter()
+            .find(|reservations| reservations.0 == wanted)
+            .map(|reservations| reservations.1)
     }
 
-    fn owner(&self, asked: Ipv4Addr) -> Option<MacAddr> {
+    fn owner(&self, wanted: Ipv4Addr) -> Option<MacAddr> {
         [1, 2]
             .map(mac)
             .into_iter()
-            .find(|&mac| self.reserved(mac) == Some(asked))
+            .find(|&mac| self.reserved(mac) == Some(wanted))
     }
 }
 
-fn offered_reserved(table: &mut LeaseTable, number: u32, wish: Option<Ipv4Addr>) -> Ipv4Addr {
-    let offered = table.offer(Tick(0), 0, mac(number), wish, &ReservedHosts, &mut vec![]);
+fn offered_reserved(table: &mut LeaseTable, number: u32, wanted: Option<Ipv4Addr>) -> Ipv4Addr {
+    let offered = table.offer(Tick(0), 0, mac(number), wanted, &ReservedHosts, &mut vec![]);
     offered.unwrap().address
 }
 
@@ -325,7 +328,7 @@ fn a_reserved_address_goes_to_its_machine_only() {
         assert_ne!(offered_reserved(&mut table, number, None), address(105));
     }
     let full = table.offer(Tick(0), 0, mac(18), None, &ReservedHosts, &mut vec![]);
-    assert_eq!(full, Err(Reason::KeptForKnown));
+    assert_eq!(full, Err(Reason::OnlyForKnown));
 }
 
 #[test]
@@ -352,9 +355,9 @@ fn a_reservation_made_later_is_obeyed_as_soon_as_the_address_is_free() {
 #[test]
 fn an_offered_address_is_withdrawn_for_the_owner_of_its_reservation() {
     let mut table = table();
-    let wish = Some(address(105));
+    let wanted = Some(address(105));
     table
-        .offer(Tick(0), 0, mac(3), wish, &NO_KNOWN_HOST, &mut vec![])
+        .offer(Tick(0), 0, mac(3), wanted, &NO_KNOWN_HOST, &mut vec![])
         .unwrap();
     assert_eq!(offered_reserved(&mut table, 1, None), address(105));
     assert_eq!(table.offer_of(mac(3)), None);
@@ -383,7 +386,7 @@ fn a_known_machine_takes_the_oldest_offer_to_an_unknown_machine_and_never_a_leas
         offered(&mut table, u64::from(number), number).unwrap();
     }
     offered(&mut table, 10, 0).unwrap();
-    assert_eq!(offered(&mut table, 10, 60), Err(Reason::KeptForKnown));
+    assert_eq!(offered(&mut table, 10, 60), Err(Reason::OnlyForKnown));
     let mut known = |number| {
         table
             .offer(

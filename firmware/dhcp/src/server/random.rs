@@ -206,8 +206,8 @@ impl RandomDhcpNetwork {
             }
             let other = users.insert(address, machine.mac);
             assert_eq!(other, None, "seed {seed}: {address} is used twice");
-            let kept = self.durable.get(&machine.mac);
-            assert_eq!(kept, Some(&address), "seed {seed}: used but not durable");
+            let stored = self.durable.get(&machine.mac);
+            assert_eq!(stored, Some(&address), "seed {seed}: used but not durable");
         }
         let leased: BTreeMap<_, _> = self
             .server
@@ -222,11 +222,11 @@ impl RandomDhcpNetwork {
 fn no_address_is_ever_used_twice() {
     let mut acks = 0;
     for seed in 0..60 {
-        let mut world = RandomDhcpNetwork::new(seed);
+        let mut network = RandomDhcpNetwork::new(seed);
         for _ in 0..3000 {
-            world.step();
+            network.step();
         }
-        acks += world.acks;
+        acks += network.acks;
     }
     assert!(acks > 10_000, "only {acks} leases: the clients do nothing");
 }
@@ -259,7 +259,7 @@ fn hostile_frames_never_panic() {
             *first = 2;
         }
         client.datagram(Tick(round), &bytes);
-        let heard = server.handle(Tick(round), &bytes, arrival(), |_| true);
-        assert!(heard.reply.is_none());
+        let received = server.handle(Tick(round), &bytes, arrival(), |_| true);
+        assert!(received.reply.is_none());
     }
 }

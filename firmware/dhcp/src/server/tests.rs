@@ -137,9 +137,9 @@ fn a_reply_has_the_network_and_the_times() {
 #[test]
 fn a_repeated_request_repeats_the_answer_without_a_change() {
     let mut bench = DhcpServerBench::new();
-    let ask = request([wanted(100), chosen(LOCAL)]);
-    let first = bench.handle(&ask);
-    let second = bench.handle(&ask);
+    let sent_request = request([wanted(100), chosen(LOCAL)]);
+    let first = bench.handle(&sent_request);
+    let second = bench.handle(&sent_request);
     assert_eq!(first.reply, second.reply);
     assert_eq!(second.changes, []);
 }
@@ -194,9 +194,9 @@ fn a_restarted_client_is_confirmed_refused_or_ignored() {
     );
     let elsewhere = DhcpOption::RequestedIpAddress(Ipv4Addr::new(192, 168, 0, 9));
     assert_eq!(kind(&bench.handle(&request([elsewhere]))), MessageType::Nak);
-    let mut stranger = request([wanted(105)]);
-    stranger.set_chaddr(&mac(2).0);
-    assert_eq!(bench.handle(&stranger).dropped, Some(Reason::NoRecord));
+    let mut unknown = request([wanted(105)]);
+    unknown.set_chaddr(&mac(2).0);
+    assert_eq!(bench.handle(&unknown).dropped, Some(Reason::NoRecord));
 }
 
 #[test]
@@ -388,7 +388,7 @@ fn a_subnet_of_known_machines_reports_unknown_machines_and_does_not_reply() {
     let outcome = server.handle(Tick(0), &bytes, arrival(), |_| false);
     assert_eq!(outcome.dropped, Some(Reason::UnknownClient));
     assert_eq!(outcome.seen.unwrap().mac, mac(1));
-    let outcome = server.handle(Tick(0), &bytes, arrival(), |asked| asked == mac(1));
+    let outcome = server.handle(Tick(0), &bytes, arrival(), |requested| requested == mac(1));
     assert!(outcome.reply.is_some());
 }
 
@@ -401,7 +401,7 @@ fn addresses_left_for_known_machines_give_a_reason_and_no_reply() {
         assert!(bench.handle(&discover).reply.is_some());
     }
     discover.set_chaddr(&mac(11).0);
-    assert_eq!(bench.handle(&discover).dropped, Some(Reason::KeptForKnown));
+    assert_eq!(bench.handle(&discover).dropped, Some(Reason::OnlyForKnown));
     bench.now = Tick(OFFER_HOLD_MS);
     assert!(bench.handle(&discover).reply.is_some());
 }

@@ -44,7 +44,7 @@ fn part(from: u64, total: u64, validator: Option<&str>) -> ImageSourceHead {
 fn next_request(fill: &mut ImageFill) -> ImageSourceRequest {
     loop {
         match fill.next_step() {
-            ImageFillStep::Request(ask) => return ask,
+            ImageFillStep::Request(request) => return request,
             ImageFillStep::Wait { .. } => {}
             ImageFillStep::GiveUp(failure) => panic!("{failure}"),
         }
@@ -65,8 +65,8 @@ fn gives_up(fill: &mut ImageFill) -> String {
 #[test]
 fn an_image_is_fetched_in_one_piece() {
     let mut fill = fill(1);
-    let asked = next_request(&mut fill);
-    assert_eq!((asked.from, asked.if_range), (0, None));
+    let requested = next_request(&mut fill);
+    assert_eq!((requested.from, requested.if_range), (0, None));
     assert_eq!(
         fill.handle_response(&whole(Some("\"a\""))),
         ImageBodyAction::Append
@@ -84,9 +84,9 @@ fn an_interrupted_fill_continues_if_the_file_is_the_same() {
     fill.handle_bytes(400);
     fill.handle_failure("broke off".to_owned());
     assert!(matches!(fill.next_step(), ImageFillStep::Wait { ms: 250 }));
-    let asked = next_request(&mut fill);
+    let requested = next_request(&mut fill);
     assert_eq!(
-        (asked.from, asked.if_range.as_deref()),
+        (requested.from, requested.if_range.as_deref()),
         (400, Some("\"a\""))
     );
     assert_eq!(
@@ -141,8 +141,8 @@ fn a_part_of_another_file_is_dropped_and_requested_again() {
         next_request(&mut fill);
         assert_eq!(fill.handle_response(&head), ImageBodyAction::Discard);
         assert_eq!(fill.have(), 0);
-        let asked = next_request(&mut fill);
-        assert_eq!((asked.from, asked.if_range), (0, None));
+        let requested = next_request(&mut fill);
+        assert_eq!((requested.from, requested.if_range), (0, None));
     }
 }
 
@@ -167,7 +167,7 @@ fn a_wrong_digest_of_one_piece_is_the_sources_fault() {
     assert!(fill.handle_end());
     assert!(fill.verify_digest(WRONG).is_err());
     assert_eq!(fill.have(), 0);
-    let said = gives_up(&mut fill);
+    let message = gives_up(&mut fill);
     for part in [
         "disk.raw",
         "http://s0/disk.raw",
@@ -175,7 +175,7 @@ fn a_wrong_digest_of_one_piece_is_the_sources_fault() {
         &WRONG.to_string(),
         "1000 bytes",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(message.contains(part), "{part}: {message}");
     }
 }
 
@@ -215,10 +215,10 @@ fn a_part_from_one_source_is_continued_from_another() {
     fill.handle_response(&whole(Some("\"a\"")));
     fill.handle_bytes(400);
     fill.handle_failure("broke off".to_owned());
-    let asked = next_request(&mut fill);
-    assert_eq!(asked.url, "http://s1/disk.raw");
+    let requested = next_request(&mut fill);
+    assert_eq!(requested.url, "http://s1/disk.raw");
     assert_eq!(
-        (asked.from, asked.if_range),
+        (requested.from, requested.if_range),
         (400, None),
         "a validator is valid for its source only"
     );
@@ -230,13 +230,13 @@ fn a_part_from_one_source_is_continued_from_another() {
 
 #[test]
 fn unreachable_sources_are_given_up_with_their_last_error() {
-    let said = gives_up(&mut fill(2));
+    let message = gives_up(&mut fill(2));
     assert!(
-        said.contains("is away") && said.contains("disk.raw"),
-        "{said}"
+        message.contains("is away") && message.contains("disk.raw"),
+        "{message}"
     );
-    let said = gives_up(&mut fill(0));
-    assert!(said.contains("has no source"), "{said}");
+    let message = gives_up(&mut fill(0));
+    assert!(message.contains("has no source"), "{message}");
 }
 
 #[test]

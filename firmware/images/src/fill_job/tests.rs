@@ -1,4 +1,4 @@
-//! Jobs with a shell that reports what a test tells it to.
+//! Jobs with a shell that reports what a test sets.
 
 use super::*;
 
@@ -230,7 +230,7 @@ fn a_wrong_file_in_parts_is_fetched_once_more_in_one_piece() {
 }
 
 #[test]
-fn the_next_source_is_asked_when_one_is_wrong() {
+fn the_next_source_is_used_when_one_is_wrong() {
     let mut bench = Bench::requesting(&["http://a", "http://b"]);
     bench.respond(head(200, 0, "\"one\""));
     bench.give(ended(SIZE, ImageBodyEnd::Complete));
@@ -340,7 +340,7 @@ fn only_bad_chunks_are_fetched_again() {
 }
 
 #[test]
-fn a_repair_asks_the_next_source_then_waits_then_gives_up() {
+fn a_repair_tries_the_next_source_then_waits_then_gives_up() {
     let mut bench = Bench::new(stored(&["http://a", "http://b"], Some(SIZE), true));
     bench.give(checked(StoredImageCheck::Corrupt { bad: vec![0] }));
     let (mut waits, mut urls) = (Vec::new(), Vec::new());

@@ -234,7 +234,7 @@ pub enum ImageWorkOrder {
     /// Remove the record of the disk in this image.
     DeleteDiskRecord(ImageKey),
     /// Write the record of an image whose file is complete. There is no report: what is not
-    /// written is asked for again after a restart.
+    /// written is requested again after a restart.
     KeepMetadata(Box<ImageMetadata>),
     /// Measure the disk; the report is [`ImageWorkReport::Space`].
     MeasureSpace {
@@ -252,7 +252,7 @@ pub enum ImageWorkOrder {
         /// With pauses, so that readers hardly notice.
         is_paced: bool,
     },
-    /// Unpack a disk; the report is [`ImageWorkReport::Unpacked`]. The shell asks for space with
+    /// Unpack a disk; the report is [`ImageWorkReport::Unpacked`]. The shell requests space with
     /// [`ImageWorkReport::UnpackNeedsSpace`] before it writes.
     Unpack {
         /// The packed image, complete and verified.

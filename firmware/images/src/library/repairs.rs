@@ -168,16 +168,23 @@ impl ImageLibrary {
         }
     }
 
-    pub(super) fn repair_space(&mut self, now: Now, entry: ImageEntryId, room: Result<(), String>) {
+    pub(super) fn repair_space(
+        &mut self,
+        now: Now,
+        entry: ImageEntryId,
+        space: Result<(), String>,
+    ) {
         let Some(EntryOwner::Image(key)) = self.entries.get(&entry).cloned() else {
             return;
         };
-        match room {
+        match space {
             Ok(()) => self.unpack_bad_chunks(now, key),
             Err(why) => {
                 let image = self.images.get(&key).map(|image| &image.metadata);
-                let name = image.map(|kept| kept.spec.name.clone()).unwrap_or_default();
-                let bytes = image.and_then(|kept| kept.size).unwrap_or(0);
+                let name = image
+                    .map(|stored| stored.spec.name.clone())
+                    .unwrap_or_default();
+                let bytes = image.and_then(|stored| stored.size).unwrap_or(0);
                 let image = name;
                 self.skip_repair_source(key, ImageFillError::NoSpace { image, bytes, why });
                 self.next_repair(now, key);

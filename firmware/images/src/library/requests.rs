@@ -55,7 +55,7 @@ impl ImageLibrary {
             let image = self.images.get(&key);
             let spec = image.map(|image| image.metadata.spec.clone());
             if let Some(spec) = spec.filter(|spec| spec.format.is_packed()) {
-                // Errors are told as news.
+                // Errors are reported as image statuses.
                 let _ = self.request_disk(now, &spec, true);
             }
         }
@@ -133,11 +133,11 @@ impl ImageLibrary {
         if failure.is_some() || !self.is_under_way(wanted) {
             return self.answer(wanted, failure);
         }
-        let asked = self.asked.entry(wanted.key()).or_default();
+        let requested = self.requested.entry(wanted.key()).or_default();
         let is_same =
             |other: &ImageSpec| other.name == wanted.name && other.format == wanted.format;
-        if asked.len() < NAMES_MAX && !asked.iter().any(is_same) {
-            asked.push(wanted.clone());
+        if requested.len() < NAMES_MAX && !requested.iter().any(is_same) {
+            requested.push(wanted.clone());
         }
     }
 

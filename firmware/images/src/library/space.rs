@@ -60,25 +60,25 @@ impl ImageLibrary {
             // What needed the space was removed meanwhile.
             return;
         }
-        let room = self.reserve(entry, bytes, disk);
+        let space = self.reserve(entry, bytes, disk);
         match purpose {
-            SpacePurpose::Fill { entry, bytes } => self.fill_space(now, entry, bytes, room),
-            SpacePurpose::Receiving { entry, .. } => self.receiving_space(now, entry, room),
-            SpacePurpose::Unpack { into, bytes } => self.unpack_space(into, bytes, room),
-            SpacePurpose::RepairDisk { entry, .. } => self.repair_space(now, entry, room),
-            SpacePurpose::Upload(offer) => self.upload_space(now, *offer, room),
-            SpacePurpose::Url { entry, .. } => self.url_space(now, entry, room),
+            SpacePurpose::Fill { entry, bytes } => self.fill_space(now, entry, bytes, space),
+            SpacePurpose::Receiving { entry, .. } => self.receiving_space(now, entry, space),
+            SpacePurpose::Unpack { into, bytes } => self.unpack_space(into, bytes, space),
+            SpacePurpose::RepairDisk { entry, .. } => self.repair_space(now, entry, space),
+            SpacePurpose::Upload(offer) => self.upload_space(now, *offer, space),
+            SpacePurpose::Url { entry, .. } => self.url_space(now, entry, space),
         }
     }
 
-    fn fill_space(&mut self, now: Now, entry: ImageEntryId, bytes: u64, room: Result<(), String>) {
+    fn fill_space(&mut self, now: Now, entry: ImageEntryId, bytes: u64, space: Result<(), String>) {
         let Some(EntryOwner::Image(key)) = self.entries.get(&entry).cloned() else {
             return;
         };
         if let Some(image) = self.images.get_mut(&key) {
             image.expected_bytes = bytes;
         }
-        let result = match room {
+        let result = match space {
             Ok(()) => {
                 let size = bytes;
                 self.orders
@@ -90,8 +90,8 @@ impl ImageLibrary {
         self.give(now, key, result);
     }
 
-    fn receiving_space(&mut self, now: Now, entry: ImageEntryId, room: Result<(), String>) {
-        match (self.entries.get(&entry).cloned(), room) {
+    fn receiving_space(&mut self, now: Now, entry: ImageEntryId, space: Result<(), String>) {
+        match (self.entries.get(&entry).cloned(), space) {
             (Some(_), Ok(())) => self.orders.push(ImageWorkOrder::Continue(entry)),
             (Some(EntryOwner::Image(key)), Err(why)) => {
                 self.give(now, key, ImageFillResult::NoSpace(why));
@@ -136,12 +136,12 @@ impl ImageLibrary {
             });
         }
         let here = entry.map_or(0, on_disk);
-        let room = CacheSpace {
+        let space = CacheSpace {
             quota_bytes: self.options.quota_bytes,
             reserve_bytes: self.options.reserve_bytes,
             free_bytes: disk.free_bytes.saturating_sub(coming).saturating_add(here),
         };
-        let gone = select_evictions(&held, bytes, room)?;
+        let gone = select_evictions(&held, bytes, space)?;
         let gone = gone.iter().filter_map(|key| ImageKey::parse(key)).collect();
         self.evict(gone);
         Ok(())

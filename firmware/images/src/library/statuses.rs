@@ -85,7 +85,7 @@ impl ImageLibrary {
             self.shown.pop_first();
         }
         self.shown.insert(key, shown);
-        self.tell(key, None, is_new_state);
+        self.push_status(key, None, is_new_state);
     }
 
     /// The image is not here any more.
@@ -152,12 +152,12 @@ impl ImageLibrary {
         Some(known.unwrap_or_else(|| ImageState::Failed(why.clone())))
     }
 
-    fn tell(&mut self, key: ShownKey, asked: Option<&ImageSpec>, is_new_state: bool) {
+    fn push_status(&mut self, key: ShownKey, requested: Option<&ImageSpec>, is_new_state: bool) {
         let Some(mut status) = self.status(key.0, key.1) else {
             return;
         };
-        if let Some(asked) = asked {
-            status.name.clone_from(&asked.name);
+        if let Some(requested) = requested {
+            status.name.clone_from(&requested.name);
         }
         self.news.push(ImageNews {
             status,
@@ -184,8 +184,8 @@ impl ImageLibrary {
     /// The file was verified for one format while another entry waited for it: now it is verified
     /// in the format of that one.
     pub(super) fn verify_asked(&mut self, now: Now) {
-        let asked = self.asked.values().flatten();
-        let due = asked.filter(|spec| {
+        let requested = self.requested.values().flatten();
+        let due = requested.filter(|spec| {
             let image = self.images.get(&spec.key());
             let is_other = image.is_some_and(|image| {
                 let is_file = image.is_whole() && image.metadata.unpacked_from.is_none();
@@ -196,7 +196,7 @@ impl ImageLibrary {
             is_other && !is_known && !spec.format.is_packed() && !self.is_being_unpacked(spec.key())
         });
         for spec in due.cloned().collect::<Vec<_>>() {
-            // Errors are told as news.
+            // Errors are reported as image statuses.
             let _ = self.request_file(now, &spec, true);
         }
     }
@@ -204,15 +204,15 @@ impl ImageLibrary {
     /// Requests whose image is complete or has failed are answered.
     pub(super) fn answer_requests(&mut self) {
         let done = |spec: &ImageSpec, library: &Self| !library.is_under_way(spec);
-        let keys: Vec<ImageKey> = self.asked.keys().copied().collect();
+        let keys: Vec<ImageKey> = self.requested.keys().copied().collect();
         for key in keys {
-            let Some(all) = self.asked.remove(&key) else {
+            let Some(all) = self.requested.remove(&key) else {
                 continue;
             };
             let (ended, waiting): (Vec<_>, Vec<_>) =
                 all.into_iter().partition(|spec| done(spec, self));
             if !waiting.is_empty() {
-                self.asked.insert(key, waiting);
+                self.requested.insert(key, waiting);
             }
             for spec in ended {
                 self.answer(&spec, None);
@@ -220,11 +220,11 @@ impl ImageLibrary {
         }
     }
 
-    /// Tells the state of an image under the name by which it was requested.
+    /// Reports the state of an image under the name by which it was requested.
     pub(super) fn answer(&mut self, wanted: &ImageSpec, failure: Option<String>) {
         let key = wanted.key();
         if self.shown.contains_key(&(key, wanted.format)) {
-            return self.tell((key, wanted.format), Some(wanted), false);
+            return self.push_status((key, wanted.format), Some(wanted), false);
         }
         let whole = self.images.get(&key).filter(|image| image.is_whole());
         let whole = whole.filter(|_| !wanted.format.is_packed());

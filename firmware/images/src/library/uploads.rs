@@ -135,7 +135,7 @@ impl ImageLibrary {
         if shown.is_some_and(|status| status.state == ImageState::Complete) {
             return None;
         }
-        // Errors are told as news.
+        // Errors are reported as image statuses.
         self.want(now, wanted, true);
         Some(size)
     }
@@ -179,9 +179,9 @@ impl ImageLibrary {
 
     /// The space for an upload was measured. Bytes of an earlier upload are kept until there is
     /// space.
-    pub(super) fn upload_space(&mut self, now: Now, offer: UploadOffer, room: Result<(), String>) {
+    pub(super) fn upload_space(&mut self, now: Now, offer: UploadOffer, space: Result<(), String>) {
         let (ticket, range) = (offer.ticket, offer.range);
-        let refusal = match room {
+        let refusal = match space {
             Ok(()) => self.may_upload(&offer).err(),
             Err(why) => {
                 let (image, bytes) = (offer.spec.name.clone(), range.size);
@@ -378,23 +378,23 @@ impl ImageLibrary {
                 let why = error.to_string();
                 let size = self.images.get(&key).and_then(|image| image.metadata.size);
                 self.report(&spec, size, 0, ImageState::Wrong(why.clone()));
-                let said = ImageUploadError::Mismatch(sentence(&why));
+                let text = ImageUploadError::Mismatch(sentence(&why));
                 let outcome = FillOutcome::Failed {
                     why,
                     is_wrong: true,
                     keeps_files: false,
                 };
                 self.settle(now, key, outcome);
-                return self.answer_upload(ticket, ImageUploadAnswer::Refused(said));
+                return self.answer_upload(ticket, ImageUploadAnswer::Refused(text));
             }
             UploadFailure::Incomplete(error) => {
                 let all_came = have == range.from + range.bytes;
-                let said = ImageUploadError::Interrupted(sentence(&error.to_string()));
-                (error, (!all_came).then_some(said))
+                let text = ImageUploadError::Interrupted(sentence(&error.to_string()));
+                (error, (!all_came).then_some(text))
             }
             UploadFailure::Disk(error) => {
-                let said = ImageUploadError::Disk(sentence(&error.to_string()));
-                (error, Some(said))
+                let text = ImageUploadError::Disk(sentence(&error.to_string()));
+                (error, Some(text))
             }
         };
         let why = error.to_string();
@@ -448,16 +448,18 @@ impl ImageLibrary {
 
     /// The image was removed while it was uploaded.
     pub(super) fn refuse_removed_upload(&mut self, upload: &ImageUploadJob) {
-        let said = "The image was removed while it was uploaded.".to_owned();
-        let answer = ImageUploadAnswer::Refused(ImageUploadError::Disk(said));
+        let message = "The image was removed while it was uploaded.".to_owned();
+        let answer = ImageUploadAnswer::Refused(ImageUploadError::Disk(message));
         self.answer_upload(upload.ticket, answer);
     }
 }
 
 /// An error as a whole sentence.
 fn sentence(error: &str) -> String {
-    let mut letters = error.chars();
-    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
-    let text: String = first.into_iter().chain(letters).collect();
+    let mut characters = error.chars();
+    let first = characters
+        .next()
+        .map(|character| character.to_ascii_uppercase());
+    let text: String = first.into_iter().chain(characters).collect();
     format!("{text}.")
 }

@@ -132,9 +132,9 @@ impl ImageLibrary {
     /// The newest complete file from this URL.
     fn newest_copy(&self, url: &str) -> Option<ImageSpec> {
         let is_copy = |image: &&LibraryImage| {
-            let kept = &image.metadata;
-            let is_source = kept.spec.sources.iter().any(|source| source == url);
-            is_source && kept.whole && !kept.spec.format.is_packed()
+            let stored = &image.metadata;
+            let is_source = stored.spec.sources.iter().any(|source| source == url);
+            is_source && stored.whole && !stored.spec.format.is_packed()
         };
         let copies = self.images.values().filter(is_copy);
         let newest = copies.max_by_key(|image| image.written_at);
@@ -277,11 +277,11 @@ impl ImageLibrary {
     }
 
     /// There is space for the announced size, or not.
-    pub(super) fn url_space(&mut self, now: Now, entry: ImageEntryId, room: Result<(), String>) {
+    pub(super) fn url_space(&mut self, now: Now, entry: ImageEntryId, space: Result<(), String>) {
         let Some(EntryOwner::Url(url)) = self.entries.get(&entry).cloned() else {
             return;
         };
-        if let Err(why) = room {
+        if let Err(why) = space {
             return self.url_without_space(now, &url, &why);
         }
         let Some(fetch) = self.urls.get_mut(&url) else {

@@ -176,17 +176,17 @@ impl SimImageDisk {
 
     /// Power is cut: of the bytes that were not synced, `kept` in a thousand are there, and the
     /// rest is gone or, with `zeros`, reads as zeros.
-    pub fn cut_power(&mut self, kept: u64, zeros: bool) {
+    pub fn cut_power(&mut self, stored: u64, zeros: bool) {
         for file in self.files.values_mut() {
             let open = file.bytes.len().saturating_sub(file.synced_bytes) as u64;
-            let keeps = file.synced_bytes.min(file.bytes.len()) + (open * kept / 1000) as usize;
+            let keeps = file.synced_bytes.min(file.bytes.len()) + (open * stored / 1000) as usize;
             if zeros {
                 file.bytes[keeps..].fill(0);
             } else {
                 file.bytes.truncate(keeps);
             }
             let open = file.list.len().saturating_sub(file.synced_chunks) as u64;
-            let keeps = file.synced_chunks.min(file.list.len()) + (open * kept / 1000) as usize;
+            let keeps = file.synced_chunks.min(file.list.len()) + (open * stored / 1000) as usize;
             file.list.truncate(keeps);
         }
     }

@@ -113,8 +113,8 @@ pub(super) fn respond(
         return (source.gap_ms, Ok((head, response)));
     }
     let has_same = request.if_range.is_none() || is_same(&request.if_range);
-    let asks_range = request.from > 0 || request.to.is_some();
-    if source.has_ranges && asks_range && has_same {
+    let wants_range = request.from > 0 || request.to.is_some();
+    if source.has_ranges && wants_range && has_same {
         let from = usize::try_from(request.from / SIM_SCALE).unwrap_or(usize::MAX);
         let to = request.to.map_or(size as u64, |to| to / SIM_SCALE);
         if from >= size {

@@ -163,11 +163,11 @@ impl SimImageShell {
             }
             Ok(raw) => {
                 let bytes = raw.len() as u64 * SIM_SCALE;
-                let asks = only.is_none();
+                let is_requested = only.is_none();
                 if let Some(open) = self.entries.get_mut(&into) {
                     open.unpack = Some(SimUnpack { raw, only });
                 }
-                if asks {
+                if is_requested {
                     self.report(now, ImageWorkReport::UnpackNeedsSpace { into, bytes });
                 } else {
                     self.write_disk(now, into, Ok(()));
@@ -177,13 +177,13 @@ impl SimImageShell {
     }
 
     /// There is space for the disk, or not.
-    pub(super) fn write_disk(&mut self, now: Tick, into: ImageEntryId, room: Result<(), String>) {
+    pub(super) fn write_disk(&mut self, now: Tick, into: ImageEntryId, space: Result<(), String>) {
         let unpack = self.entries.get_mut(&into).and_then(|it| it.unpack.take());
         let Some(SimUnpack { raw, only }) = unpack else {
             return;
         };
         let size = raw.len() as u64 * SIM_SCALE;
-        let result = match (room, self.file_mut(into)) {
+        let result = match (space, self.file_mut(into)) {
             (Err(why), _) => Err(ImageUnpackError::NoSpace { bytes: size, why }),
             (Ok(()), None) => Err(ImageUnpackError::Closed),
             (Ok(()), Some(file)) => {

@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{BROADCAST, NODE, OTHER, OWN, arp, datagram, ethernet, fill_checksums};
 
-const ASKER: (Ipv4Addr, u16) = (Ipv4Addr::UNSPECIFIED, 68);
+const CLIENT: (Ipv4Addr, u16) = (Ipv4Addr::UNSPECIFIED, 68);
 const ALL: (Ipv4Addr, u16) = (Ipv4Addr::BROADCAST, 67);
 
 fn discover() -> Vec<u8> {
-    ethernet(BROADCAST, NODE, 0x0800, &datagram(ASKER, ALL, b"discover"))
+    ethernet(BROADCAST, NODE, 0x0800, &datagram(CLIENT, ALL, b"discover"))
 }
 
 #[track_caller]
@@ -23,18 +23,18 @@ fn refused(frame: &[u8], want: FrameError) {
 #[test]
 fn a_discover_is_received_with_its_ports_and_its_sender() {
     let frame = discover();
-    let heard = parse_frame(&frame, OWN, ChecksumStatus::Unverified).unwrap();
+    let received = parse_frame(&frame, OWN, ChecksumStatus::Unverified).unwrap();
     let ReceivedPacket::Dhcp {
         from,
         source,
         destination,
         payload,
-    } = heard
+    } = received
     else {
-        panic!("{heard:?}")
+        panic!("{received:?}")
     };
     assert_eq!(from, NODE);
-    assert_eq!(source, SocketAddrV4::new(ASKER.0, ASKER.1));
+    assert_eq!(source, SocketAddrV4::new(CLIENT.0, CLIENT.1));
     assert_eq!(destination, SocketAddrV4::new(ALL.0, ALL.1));
     assert_eq!(payload, b"discover");
 }
@@ -43,8 +43,8 @@ fn a_discover_is_received_with_its_ports_and_its_sender() {
 fn padding_after_the_datagram_is_ignored() {
     let mut frame = discover();
     frame.resize(300, 0xee);
-    let heard = parse_frame(&frame, OWN, ChecksumStatus::Unverified).unwrap();
-    assert!(matches!(heard, ReceivedPacket::Dhcp { payload, .. } if payload == b"discover"));
+    let received = parse_frame(&frame, OWN, ChecksumStatus::Unverified).unwrap();
+    assert!(matches!(received, ReceivedPacket::Dhcp { payload, .. } if payload == b"discover"));
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn all_three_ports_are_received_and_no_other() {
         (69, false),
         (0, false),
     ] {
-        let body = datagram(ASKER, (Ipv4Addr::BROADCAST, port), b"x");
+        let body = datagram(CLIENT, (Ipv4Addr::BROADCAST, port), b"x");
         let frame = ethernet(BROADCAST, NODE, 0x0800, &body);
         assert_eq!(
             parse_frame(&frame, OWN, ChecksumStatus::Unverified).is_ok(),
@@ -78,13 +78,13 @@ fn frames_to_others_are_ignored_except_replies_of_other_servers() {
     let to_us = ethernet(OWN, NODE, 0x0800, &renewal);
     assert!(parse_frame(&to_us, OWN, ChecksumStatus::Unverified).is_ok());
     let answer = ethernet(NODE, OTHER, 0x0800, &datagram(server, (client, 68), b"ack"));
-    let heard = parse_frame(&answer, OWN, ChecksumStatus::Unverified).unwrap();
-    assert!(matches!(heard, ReceivedPacket::Dhcp { from, .. } if from == OTHER));
+    let received = parse_frame(&answer, OWN, ChecksumStatus::Unverified).unwrap();
+    assert!(matches!(received, ReceivedPacket::Dhcp { from, .. } if from == OTHER));
 }
 
 #[test]
 fn our_own_frames_are_dropped() {
-    let body = datagram(ASKER, ALL, b"discover");
+    let body = datagram(CLIENT, ALL, b"discover");
     refused(
         &ethernet(BROADCAST, OWN, 0x0800, &body),
         FrameError::NotForUs,
@@ -139,14 +139,14 @@ fn fragments_are_not_reassembled() {
 fn wrong_lengths_are_refused() {
     let good = discover();
     for cut in 0..good.len() {
-        let heard = parse_frame(&good[..cut], OWN, ChecksumStatus::Offloaded);
-        assert!(heard.is_err(), "cut at {cut}");
+        let received = parse_frame(&good[..cut], OWN, ChecksumStatus::Offloaded);
+        assert!(received.is_err(), "cut at {cut}");
     }
     for (at, value) in [
         (14, 0x44), // a header of 16 bytes
         (14, 0x4f), // of 60
         (14, 0x65), // of version 6
-        (17, 27),   // a datagram without room for UDP
+        (17, 27),   // a datagram without space for UDP
         (17, 200),  // longer than the frame
     ] {
         let mut frame = good.clone();
@@ -157,14 +157,14 @@ fn wrong_lengths_are_refused() {
     for length in [0, 7, 200] {
         let mut frame = good.clone();
         frame[14 + 20 + 5] = length;
-        let heard = parse_frame(&frame, OWN, ChecksumStatus::Offloaded);
-        assert_eq!(heard, Err(FrameError::Malformed), "{length}");
+        let received = parse_frame(&frame, OWN, ChecksumStatus::Offloaded);
+        assert_eq!(received, Err(FrameError::Malformed), "{length}");
     }
 }
 
 #[test]
 fn addresses_that_no_machine_can_have_are_refused() {
-    let body = datagram(ASKER, ALL, b"x");
+    let body = datagram(CLIENT, ALL, b"x");
     for mac in [MacAddr([0; 6]), BROADCAST, MacAddr([1, 0, 0x5e, 0, 0, 1])] {
         refused(
             &ethernet(BROADCAST, mac, 0x0800, &body),
@@ -186,7 +186,7 @@ fn other_protocols_are_ignored() {
         &ethernet(BROADCAST, NODE, 0x88cc, &[0; 60]),
         FrameError::Other,
     );
-    let mut tcp = datagram(ASKER, ALL, b"x");
+    let mut tcp = datagram(CLIENT, ALL, b"x");
     tcp[9] = 6;
     fill_checksums(&mut tcp);
     refused(&ethernet(BROADCAST, NODE, 0x0800, &tcp), FrameError::Other);
@@ -239,12 +239,12 @@ fn a_router_solicitation_is_received_with_and_without_an_address() {
     for (source, want) in [(local, Some(local)), (Ipv6Addr::UNSPECIFIED, None)] {
         let body = crate::testing::solicitation(source);
         let frame = ethernet(group, NODE, 0x86dd, &body);
-        let heard = parse_frame(&frame, OWN, ChecksumStatus::Unverified);
+        let received = parse_frame(&frame, OWN, ChecksumStatus::Unverified);
         let want = ReceivedPacket::RouterSolicitation {
             from: NODE,
             source: want,
         };
-        assert_eq!(heard, Ok(want));
+        assert_eq!(received, Ok(want));
     }
 }
 
@@ -259,7 +259,7 @@ fn a_router_solicitation_from_afar_or_damaged_is_refused() {
         (6, 17, FrameError::Other),       // UDP
         (0, 0x40, FrameError::Malformed), // version 4
         (44, 1, FrameError::Damaged),     // its sum does not hold
-        (8, 0xff, FrameError::Damaged),   // a group asks
+        (8, 0xff, FrameError::Damaged),   // a request to a group
         (5, 200, FrameError::Malformed),  // longer than the frame
     ] {
         let mut body = good.clone();

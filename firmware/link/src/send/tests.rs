@@ -14,15 +14,15 @@ fn check(to: DhcpReplyTarget, mac: MacAddr, address: Ipv4Addr) {
     assert_eq!(frame[..6], mac.0);
     assert_eq!(frame[6..12], OWN.0);
     // As the client receives it.
-    let heard = parse_frame(&frame, NODE, ChecksumStatus::Unverified).unwrap();
+    let received = parse_frame(&frame, NODE, ChecksumStatus::Unverified).unwrap();
     let ReceivedPacket::Dhcp {
         from,
         source,
         destination,
         payload,
-    } = heard
+    } = received
     else {
-        panic!("{heard:?}")
+        panic!("{received:?}")
     };
     assert_eq!(from, OWN);
     assert_eq!((*source.ip(), source.port()), (LOCAL, 67));
@@ -92,8 +92,12 @@ fn a_probe_is_broadcast_and_claims_nothing() {
     assert_eq!(frame[28..32], [0; 4], "no address of ours");
     assert_eq!(frame[32..38], [0; 6]);
     assert_eq!(frame[38..42], GIVEN.octets());
-    let heard = parse_frame(&frame, NODE, ChecksumStatus::Unverified);
-    assert_eq!(heard, Err(FrameError::BadAddress), "as others receive it");
+    let received = parse_frame(&frame, NODE, ChecksumStatus::Unverified);
+    assert_eq!(
+        received,
+        Err(FrameError::BadAddress),
+        "as others receive it"
+    );
 }
 
 /// A running Linux must learn neither a route nor an address from it.

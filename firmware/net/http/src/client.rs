@@ -158,8 +158,8 @@ impl HttpClient {
         let stream = stream.map_err(|_| HttpError::ConnectTimedOut)??;
         let answering = async {
             match stream {
-                HttpStream::Plain(stream) => speak(TokioIo::new(stream), request).await,
-                HttpStream::Tls(stream) => speak(TokioIo::new(*stream), request).await,
+                HttpStream::Plain(stream) => send_request(TokioIo::new(stream), request).await,
+                HttpStream::Tls(stream) => send_request(TokioIo::new(*stream), request).await,
             }
         };
         let answered = timeout_at(deadline, answering).await;
@@ -186,7 +186,7 @@ enum HttpStream {
     Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
 }
 
-async fn speak<S, B>(stream: S, request: Request<B>) -> Result<Response<HttpBody>, HttpError>
+async fn send_request<S, B>(stream: S, request: Request<B>) -> Result<Response<HttpBody>, HttpError>
 where
     S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     B: Body<Data = Bytes> + Send + Unpin + 'static,

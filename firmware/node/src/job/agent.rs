@@ -15,7 +15,7 @@ use crate::table::ProvisionEvent;
 use crate::{NodeAction, NodeTransition, steps};
 
 /// A longer list of what an agent could not find out is truncated, in characters. Ours.
-const COMPLAINT_CHARS_MAX: usize = 500;
+const COLLECTOR_ERROR_CHARS_MAX: usize = 500;
 
 impl NodeTransition<'_> {
     /// The first time a booting machine is seen starts the time limit of its agent. Later times
@@ -163,7 +163,7 @@ impl NodeTransition<'_> {
         if self.node.job.as_ref().map(|job| job.phase) != Some(JobPhase::FinalOff) {
             return;
         }
-        let said = match answer {
+        let reply = match answer {
             Ok(AgentEvent::Finished | AgentEvent::Accepted) => {
                 // It no longer accepts calls.
                 self.node.agent = None;
@@ -173,7 +173,7 @@ impl NodeTransition<'_> {
             Err(error) => error.to_string(),
         };
         let why = format!(
-            "the agent was not locked down before the restart: {said}; the deployment continues"
+            "the agent was not locked down before the restart: {reply}; the deployment continues"
         );
         self.note(NoteKind::Warning { why });
         self.is_off(JobPhase::FinalOff);
@@ -293,13 +293,10 @@ impl NodeTransition<'_> {
             AgentEvent::StepDone { step, .. } => {
                 self.repeat_step(&format!("the agent's last step is {step}, not {present}"));
             }
-            AgentEvent::StepFailed {
-                step,
-                message: said,
-            } => {
+            AgentEvent::StepFailed { step, message } => {
                 let step = step.unwrap_or(present);
                 self.fail(&format!(
-                    "step {step} failed: {said}; see its agent's logs (trivet node logs)"
+                    "step {step} failed: {message}; see its agent's logs (trivet node logs)"
                 ));
             }
             AgentEvent::StepRunning => {
@@ -417,12 +414,18 @@ impl NodeTransition<'_> {
         self.node.properties.extend(properties);
         self.node.inventory = Some(inventory);
         self.note(NoteKind::Inspected);
-        if let Some(said) = complaint {
-            let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
-            let said = said.chars().take(COMPLAINT_CHARS_MAX).map(plain);
-            let said: String = said.collect();
+        if let Some(message) = complaint {
+            let plain = |character: char| {
+                if character.is_control() {
+                    ' '
+                } else {
+                    character
+                }
+            };
+            let message = message.chars().take(COLLECTOR_ERROR_CHARS_MAX).map(plain);
+            let message: String = message.collect();
             return self.fail(&format!(
-                "the agent could not inspect everything: {said}; the other data are stored"
+                "the agent could not inspect everything: {message}; the other data are stored"
             ));
         }
         self.inspection_data_stored();

@@ -122,7 +122,7 @@ impl NodeTransition<'_> {
     fn bootloader_reported(&mut self, event: AgentEvent) {
         match event {
             AgentEvent::BootloaderDone(Ok(())) => self.loader_done(),
-            AgentEvent::BootloaderDone(Err(said)) => self.loader_failed(&said),
+            AgentEvent::BootloaderDone(Err(message)) => self.loader_failed(&message),
             AgentEvent::StepRunning => {}
             _ if self.tried() => {
                 self.resumed();
@@ -139,9 +139,9 @@ impl NodeTransition<'_> {
         self.enter(JobPhase::Sync);
     }
 
-    fn loader_failed(&mut self, said: &str) {
+    fn loader_failed(&mut self, message: &str) {
         self.fail(&format!(
-            "the image is written, but no boot loader was installed: {said}; check that the \
+            "the image is written, but no boot loader was installed: {message}; check that the \
              image matches the machine's boot mode"
         ));
     }

@@ -16,8 +16,8 @@ const FIRST_HEARTBEAT_MS_MAX: u64 = 120_000;
 
 /// Whether agents keep running on this node.
 pub(super) fn keeps_agent(node: &Node, limits: &NodeLimits) -> bool {
-    let said = trivet_drivers::fast_track(&node.driver_info);
-    said.ok().flatten().unwrap_or(limits.fast_track)
+    let message = trivet_drivers::fast_track(&node.driver_info);
+    message.ok().flatten().unwrap_or(limits.fast_track)
 }
 
 /// Whether the running agent can do the next job. A session without heartbeats for a heartbeat
@@ -32,7 +32,7 @@ impl NodeTransition<'_> {
     /// Starts a job that runs steps: with the running agent, or with a boot.
     pub(crate) fn start_steps(&mut self, kind: JobKind, step_kind: StepKind, args: VerbArgs) {
         // The stock agent installs a boot loader for a partition image only where the reply to
-        // its first lookup said so: an agent that runs already does not know.
+        // its first lookup reported this: an agent that runs already does not know.
         let partition = kind == JobKind::Deploy && is_partition(&self.node.instance_info);
         let ready = is_ready(&self.node, self.limits) && !partition;
         let agent = self.node.agent.take();
@@ -48,14 +48,14 @@ impl NodeTransition<'_> {
 
     /// The agent's work is done. It keeps running, or its machine is switched off.
     pub(super) fn agent_done(&mut self) {
-        let heard = self.node.agent.as_ref().is_some_and(|it| it.url.is_some());
-        if !heard || !keeps_agent(&self.node, self.limits) {
+        let has_callback = self.node.agent.as_ref().is_some_and(|it| it.url.is_some());
+        if !has_callback || !keeps_agent(&self.node, self.limits) {
             return self.enter(JobPhase::FinalOff);
         }
         let agent = self.node.agent.take();
         self.finish();
         self.node.agent = agent;
-        self.note(NoteKind::AgentKept);
+        self.note(NoteKind::AgentKeepsRunning);
         self.await_heartbeat();
     }
 

@@ -24,11 +24,11 @@ impl NodeTransition<'_> {
     /// The BMC reports that the machine is off. An agent that still answers contradicts it: the
     /// BMC belongs to another machine.
     pub(super) fn seen_off(&mut self) {
-        let heard = self.node.agent.as_ref().is_some_and(|it| it.url.is_some());
+        let has_callback = self.node.agent.as_ref().is_some_and(|it| it.url.is_some());
         let Some(job) = &mut self.node.job else {
             return;
         };
-        if job.kind != JobKind::Deploy || !heard {
+        if job.kind != JobKind::Deploy || !has_callback {
             return self.is_off(JobPhase::FinalOff);
         }
         job.tries = FIRST_QUERY;
@@ -40,8 +40,8 @@ impl NodeTransition<'_> {
     /// Whether the agent is called after the power-off, to check that it no longer answers.
     pub(super) fn queries_lost_agent(&self) -> bool {
         let job = self.node.job.as_ref();
-        let asks = [FIRST_QUERY, FIRST_REPLY, SECOND_QUERY];
-        job.is_some_and(|job| job.phase == JobPhase::FinalOff && asks.contains(&job.tries))
+        let requests = [FIRST_QUERY, FIRST_REPLY, SECOND_QUERY];
+        job.is_some_and(|job| job.phase == JobPhase::FinalOff && requests.contains(&job.tries))
     }
 
     /// The time for its reply is over.

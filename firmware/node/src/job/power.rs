@@ -123,8 +123,8 @@ impl NodeTransition<'_> {
     /// does at the end of a deployment: then it sends no heartbeats until the restart.
     pub(super) fn locks_down(&self, phase: JobPhase) -> bool {
         let deploys = self.node.job.as_ref().map(|job| job.kind) == Some(JobKind::Deploy);
-        let heard = self.node.agent.as_ref().is_some_and(|it| it.url.is_some());
-        phase == JobPhase::FinalOff && deploys && heard && self.skips_power_off(phase)
+        let has_callback = self.node.agent.as_ref().is_some_and(|it| it.url.is_some());
+        phase == JobPhase::FinalOff && deploys && has_callback && self.skips_power_off(phase)
     }
 
     /// Whether a machine whose deployment failed is to be switched off now.

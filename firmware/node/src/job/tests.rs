@@ -187,14 +187,14 @@ fn done(step: &str) -> Result<AgentEvent, AgentError> {
 fn unreachable() -> Result<AgentEvent, AgentError> {
     Err(AgentError::Unreachable {
         url: "http://x".into(),
-        said: "refused".into(),
+        message: "refused".into(),
     })
 }
 
 /// The reply of an agent that cannot list its commands.
 fn broken() -> Result<AgentEvent, AgentError> {
-    let said = "not JSON serializable".into();
-    Err(AgentError::Refused { said })
+    let message = "not JSON serializable".into();
+    Err(AgentError::Refused { message })
 }
 
 fn deploying() -> NodeTestRig {
@@ -514,8 +514,8 @@ fn an_agent_that_beats_but_cannot_be_called_is_booted_again() {
             listed: Value::Null,
         }));
     rig.agent(Ok(AgentEvent::Accepted));
-    let (url, said) = ("http://a".to_owned(), "no route".to_owned());
-    let silent = AgentError::Unreachable { url, said };
+    let (url, message) = ("http://a".to_owned(), "no route".to_owned());
+    let silent = AgentError::Unreachable { url, message };
     for _ in 1..rig.limits.tries_max {
         rig.handle(NodeEvent::Heartbeat).agent(Err(silent.clone()));
         assert_eq!(rig.node.job.as_ref().unwrap().phase, JobPhase::AwaitStep);

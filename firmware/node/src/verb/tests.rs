@@ -238,9 +238,15 @@ fn every_verb_the_table_allows_is_carried_out() {
         let TransitionTrigger::Verb(verb) = row.trigger else {
             continue;
         };
-        let asked = node(row.from);
-        let (node, _) =
-            apply_verb(NOW, &NodeLimits::default(), &asked, verb, with_password()).unwrap();
+        let requested = node(row.from);
+        let (node, _) = apply_verb(
+            NOW,
+            &NodeLimits::default(),
+            &requested,
+            verb,
+            with_password(),
+        )
+        .unwrap();
         let resting = node.provision_state.is_resting();
         assert!(resting || node.job.is_some(), "{} {verb}", row.from);
     }
@@ -270,8 +276,8 @@ fn refuses_bios_firmware_and_raid_steps_by_redfish_before_any_boot() {
             args.steps.push(step);
             let mut redfish = node(state);
             redfish.driver = "redfish".into();
-            let said = format!("Step {}.apply_configuration cannot be run", kind.as_str());
-            refused(&redfish, verb, args.clone(), &said);
+            let text = format!("Step {}.apply_configuration cannot be run", kind.as_str());
+            refused(&redfish, verb, args.clone(), &text);
             assert!(
                 apply_verb(NOW, &NodeLimits::default(), &redfish, verb, with_step()).is_ok(),
                 "other steps run"

@@ -101,8 +101,8 @@ fn a_manifest_with_another_digest_is_refused() {
     let path = format!("/v2/team/disk/manifests/{}", oci_digest(&digest));
     let other = manifest(OCTETS, "b.raw").to_string().into_bytes();
     registry.documents.insert(path, other);
-    let asked = query(&format!(":12@{}", oci_digest(&digest)));
-    let why = registry.resolve(asked).unwrap_err();
+    let requested = query(&format!(":12@{}", oci_digest(&digest)));
+    let why = registry.resolve(requested).unwrap_err();
     assert!(why.is_final());
     let why = why.to_string();
     assert!(why.contains("wrong digest for manifest sha256:"), "{why}");
@@ -136,14 +136,14 @@ fn an_index_leads_to_the_manifest_of_the_architecture() {
     ];
     let index = json!({"schemaVersion": 2, "manifests": entries});
     registry.push(Some("latest"), &index);
-    let mut asked = query("");
-    asked.architecture = Some("amd64".into());
-    let image = registry.resolve(asked.clone()).unwrap();
+    let mut requested = query("");
+    requested.architecture = Some("amd64".into());
+    let image = registry.resolve(requested.clone()).unwrap();
     // The preferred manifest has a layer that is not supported.
     assert_eq!(image.manifest, raw);
     assert_eq!(registry.requests.len(), 3);
-    asked.architecture = Some("riscv64".into());
-    let why = registry.resolve(asked.clone()).unwrap_err().to_string();
+    requested.architecture = Some("riscv64".into());
+    let why = registry.resolve(requested.clone()).unwrap_err().to_string();
     assert!(
         why.contains("no usable disk image for architecture riscv64"),
         "{why}"
@@ -152,8 +152,8 @@ fn an_index_leads_to_the_manifest_of_the_architecture() {
     // A manifest that the index names, but the registry lost.
     let path = format!("/v2/team/disk/manifests/{}", oci_digest(&raw));
     registry.documents.remove(&path);
-    asked.architecture = Some("x86_64".into());
-    let why = registry.resolve(asked).unwrap_err().to_string();
+    requested.architecture = Some("x86_64".into());
+    let why = registry.resolve(requested).unwrap_err().to_string();
     assert!(
         why.contains(&format!("no manifest {}", oci_digest(&raw))),
         "{why}"
@@ -197,8 +197,8 @@ fn what_the_registry_does_not_have_is_named() {
     let why = registry.resolve(query("")).unwrap_err().to_string();
     assert!(why.contains("no tag latest"), "{why}");
     let digest = Digest::Sha512([7; 64]);
-    let asked = query(&format!("@{}", oci_digest(&digest)));
-    let why = registry.resolve(asked).unwrap_err().to_string();
+    let requested = query(&format!("@{}", oci_digest(&digest)));
+    let why = registry.resolve(requested).unwrap_err().to_string();
     assert!(why.contains("no manifest sha512:0707"), "{why}");
 }
 

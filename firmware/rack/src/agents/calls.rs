@@ -44,16 +44,16 @@ impl Rack {
                 }
             }
             (Err(error), _) => {
-                let said = error.to_string();
+                let text = error.to_string();
                 self.events.push_back((
                     id,
-                    NodeEvent::Agent(order, Err(AgentError::Refused { said })),
+                    NodeEvent::Agent(order, Err(AgentError::Refused { message: text })),
                 ));
             }
             (_, None) => {
                 let error = AgentError::Unreachable {
                     url: "its address".to_owned(),
-                    said: "it has not sent its callback URL".to_owned(),
+                    message: "it has not sent its callback URL".to_owned(),
                 };
                 self.events
                     .push_back((id, NodeEvent::Agent(order, Err(error))));
@@ -87,19 +87,19 @@ impl Rack {
                 }
                 trivet_agent::answer(&order, status, &body)
             }
-            Err(said) => {
+            Err(reply) => {
                 let url = session.and_then(|agent| agent.url.clone());
                 Err(AgentError::Unreachable {
                     url: url.unwrap_or_default(),
-                    said: trivet_agent::without_token(said, token),
+                    message: trivet_agent::without_token(reply, token),
                 })
             }
         };
-        if let Ok(AgentEvent::StepFailed { message: said, .. }) = &mut answer {
-            *said = super::callers::redacted(std::mem::take(said));
+        if let Ok(AgentEvent::StepFailed { message: reply, .. }) = &mut answer {
+            *reply = super::callers::redacted(std::mem::take(reply));
         }
-        if let Ok(AgentEvent::StepFailed { message: said, .. }) = &answer
-            && self.write_failed(now, id, said)
+        if let Ok(AgentEvent::StepFailed { message: reply, .. }) = &answer
+            && self.write_failed(now, id, reply)
         {
             return;
         }
@@ -126,14 +126,14 @@ impl Rack {
         answer: &Result<AgentEvent, AgentError>,
     ) {
         let evidence = match answer {
-            Err(AgentError::Unreachable { url, said }) => {
+            Err(AgentError::Unreachable { url, message: text }) => {
                 let known = self.records.evidence_of(id);
                 if known.is_some_and(|known| known.boot.agent_call.is_some()) {
                     return;
                 }
                 EvidenceNote::AgentUnreachable {
                     url: url.clone(),
-                    error: said.clone(),
+                    error: text.clone(),
                 }
             }
             Ok(AgentEvent::StepFailed { message, .. })

@@ -42,11 +42,11 @@ impl Rack {
         }
     }
 
-    pub(crate) fn logs_kept(
+    pub(crate) fn logs_stored(
         &mut self,
         now: Now,
         id: NodeId,
-        kept: Vec<LogBundle>,
+        stored: Vec<LogBundle>,
         collected: Option<Result<String, String>>,
     ) {
         if self.records.node(id).is_none() {
@@ -57,13 +57,13 @@ impl Rack {
         }
         let note = collected.map(|collected| match collected {
             Ok(name) => {
-                let bundle = kept.iter().find(|bundle| bundle.name == name);
+                let bundle = stored.iter().find(|bundle| bundle.name == name);
                 let bytes = bundle.map_or(0, |bundle| bundle.bytes);
                 NoteKind::LogsStored { name, bytes }
             }
             Err(why) => NoteKind::LogsMissing { why },
         });
-        self.records.change_view(id, |view| view.live.logs = kept);
+        self.records.change_view(id, |view| view.live.logs = stored);
         if let Some(note) = note {
             self.note(now, Some(id), note);
         }

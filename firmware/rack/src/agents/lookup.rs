@@ -264,7 +264,7 @@ impl Rack {
         now: Now,
         from: IpAddr,
         id: NodeId,
-        beat: AgentHeartbeat,
+        heartbeat: AgentHeartbeat,
     ) -> Result<(), OrderRefusal> {
         let node = self
             .records
@@ -280,7 +280,7 @@ impl Rack {
             );
             return Err(OrderRefusal::of_heartbeat());
         };
-        let guess = beat.agent_token.as_deref();
+        let guess = heartbeat.agent_token.as_deref();
         let former = session.former_token.as_ref();
         let former = former.filter(|token| trivet_certs_enrol::matches(token, guess));
         if former.is_none() && !trivet_certs_enrol::matches(&session.token, guess) {
@@ -288,14 +288,15 @@ impl Rack {
             return Err(OrderRefusal::of_heartbeat());
         }
         let checked = self.check_heartbeat(&node, from);
-        let checked = beat.callback_refused.map_or(checked, Err);
-        if let Err(why) = checked.and_then(|()| self.check_callback(&beat.callback_url, from)) {
+        let checked = heartbeat.callback_refused.map_or(checked, Err);
+        if let Err(why) = checked.and_then(|()| self.check_callback(&heartbeat.callback_url, from))
+        {
             return Err(self.refuse_caller(now, id, from, why));
         }
         if session
             .url
             .as_ref()
-            .is_some_and(|url| *url != beat.callback_url)
+            .is_some_and(|url| *url != heartbeat.callback_url)
         {
             return Err(self.refuse_caller(
                 now,
@@ -304,7 +305,7 @@ impl Rack {
                 "callback_url differs from the recorded one",
             ));
         }
-        if session.url.is_some() && session.verify_ca != beat.agent_verify_ca {
+        if session.url.is_some() && session.verify_ca != heartbeat.agent_verify_ca {
             return Err(self.refuse_caller(
                 now,
                 id,
@@ -312,21 +313,22 @@ impl Rack {
                 "agent_verify_ca differs from the recorded one",
             ));
         }
-        let certificate = beat.agent_verify_ca.as_deref().unwrap_or_default();
-        if beat.callback_url.starts_with("https://") && !certificate.contains(PEM_CERTIFICATE) {
+        let certificate = heartbeat.agent_verify_ca.as_deref().unwrap_or_default();
+        if heartbeat.callback_url.starts_with("https://") && !certificate.contains(PEM_CERTIFICATE)
+        {
             let why = "it listens by https and sent no certificate (agent_verify_ca) to verify \
                        it; let the agent create its own (enable_auto_tls, no listen_tls)";
             return Err(self.refuse_caller(now, id, from, why));
         }
         if session.url.is_none() {
-            let version = beat.agent_version.clone().unwrap_or_default();
+            let version = heartbeat.agent_version.clone().unwrap_or_default();
             let mut ready = Node::clone(&node);
             ready.agent = Some(AgentSession {
                 token: former.unwrap_or(&session.token).clone(),
                 former_token: None,
-                url: Some(beat.callback_url),
-                verify_ca: beat.agent_verify_ca,
-                version: beat.agent_version,
+                url: Some(heartbeat.callback_url),
+                verify_ca: heartbeat.agent_verify_ca,
+                version: heartbeat.agent_version,
             });
             self.records.put_node(now, ready);
             self.note(now, Some(id), NoteKind::AgentReady { version });

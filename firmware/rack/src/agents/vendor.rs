@@ -108,11 +108,11 @@ impl Rack {
             )
         };
         let (outcome, result) = match result {
-            Err(said) => {
+            Err(message) => {
                 let url = session.and_then(|agent| agent.url.clone());
                 failed(AgentError::Unreachable {
                     url: url.unwrap_or_default(),
-                    said: trivet_agent::without_token(said.clone(), token),
+                    message: trivet_agent::without_token(message.clone(), token),
                 })
             }
             Ok((status, body)) => {

@@ -56,7 +56,7 @@ impl OperatorPower {
 
     /// The error message of an order that failed.
     fn failure_message(self, error: &PowerError) -> String {
-        let said = match self.reason {
+        let message = match self.reason {
             OperatorPowerReason::BoxRestarted => {
                 "the box restarted while the power order was under way, and the power \
                  state is still not the wanted one; send the order again"
@@ -69,7 +69,7 @@ impl OperatorPower {
                 return error.to_string();
             }
         };
-        said.to_owned()
+        message.to_owned()
     }
 }
 
@@ -98,13 +98,13 @@ impl Rack {
             }
             Ok(_) => node.target_power_state = None,
             Err(error) => {
-                let said = match &error {
+                let text = match &error {
                     PowerError::NoEffect { .. } => power.failure_message(&error),
                     other => other.to_string(),
                 };
                 node.target_power_state = None;
                 if power.reason != OperatorPowerReason::DeployFailed {
-                    node.last_error = Some(said);
+                    node.last_error = Some(text);
                 }
             }
         }
@@ -123,7 +123,7 @@ impl Rack {
             return;
         }
         if self.bmcs.bmcs.power_reach(&node) == Some(BmcReach::OneWay) {
-            // No BMC can tell it, and the record's state is all that is known.
+            // No BMC can report it, and the record's state is all that is known.
             let mut node = (*node).clone();
             node.power_state = Some(PowerState::On);
             self.records.put_node(now, node);

@@ -19,11 +19,11 @@ const SLOW_SHARE: u64 = 8;
 
 pub(super) fn new_boot_queue(settings: &Settings) -> BootQueue {
     let limits = &settings.limits;
-    let patience = BootTimeouts {
+    let timeouts = BootTimeouts {
         idle_ms: limits.boot_ms,
         slow_file_ms: limits.agent_wait_ms / SLOW_SHARE,
     };
-    BootQueue::new(settings.boots_at_once, patience)
+    BootQueue::new(settings.boots_at_once, timeouts)
 }
 
 impl BootPart {

@@ -45,10 +45,10 @@ pub(crate) fn add_template_steps(
         for value in list {
             let step = step(value)
                 .ok_or_else(|| invalid(format!("A step of deploy template {name} is broken.")))?;
-            let twin = steps
+            let other = steps
                 .iter()
                 .position(|known| known.step == step.step && known.interface == step.interface);
-            match twin {
+            match other {
                 Some(at) if at < given => {}
                 Some(_) => {
                     return Err(invalid(format!(

@@ -128,10 +128,7 @@ impl Rack {
             RackOrder::Lookup { addresses, node } => {
                 return self.lookup(now, from, &addresses, node);
             }
-            RackOrder::Heartbeat {
-                node,
-                heartbeat: beat,
-            } => self.heartbeat(now, from, node, beat),
+            RackOrder::Heartbeat { node, heartbeat } => self.heartbeat(now, from, node, heartbeat),
             RackOrder::LegacyLookup { addresses, node } => {
                 return self.legacy_lookup(now, from, &addresses, node);
             }
@@ -293,8 +290,8 @@ impl Rack {
         }
         self.check_reserved(port)?;
         match self.records.view.macs.get(&port.address) {
-            Some(twin) if *twin != port.id => {
-                let node = self.records.view.ports.get(twin).map(|twin| twin.node);
+            Some(other) if *other != port.id => {
+                let node = self.records.view.ports.get(other).map(|other| other.node);
                 let node = node.and_then(|id| self.records.node(id));
                 let node = node.map_or_else(String::new, |node| node.name_and_uuid());
                 Err(conflict(format!(
@@ -312,11 +309,11 @@ impl Rack {
         let Some(address) = port.reserved() else {
             return Ok(());
         };
-        if let Some(twin) = self.records.view.reserved.get(&address)
-            && *twin != port.id
+        if let Some(other) = self.records.view.reserved.get(&address)
+            && *other != port.id
         {
             return Err(conflict(format!(
-                "Port {twin} has extra/{RESERVED} {address} already; give each port its own."
+                "Port {other} has extra/{RESERVED} {address} already; give each port its own."
             )));
         }
         if !self.lan.could_reserve(address) {

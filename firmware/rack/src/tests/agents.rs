@@ -7,7 +7,7 @@ use super::*;
 fn heartbeat(node: NodeId, token: &str) -> RackOrder {
     RackOrder::Heartbeat {
         node,
-        heartbeat: beat(token),
+        heartbeat: heartbeat_with(token),
     }
 }
 
@@ -54,11 +54,11 @@ fn a_lookup_finds_nothing_unless_an_agent_is_awaited() {
     let mut bench = RackBench::new();
     bench.with_node(1);
     let unknown = bench.lookup().unwrap_err();
-    let stranger = RackOrder::Lookup {
+    let order = RackOrder::Lookup {
         addresses: vec![MacAddr([9; 6])],
         node: None,
     };
-    assert_eq!(bench.order(stranger).unwrap_err(), unknown);
+    assert_eq!(bench.order(order).unwrap_err(), unknown);
 }
 
 #[test]
@@ -71,13 +71,13 @@ fn a_lookup_with_addresses_of_two_nodes_finds_neither() {
     };
     bench.refused(order.clone(), RefusalKind::NotFound);
     // Both nodes' timelines have the note, at most once per interval.
-    let told = |bench: &RackBench| {
+    let reported = |bench: &RackBench| {
         let notes = bench.notes().into_iter();
         notes.filter(|note| note.contains("another one")).count()
     };
-    assert_eq!(told(&bench), 2);
+    assert_eq!(reported(&bench), 2);
     bench.refused(order, RefusalKind::NotFound);
-    assert_eq!(told(&bench), 0);
+    assert_eq!(reported(&bench), 0);
 }
 
 #[test]
@@ -85,11 +85,11 @@ fn beats_without_the_token_or_from_elsewhere_are_refused() {
     let (mut bench, node) = RackBench::inspecting();
     let early = RackOrder::Heartbeat {
         node,
-        heartbeat: beat("x"),
+        heartbeat: heartbeat_with("x"),
     };
     bench.refused(early, RefusalKind::Invalid);
     let token = bench.lookup().unwrap().agent_token;
-    let good = beat(&token);
+    let good = heartbeat_with(&token);
     let taken = RackOrder::Heartbeat {
         node,
         heartbeat: good.clone(),
@@ -100,13 +100,10 @@ fn beats_without_the_token_or_from_elsewhere_are_refused() {
     wrong[1].agent_token = Some(token[1..].to_owned());
     wrong[2].callback_url = "http://10.9.9.9:9999".into();
     wrong[3].agent_verify_ca = Some("another".into());
-    for beat in wrong {
+    for heartbeat in wrong {
         let before = bench.node(node);
         bench.refused(
-            RackOrder::Heartbeat {
-                node,
-                heartbeat: beat,
-            },
+            RackOrder::Heartbeat { node, heartbeat },
             RefusalKind::Invalid,
         );
         assert_eq!(bench.node(node), before);
@@ -115,12 +112,9 @@ fn beats_without_the_token_or_from_elsewhere_are_refused() {
     }
     // Repeated refusals do not fill the timeline.
     for many in 0..3 {
-        let beat = beat("x");
+        let heartbeat = heartbeat_with("x");
         bench.refused(
-            RackOrder::Heartbeat {
-                node,
-                heartbeat: beat,
-            },
+            RackOrder::Heartbeat { node, heartbeat },
             RefusalKind::Invalid,
         );
         assert_eq!(bench.notes().len(), usize::from(many == 0));
@@ -194,16 +188,16 @@ fn an_agent_that_listens_by_tls_must_send_its_certificate() {
     for certificate in [None, Some("garbage".to_owned())] {
         let RackOrder::Heartbeat {
             node,
-            heartbeat: mut beat,
+            heartbeat: mut agent_heartbeat,
         } = heartbeat(id, &token)
         else {
             unreachable!()
         };
-        beat.callback_url = "https://192.0.2.10:9999".into();
-        beat.agent_verify_ca = certificate;
+        agent_heartbeat.callback_url = "https://192.0.2.10:9999".into();
+        agent_heartbeat.agent_verify_ca = certificate;
         let order = RackOrder::Heartbeat {
             node,
-            heartbeat: beat,
+            heartbeat: agent_heartbeat,
         };
         bench.refused(order, RefusalKind::Invalid);
     }

@@ -155,11 +155,11 @@ fn traits_candidates_and_owners_narrow_the_choice() {
     let mut named = wants(2);
     let candidates = json!([two.to_string(), three.to_string()]);
     named.fields.insert("candidate_nodes".into(), candidates);
-    let mut lent = wants(3);
-    lent.fields.insert("owner".into(), json!("somebody"));
-    let lent = bench.allocates(lent);
-    assert_eq!(lent.node, Some(three));
-    bench.frees(lent.id).unwrap();
+    let mut allocation = wants(3);
+    allocation.fields.insert("owner".into(), json!("somebody"));
+    let allocation = bench.allocates(allocation);
+    assert_eq!(allocation.node, Some(three));
+    bench.frees(allocation.id).unwrap();
     assert_eq!(bench.allocates(named.clone()).node, Some(two));
     let gpu = bench.allocates(gpu);
     assert_eq!(gpu.node, Some(three));
@@ -255,11 +255,11 @@ fn a_patch_does_not_free_a_node_in_use() {
     let based_on = node.revision;
     node.instance_uuid = None;
     let node = Box::new(node);
-    let said = bench.refused(
+    let message = bench.refused(
         RackOrder::ReplaceNode { node, based_on },
         RefusalKind::Conflict,
     );
-    assert!(said.contains("with an allocation"), "{said}");
+    assert!(message.contains("with an allocation"), "{message}");
     bench.agrees();
 }
 
@@ -270,8 +270,11 @@ fn backfilling_records_the_existing_instance() {
     let mut allocation = wants(1);
     allocation.node = Some(id);
     let order = RackOrder::CreateResource(Box::new(allocation.clone()));
-    let said = bench.refused(order.clone(), RefusalKind::Invalid);
-    assert!(said.contains("must be in the \"active\" state"), "{said}");
+    let message = bench.refused(order.clone(), RefusalKind::Invalid);
+    assert!(
+        message.contains("must be in the \"active\" state"),
+        "{message}"
+    );
     bench.force(id, |node| {
         node.provision_state = ProvisionState::Active;
         node.instance_uuid = Some("somebody".into());

@@ -38,15 +38,15 @@ fn reply_value(
     bench: &mut RackBench,
     bmc: &mut IpmiSimulator,
     id: NodeId,
-    asked: BmcRequest,
+    requested: BmcRequest,
 ) -> Value {
     // BMCs have a pause between two orders.
     bench.advance(1_000);
-    submit_order(bench, 7, bmc_request(id, asked));
+    submit_order(bench, 7, bmc_request(id, requested));
     let (ticket, result) = exchange_until_reply(bench, bmc, &mut RackTestChassis::new(true));
     assert_eq!(ticket, 7);
     match result {
-        Ok(OrderOutcome::Reply(said)) => said,
+        Ok(OrderOutcome::Reply(reply)) => reply,
         other => panic!("{other:?}"),
     }
 }
@@ -66,9 +66,12 @@ fn a_bmc_request_is_answered_and_noted() {
     );
     assert_eq!(bench.replies_awaited(), 0);
     let timeline = bench.rack.view().nodes.get(&id).unwrap().timeline.clone();
-    let asked = timeline.iter().map(|note| note.kind.to_string());
-    let asked: Vec<_> = asked.filter(|note| note.contains("ann")).collect();
-    assert!(asked.last().unwrap().contains("read identity"), "{asked:?}");
+    let requests = timeline.iter().map(|note| note.kind.to_string());
+    let requests: Vec<_> = requests.filter(|note| note.contains("ann")).collect();
+    assert!(
+        requests.last().unwrap().contains("read identity"),
+        "{requests:?}"
+    );
 }
 
 #[test]
@@ -130,8 +133,8 @@ fn the_content_of_a_mailbox_is_never_noted() {
 fn what_cannot_be_done_is_refused_with_a_sentence() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
-    let said = bench.refused(bmc_request(id, BmcRequest::Media), RefusalKind::Invalid);
-    assert!(said.contains("IPMI has no virtual media"), "{said}");
+    let reply = bench.refused(bmc_request(id, BmcRequest::Media), RefusalKind::Invalid);
+    assert!(reply.contains("IPMI has no virtual media"), "{reply}");
     for (driver, want) in [
         ("ssh", "no management by a BMC"),
         ("fake-hardware", "fake hardware without a BMC"),
@@ -139,8 +142,8 @@ fn what_cannot_be_done_is_refused_with_a_sentence() {
         ("strange", "hardware type"),
     ] {
         bench.force(id, |node| driver.clone_into(&mut node.driver));
-        let said = bench.refused(bmc_request(id, BmcRequest::Sensors), RefusalKind::Invalid);
-        assert!(said.contains(want), "{driver}: {said}");
+        let reply = bench.refused(bmc_request(id, BmcRequest::Sensors), RefusalKind::Invalid);
+        assert!(reply.contains(want), "{driver}: {reply}");
     }
     assert_eq!(bench.replies_awaited(), 0);
 }
@@ -183,8 +186,8 @@ fn one_at_a_time_and_not_during_a_job() {
     bench.refused(reset, RefusalKind::Conflict);
     let (mut bench, id) = RackBench::inspecting();
     bench.force(id, |node| node.provision_state = ProvisionState::Inspecting);
-    let said = bench.refused(bmc_request(id, BmcRequest::Events), RefusalKind::Conflict);
-    assert!(said.contains("inspecting"), "{said}");
+    let reply = bench.refused(bmc_request(id, BmcRequest::Events), RefusalKind::Conflict);
+    assert!(reply.contains("inspecting"), "{reply}");
 }
 
 #[test]

@@ -27,10 +27,14 @@ pub(super) fn lease(bench: &mut RackBench, mac: MacAddr) -> Option<Ipv4Addr> {
     client.bound().map(|bound| bound.address)
 }
 
-fn request_file(bench: &mut RackBench, door: FileServerProtocol, path: &str) -> Option<FileGrant> {
+fn request_file(
+    bench: &mut RackBench,
+    protocol: FileServerProtocol,
+    path: &str,
+) -> Option<FileGrant> {
     bench.handle(RackInput::FileRequested {
         ticket: 3,
-        protocol: door,
+        protocol,
         peer: Ipv4Addr::new(10, 0, 0, 100).into(),
         path: path.to_owned(),
     });
@@ -55,8 +59,8 @@ pub(super) fn script(bench: &mut RackBench) -> String {
 fn a_lease_is_on_flash_before_the_reply_is_sent_and_survives() {
     let mut bench = RackBench::new();
     let address = lease(&mut bench, MAC).unwrap();
-    let kept = bench.store.records().unwrap().leases;
-    assert_eq!(kept.get(&MAC).map(|lease| lease.address), Some(address));
+    let stored = bench.store.records().unwrap().leases;
+    assert_eq!(stored.get(&MAC).map(|lease| lease.address), Some(address));
     let mut bench = bench.restarted();
     let other = lease(&mut bench, MacAddr([2; 6])).unwrap();
     assert_ne!(other, address);
@@ -99,7 +103,7 @@ fn the_script_follows_the_nodes_state() {
 #[test]
 fn files_are_granted_below_their_directories_only() {
     let mut bench = RackBench::new();
-    let mut granted = |door, path: &str| request_file(&mut bench, door, path).is_some();
+    let mut granted = |protocol, path: &str| request_file(&mut bench, protocol, path).is_some();
     assert!(granted(FileServerProtocol::Tftp, "snponly.efi"));
     assert!(granted(FileServerProtocol::Http, "/boot/kernel"));
     assert!(granted(FileServerProtocol::Http, "/images/disk.raw"));
@@ -202,20 +206,23 @@ fn a_file_that_a_node_is_refused_is_a_note_on_that_node() {
         why: "there is no such file on this box".to_owned(),
     };
     bench.handle(refused("/boot/ramdisk"));
-    let said = "HTTP request for /boot/ramdisk refused with 404 Not Found: there is no such file \
-                on this box";
-    assert_eq!(bench.notes(), [said]);
+    let message = "HTTP request for /boot/ramdisk refused with 404 Not Found: there is no such \
+                file on this box";
+    assert_eq!(bench.notes(), [message]);
     let view = bench.rack.view();
     let timeline = &view.nodes.get(&id).unwrap().timeline;
-    assert_eq!(timeline.last().unwrap().kind.to_string(), said);
+    assert_eq!(timeline.last().unwrap().kind.to_string(), message);
     bench.handle(refused("/boot/ramdisk"));
     assert!(bench.notes().is_empty(), "a repeated request is noted once");
     bench.handle(refused("/boot/other"));
     assert_eq!(bench.notes().len(), 1);
     let secret = "0123456789abcdef0123456789abcdef";
     bench.handle(refused(&format!("/nodes/{id}/{secret}/image/a.raw")));
-    let said = bench.notes().join("\n");
-    assert!(said.contains("refused") && !said.contains(secret), "{said}");
+    let message = bench.notes().join("\n");
+    assert!(
+        message.contains("refused") && !message.contains(secret),
+        "{message}"
+    );
 }
 
 /// A box without boot.kernel and boot.ramdisk.
@@ -238,10 +245,10 @@ fn a_verb_that_boots_the_agent_is_refused_where_there_is_none() {
     for verb in [Verb::Inspect, Verb::Provide] {
         let refused = bench.verb(id, verb).unwrap_err();
         assert_eq!(refused.kind, RefusalKind::Invalid);
-        let said = refused.sentence;
+        let message = refused.sentence;
         assert!(
-            said.contains("boot.kernel") && said.contains("trivet-image"),
-            "{said}"
+            message.contains("boot.kernel") && message.contains("trivet-image"),
+            "{message}"
         );
     }
     let node = bench.node(id);
@@ -253,10 +260,10 @@ fn a_verb_that_boots_the_agent_is_refused_where_there_is_none() {
         info.insert("image_source".into(), json!("disk.raw"));
     });
     assert!(bench.verb(id, Verb::Active).is_err());
-    let Ok(OrderOutcome::Checked(Some(said))) = bench.order(RackOrder::CheckDeploy(id)) else {
+    let Ok(OrderOutcome::Checked(Some(message))) = bench.order(RackOrder::CheckDeploy(id)) else {
         panic!("validate reports it too")
     };
-    assert!(said.contains("boot.kernel"), "{said}");
+    assert!(message.contains("boot.kernel"), "{message}");
 }
 
 #[test]

@@ -133,10 +133,10 @@ fn a_verb_that_boots_a_url_with_a_user_and_a_password_is_refused() {
         info.insert("deploy_kernel".to_owned(), json!(url));
         info.insert("deploy_ramdisk".to_owned(), json!(RAMDISK));
     });
-    let said = bench.verb(id, Verb::Inspect).unwrap_err().sentence;
-    assert!(said.contains("driver_info.deploy_kernel"), "{said}");
-    assert!(said.contains("presigned URL"), "{said}");
-    assert!(!said.contains("secret"), "{said}");
+    let message = bench.verb(id, Verb::Inspect).unwrap_err().sentence;
+    assert!(message.contains("driver_info.deploy_kernel"), "{message}");
+    assert!(message.contains("presigned URL"), "{message}");
+    assert!(!message.contains("secret"), "{message}");
     assert!(bench.node(id).job.is_none());
 }
 

@@ -39,7 +39,7 @@ impl RackBench {
     }
 
     /// How many machines boot and how many wait.
-    fn tally(&self) -> (usize, usize) {
+    fn boot_counts(&self) -> (usize, usize) {
         let boots = self.rack.view().boot_queue;
         (boots.booting, boots.waiting)
     }
@@ -67,7 +67,7 @@ fn a_queued_node_keeps_its_state_and_has_a_note() {
     let notes = bench.notes();
     let want = "waits for its turn to boot, 1 ahead".to_owned();
     assert!(notes.contains(&want), "{notes:?}");
-    assert_eq!(bench.tally(), (2, 2));
+    assert_eq!(bench.boot_counts(), (2, 2));
     // It does not time out: none of its timers runs.
     bench.advance(170_000);
     assert_eq!(bench.phase(ids[3]), Some(JobPhase::PowerOn));
@@ -101,7 +101,7 @@ fn a_whole_ramdisk_lets_the_next_one_boot_and_nothing_less() {
             took_ms: 10,
             ended,
         });
-        bench.tally()
+        bench.boot_counts()
     };
     assert_eq!(sent("/boot/kernel", 900, true), (2, 1));
     assert_eq!(sent("/boot/ramdisk", 900, false), (2, 1));
@@ -123,14 +123,14 @@ fn an_aborted_boot_leaves_the_queue() {
     );
     bench.verb(ids[0], Verb::Abort).unwrap();
     assert_eq!(bench.phase(ids[3]), Some(JobPhase::AwaitAgent));
-    assert_eq!(bench.tally(), (2, 1));
+    assert_eq!(bench.boot_counts(), (2, 1));
     bench.order(RackOrder::DeleteNode(ids[4])).unwrap_err();
     bench.force(ids[4], |node| node.job = None);
     bench.force(ids[4], |node| {
         node.provision_state = ProvisionState::Manageable;
     });
     bench.order(RackOrder::DeleteNode(ids[4])).unwrap();
-    assert_eq!(bench.tally(), (2, 0));
+    assert_eq!(bench.boot_counts(), (2, 0));
 }
 
 #[test]
@@ -153,11 +153,15 @@ fn a_machine_that_is_booted_again_goes_to_the_end() {
 fn after_a_restart_boots_under_way_are_counted_and_the_others_queue_again() {
     let (bench, ids) = booting_nodes(5);
     let bench = bench.restarted_with(BootLimitRule::Fixed(1));
-    assert_eq!(bench.tally(), (2, 3), "one is allowed, two boot already");
+    assert_eq!(
+        bench.boot_counts(),
+        (2, 3),
+        "one is allowed, two boot already"
+    );
     let ahead: Vec<_> = ids.iter().filter_map(|id| bench.ahead(*id)).collect();
     assert_eq!(ahead.iter().max(), Some(&2));
     let bench = bench.restarted();
-    assert_eq!(bench.tally(), (5, 0));
+    assert_eq!(bench.boot_counts(), (5, 0));
     let booting = |id: &NodeId| bench.phase(*id) == Some(JobPhase::AwaitAgent);
     assert!(ids.iter().all(booting));
 }
@@ -179,7 +183,7 @@ fn a_boot_from_disk_and_a_power_off_pass_at_once() {
         bench.order(order).unwrap();
         assert_eq!(bench.node(id).power_state, Some(want));
     }
-    assert_eq!(bench.tally(), (2, 2));
+    assert_eq!(bench.boot_counts(), (2, 2));
 }
 
 #[test]
@@ -205,11 +209,11 @@ fn an_operators_boot_of_an_installer_waits_and_may_be_taken_back() {
     assert_eq!(bench.ahead(id), Some(0));
     assert_eq!(bench.node(id).target_power_state, Some(PowerState::On));
     power(&mut bench, PowerState::Off);
-    assert_eq!((bench.ahead(id), bench.tally()), (None, (2, 0)));
+    assert_eq!((bench.ahead(id), bench.boot_counts()), (None, (2, 0)));
     power(&mut bench, PowerState::On);
     bench.verb(ids[0], Verb::Abort).unwrap();
     assert_eq!(bench.node(id).power_state, Some(PowerState::On));
-    assert_eq!(bench.tally(), (2, 0));
+    assert_eq!(bench.boot_counts(), (2, 0));
     // Reads of an image are not seen here: after its script the boot is no longer counted.
     bench.handle(RackInput::FileRequested {
         ticket: 7,
@@ -217,7 +221,7 @@ fn an_operators_boot_of_an_installer_waits_and_may_be_taken_back() {
         peer: Ipv4Addr::LOCALHOST.into(),
         path: "/boot/52:54:00:00:00:09/script".into(),
     });
-    assert_eq!(bench.tally(), (1, 0));
+    assert_eq!(bench.boot_counts(), (1, 0));
 }
 
 #[test]
@@ -270,10 +274,10 @@ fn a_machine_that_was_refused_its_ramdisk_does_not_indicate_congestion() {
         });
     }
     let (ticket, path) = (7, "/boot/ramdisk".to_owned());
-    let door = FileServerProtocol::Http;
+    let protocol = FileServerProtocol::Http;
     bench.handle(RackInput::FileRequested {
         ticket,
-        protocol: door,
+        protocol,
         peer,
         path,
     });

@@ -61,15 +61,12 @@ fn lookup(bench: &mut RackBench, address: impl Into<IpAddr>) -> Result<LookupRes
     })
 }
 
-fn beat_at(node: NodeId, token: &str, url: &str) -> RackOrder {
-    let beat = AgentHeartbeat {
+fn heartbeat_at(node: NodeId, token: &str, url: &str) -> RackOrder {
+    let heartbeat = AgentHeartbeat {
         callback_url: url.to_owned(),
-        ..beat(token)
+        ..heartbeat_with(token)
     };
-    RackOrder::Heartbeat {
-        node,
-        heartbeat: beat,
-    }
+    RackOrder::Heartbeat { node, heartbeat }
 }
 
 fn inventory(macs: &[MacAddr]) -> RackOrder {
@@ -87,8 +84,8 @@ fn inventory(macs: &[MacAddr]) -> RackOrder {
 #[test]
 fn only_the_leased_address_receives_the_token() {
     let (mut bench, id) = awaited(true);
-    for stranger in [UNLEASED.into(), FAR.into(), IpAddr::from([127, 0, 0, 1])] {
-        let refusal = lookup(&mut bench, stranger).unwrap_err();
+    for unknown in [UNLEASED.into(), FAR.into(), IpAddr::from([127, 0, 0, 1])] {
+        let refusal = lookup(&mut bench, unknown).unwrap_err();
         assert_eq!(refusal, Rack::nothing_found());
     }
     let v6: IpAddr = "2001:db8::66".parse().unwrap();
@@ -177,15 +174,15 @@ fn heartbeats_come_from_the_address_that_received_the_token() {
         let own = if leased { LEASED } else { FAR };
         let token = lookup(&mut bench, own).unwrap().agent_token;
         let url = format!("http://{own}:9999");
-        for stranger in [UNLEASED, Ipv4Addr::new(192, 0, 2, 67)] {
-            let url = format!("http://{stranger}:9999");
-            let beat = from(&mut bench, stranger, beat_at(id, &token, &url));
-            assert!(beat.unwrap_err().sentence.contains("another address"));
+        for unknown in [UNLEASED, Ipv4Addr::new(192, 0, 2, 67)] {
+            let url = format!("http://{unknown}:9999");
+            let heartbeat = from(&mut bench, unknown, heartbeat_at(id, &token, &url));
+            assert!(heartbeat.unwrap_err().sentence.contains("another address"));
         }
-        assert!(from(&mut bench, own, beat_at(id, &token, &url)).is_ok());
+        assert!(from(&mut bench, own, heartbeat_at(id, &token, &url)).is_ok());
         // An agent at work stays accepted after its lease expired.
         bench.rack.records.remove_lease(MAC);
-        assert!(from(&mut bench, own, beat_at(id, &token, &url)).is_ok());
+        assert!(from(&mut bench, own, heartbeat_at(id, &token, &url)).is_ok());
     }
 }
 
@@ -203,18 +200,18 @@ fn an_agent_is_called_back_at_the_address_it_calls_from_and_never_at_a_bmc() {
         "http://agent:9999",
         "http://192.0.2.67:9999",
     ] {
-        let refusal = from(&mut bench, FAR, beat_at(id, &token, url)).unwrap_err();
-        let said = refusal.sentence;
+        let refusal = from(&mut bench, FAR, heartbeat_at(id, &token, url)).unwrap_err();
+        let message = refusal.sentence;
         assert!(
-            said.contains("not at the address the agent calls from"),
-            "{said}"
+            message.contains("not at the address the agent calls from"),
+            "{message}"
         );
     }
     assert!(
         from(
             &mut bench,
             FAR,
-            beat_at(id, &token, "http://192.0.2.66:9999")
+            heartbeat_at(id, &token, "http://192.0.2.66:9999")
         )
         .is_ok()
     );
@@ -255,7 +252,7 @@ fn a_second_lookup_from_another_address_is_a_fault_and_stops_the_job() {
         "{faults:?}"
     );
     let url = "http://192.0.2.66:9999";
-    assert!(from(&mut bench, FAR, beat_at(id, &token, url)).is_err());
+    assert!(from(&mut bench, FAR, heartbeat_at(id, &token, url)).is_err());
 }
 
 #[test]
@@ -276,7 +273,7 @@ fn a_machine_with_two_leased_ports_may_call_from_both() {
     let token = lookup(&mut bench, LEASED).unwrap().agent_token;
     assert!(lookup(&mut bench, second).is_ok());
     let url = format!("http://{second}:9999");
-    assert!(from(&mut bench, second, beat_at(id, &token, &url)).is_ok());
+    assert!(from(&mut bench, second, heartbeat_at(id, &token, &url)).is_ok());
     assert!(bench.node(id).job.is_some());
 }
 
@@ -308,11 +305,11 @@ fn inspection_data_come_from_the_leased_address_only() {
 #[test]
 fn no_port_is_created_for_a_hardware_address_that_was_never_seen() {
     let (mut bench, id) = awaited(true);
-    let heard = MacAddr([0x52, 0x54, 0, 0, 0, 8]);
+    let received = MacAddr([0x52, 0x54, 0, 0, 0, 8]);
     bench.rack.records.add_unknown_machine(UnknownMachine {
         seen_at: UnixMs(1),
         client: ClientSeen {
-            mac: heard,
+            mac: received,
             link: trivet_model::LinkId(0),
             arch: None,
             uuid: None,
@@ -321,7 +318,7 @@ fn no_port_is_created_for_a_hardware_address_that_was_never_seen() {
             address: None,
         },
     });
-    from(&mut bench, LEASED, inventory(&[MAC, heard, OTHER_MAC])).unwrap();
+    from(&mut bench, LEASED, inventory(&[MAC, received, OTHER_MAC])).unwrap();
     let notes = bench.notes().join("\n");
     assert!(notes.contains("52:54:00:00:00:08 was found"), "{notes}");
     assert!(notes.contains("52:54:00:00:00:09 was reported"), "{notes}");
@@ -409,14 +406,14 @@ fn the_secret_address_of_a_config_drive_is_masked_in_texts_of_the_agent() {
     let (mut bench, id, path) = deploying();
     let token = lookup(&mut bench, LEASED).unwrap().agent_token;
     let url = "http://10.0.0.100:9999";
-    from(&mut bench, LEASED, beat_at(id, &token, url)).unwrap();
+    from(&mut bench, LEASED, heartbeat_at(id, &token, url)).unwrap();
     let call = bench.outputs.iter().find_map(|output| match output {
         RackOutput::CallAgent { call, .. } => Some(*call),
         _ => None,
     });
-    let said = format!("no answer of http://10.0.0.1:8080{path}");
-    let body = json!({"command_status": "FAILED", "command_error": {"message": said},
-        "faultstring": said});
+    let text = format!("no answer of http://10.0.0.1:8080{path}");
+    let body = json!({"command_status": "FAILED", "command_error": {"message": text},
+        "faultstring": text});
     bench.handle(RackInput::AgentAnswered {
         node: id,
         call: call.unwrap(),
@@ -431,53 +428,46 @@ fn the_secret_address_of_a_config_drive_is_masked_in_texts_of_the_agent() {
 #[test]
 fn a_heartbeat_without_the_token_learns_nothing_of_the_node() {
     let (mut bench, id) = awaited(true);
-    let stranger = AgentHeartbeat {
+    let unknown = AgentHeartbeat {
         callback_refused: Some("callback_url is a loopback address"),
-        ..beat("guess")
+        ..heartbeat_with("guess")
     };
     let nobody = NodeId::random(&mut SeededRandom::new(99));
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for step in 0..2 {
         for node in [id, nobody] {
-            let beat = stranger.clone();
-            told.push(
-                from(
-                    &mut bench,
-                    FAR,
-                    RackOrder::Heartbeat {
-                        node,
-                        heartbeat: beat,
-                    },
-                )
-                .unwrap_err(),
-            );
+            let heartbeat = unknown.clone();
+            reported
+                .push(from(&mut bench, FAR, RackOrder::Heartbeat { node, heartbeat }).unwrap_err());
         }
         if step == 0 {
             lookup(&mut bench, LEASED).unwrap();
         }
     }
     assert!(
-        told.iter().all(|one| *one == OrderRefusal::of_heartbeat()),
-        "{told:?}"
+        reported
+            .iter()
+            .all(|one| *one == OrderRefusal::of_heartbeat()),
+        "{reported:?}"
     );
     // A caller with the token gets the reason.
     bench.force(id, |node| {
         node.agent.as_mut().unwrap().token = "right".into();
     });
-    let beat = AgentHeartbeat {
+    let heartbeat = AgentHeartbeat {
         callback_refused: Some("callback_url is a loopback address"),
-        ..beat("right")
+        ..heartbeat_with("right")
     };
-    let told = from(
+    let reported = from(
         &mut bench,
         LEASED,
         RackOrder::Heartbeat {
             node: id,
-            heartbeat: beat,
+            heartbeat,
         },
     )
     .unwrap_err();
-    assert!(told.sentence.contains("loopback"), "{told}");
+    assert!(reported.sentence.contains("loopback"), "{reported}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn a_thousand_beats_that_change_nothing_write_nothing() {
     let token = bench.lookup().unwrap().agent_token;
     let order = RackOrder::Heartbeat {
         node,
-        heartbeat: beat(&token),
+        heartbeat: heartbeat_with(&token),
     };
     bench.order(order.clone()).unwrap();
     let before = bench.store.flash().counts();

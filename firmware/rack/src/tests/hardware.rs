@@ -103,8 +103,8 @@ fn a_rescue_password_is_kept_hashed_and_only_where_it_is_needed() {
     let id = bench.with_node(1);
     bench.force(id, |node| node.provision_state = ProvisionState::Active);
     bench.order(rescue(id)).unwrap();
-    let kept = bench.node(id).instance_info["hashed_rescue_password"].clone();
-    assert!(kept.as_str().unwrap().starts_with("$6$"), "{kept}");
+    let stored = bench.node(id).instance_info["hashed_rescue_password"].clone();
+    assert!(stored.as_str().unwrap().starts_with("$6$"), "{stored}");
     assert!(!bench.notes().join("\n").contains("hunter2"));
     bench.force(id, |node| {
         node.driver = "fake-hardware".into();
@@ -249,8 +249,8 @@ fn a_host_that_cannot_be_used_is_named_in_the_error() {
         result: Ok(refused),
     }));
     assert_eq!(bench.state(id), ProvisionState::Enroll);
-    let said = bench.node(id).last_error.unwrap();
-    assert!(said.contains("ssh_username"), "{said}");
+    let message = bench.node(id).last_error.unwrap();
+    assert!(message.contains("ssh_username"), "{message}");
 }
 
 #[test]
@@ -263,9 +263,9 @@ fn orders_to_a_host_queue_up_to_a_bound() {
         // As if it had been given up, so that the next one is not refused because of it.
         bench.force(id, |node| node.target_power_state = None);
     }
-    let told = super::power::notes_of(&bench, id);
-    let many = told.iter().any(|note| note.contains("too many orders"));
-    assert!(many, "{told:#?}");
+    let reported = super::power::notes_of(&bench, id);
+    let many = reported.iter().any(|note| note.contains("too many orders"));
+    assert!(many, "{reported:#?}");
 }
 
 #[test]
@@ -326,8 +326,8 @@ fn wake_on_lan_refuses_to_switch_off_unless_a_host_can() {
     let node = bench.node(id);
     assert_eq!(node.power_state, Some(PowerState::On));
     assert_eq!(node.target_power_state, None);
-    let said = node.last_error.unwrap();
-    assert!(said.contains("shut it down by hand"), "{said}");
+    let message = node.last_error.unwrap();
+    assert!(message.contains("shut it down by hand"), "{message}");
     let host = json!({
         "ssh_address": "192.0.2.9", "ssh_username": "root", "ssh_key_filename": "/k",
     });

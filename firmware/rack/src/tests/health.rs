@@ -32,8 +32,8 @@ fn of_two_nodes_with_one_bmc_the_older_has_it_also_after_a_restart() {
     assert_eq!(faults(&bench), shared);
     // The younger node sends the first request and is still refused.
     bench.order(wants_on(two)).unwrap();
-    let said = bench.node(two).last_error.unwrap();
-    assert!(said.contains("another node has the same"), "{said}");
+    let message = bench.node(two).last_error.unwrap();
+    assert!(message.contains("another node has the same"), "{message}");
     bench.order(wants_on(one)).unwrap();
     let spoken = bench.outputs.iter();
     assert!(

@@ -400,8 +400,8 @@ fn a_config_drive_given_as_an_object_is_made_of_it_and_of_the_nodes_facts() {
 #[test]
 fn a_config_drive_that_cannot_be_made_changes_nothing() {
     let (bench, id, done) = deploys_with(json!({"user_data": 7}));
-    let said = done.unwrap_err().to_string();
-    assert!(said.contains("user_data must be text"), "{said}");
+    let text = done.unwrap_err().to_string();
+    assert!(text.contains("user_data must be text"), "{text}");
     assert_eq!(bench.node(id).provision_state, ProvisionState::Available);
     assert_eq!(bench.node(id).instance_info.get("configdrive"), None);
 }
@@ -438,7 +438,12 @@ fn a_config_drive_is_fetched_at_an_address_of_this_deployment() {
     assert_eq!(granted(&mut bench, &path), None, "it has expired");
 }
 
-fn kept(bench: &mut RackBench, number: u64, name: &str, source: &str) -> trivet_model::ResourceId {
+fn stored_image(
+    bench: &mut RackBench,
+    number: u64,
+    name: &str,
+    source: &str,
+) -> trivet_model::ResourceId {
     let id = trivet_model::ResourceId::random(&mut SeededRandom::new(number));
     let kind = trivet_model::ResourceKind::Image;
     let mut resource = trivet_model::Resource::new(id, kind, UnixMs(1));
@@ -455,12 +460,12 @@ fn kept(bench: &mut RackBench, number: u64, name: &str, source: &str) -> trivet_
 #[test]
 fn an_image_that_is_being_written_is_not_removed() {
     let mut bench = RackBench::new();
-    let image = kept(&mut bench, 9, "far", "http://far/a.raw");
+    let image = stored_image(&mut bench, 9, "far", "http://far/a.raw");
     let id = at_write(&mut bench, json!({"image_source": "far"}));
     let kind = trivet_model::ResourceKind::Image;
     let remove = || RackOrder::DeleteResource(kind, image);
-    let said = bench.refused(remove(), RefusalKind::Conflict);
-    assert!(said.contains("node-1"), "{said}");
+    let message = bench.refused(remove(), RefusalKind::Conflict);
+    assert!(message.contains("node-1"), "{message}");
     bench.force(id, |node| node.job = None);
     bench.order(remove()).unwrap();
 }
@@ -468,8 +473,8 @@ fn an_image_that_is_being_written_is_not_removed() {
 #[test]
 fn one_image_under_two_names_has_the_sources_and_the_faults_of_both() {
     let mut bench = RackBench::new();
-    kept(&mut bench, 8, "one", "http://dead/a.raw");
-    let two = kept(&mut bench, 9, "two", "http://far/a.raw");
+    stored_image(&mut bench, 8, "one", "http://dead/a.raw");
+    let two = stored_image(&mut bench, 9, "two", "http://far/a.raw");
     bench.order(RackOrder::FetchImage(two)).unwrap();
     let nothing = ImageFillResult::Checked(StoredImageCheck::Partial { chunks: 0 });
     let away = || ImageFillResult::Responded(Err("is away".to_owned()));
@@ -516,16 +521,16 @@ fn an_image_of_the_catalogue_may_have_its_digest_in_a_checksum_file() {
     bench
         .order(RackOrder::CreateResource(Box::new(resource)))
         .unwrap();
-    let sought = |bench: &RackBench| {
+    let wanted = |bench: &RackBench| {
         let is_it = |order: &ImageWorkOrder| match order {
             ImageWorkOrder::FindChecksum { name, .. } => name == "a.raw",
             _ => false,
         };
         bench.image_orders().into_iter().any(is_it)
     };
-    assert!(sought(&bench));
+    assert!(wanted(&bench));
     bench.order(RackOrder::FetchImage(id)).unwrap();
-    assert!(!sought(&bench), "once is enough");
+    assert!(!wanted(&bench), "once is enough");
     let found = |result| {
         ImageWorkReport::ChecksumFound(Box::new(FileChecksum {
             url: SUMS.to_owned(),
@@ -540,35 +545,35 @@ fn an_image_of_the_catalogue_may_have_its_digest_in_a_checksum_file() {
     let fault = view.faults.keys().next().unwrap().to_string();
     assert!(fault.contains("image far has no digest"), "{fault}");
     bench.order(RackOrder::FetchImage(id)).unwrap();
-    assert!(sought(&bench), "asking again tries again");
+    assert!(wanted(&bench), "asking again tries again");
     bench.image_report(found(Ok(Digest::Sha256([5; 32]))));
     let view = bench.rack.view();
     assert!(view.faults.is_empty());
-    let kept = view.resource(kind, "far").unwrap();
-    assert_eq!(kept.text("checksum"), Some("05".repeat(32).as_str()));
-    assert_eq!(kept.text("checksum_url"), Some(SUMS));
+    let stored = view.resource(kind, "far").unwrap();
+    assert_eq!(stored.text("checksum"), Some("05".repeat(32).as_str()));
+    assert_eq!(stored.text("checksum_url"), Some(SUMS));
     assert_eq!(bench.fills(), [Digest::Sha256([5; 32])]);
 }
 
 /// A short step ends, and its heartbeat arrives, before the reply that reports its start.
 #[test]
 fn a_heartbeat_before_the_reply_of_its_step_reads_the_command_list() {
-    for beats in [true, false] {
+    for with_heartbeat in [true, false] {
         let mut bench = RackBench::new();
         let id = at_write(&mut bench, plain());
         start(&mut bench, id);
         let (_, call) = sent_image_info(&bench).unwrap();
-        if beats {
+        if with_heartbeat {
             let node = bench.node(id);
             let session = node.agent.unwrap();
-            let beat = AgentHeartbeat {
+            let heartbeat = AgentHeartbeat {
                 callback_url: session.url.unwrap(),
-                ..beat(&session.token)
+                ..heartbeat_with(&session.token)
             };
             assert_eq!(
                 bench.order(RackOrder::Heartbeat {
                     node: id,
-                    heartbeat: beat
+                    heartbeat
                 }),
                 Ok(OrderOutcome::Stored)
             );
@@ -587,6 +592,6 @@ fn a_heartbeat_before_the_reply_of_its_step_reads_the_command_list() {
             RackOutput::CallAgent { request, .. } => request.body.is_none(),
             _ => false,
         };
-        assert_eq!(bench.outputs.iter().any(looks), beats);
+        assert_eq!(bench.outputs.iter().any(looks), with_heartbeat);
     }
 }

@@ -89,8 +89,8 @@ fn the_nodes_error_has_the_images_reason_before_the_agents_http_status() {
     let id = at_write(&mut bench, plain());
     start(&mut bench, id);
     let (_, call) = sent_image_info(&bench).unwrap();
-    let said = "Error downloading image: 503 Service Unavailable";
-    agent_reports(&mut bench, id, call, said);
+    let message = "Error downloading image: 503 Service Unavailable";
+    agent_reports(&mut bench, id, call, message);
     bench.force(id, |node| {
         node.job.as_mut().unwrap().phase = JobPhase::AwaitStep;
     });
@@ -111,9 +111,9 @@ fn no_space_left_on_the_device_is_not_blamed_on_the_image() {
     start(&mut bench, id);
     let (_, call) = sent_image_info(&bench).unwrap();
     bench.outputs.clear();
-    let said = "Error downloading image: Download of image id a.raw failed: [Errno 28] No space \
+    let message = "Error downloading image: Download of image id a.raw failed: [Errno 28] No space \
                 left on device";
-    agent_reports(&mut bench, id, call, said);
+    agent_reports(&mut bench, id, call, message);
     assert!(
         !bench.image_orders().into_iter().any(is_check),
         "the image is not read again"
@@ -268,8 +268,8 @@ fn a_wrong_image_of_the_catalogue_is_refused_with_the_command_that_fetches_it() 
     assert!(sentence.contains("`trivet image fill web`"), "{sentence}");
     assert_eq!(fills(&bench), 0);
     let checked = bench.order(RackOrder::CheckDeploy(id)).unwrap();
-    let said = format!("{checked:?}");
-    assert!(said.contains(WRONG), "validation reports it, too: {said}");
+    let text = format!("{checked:?}");
+    assert!(text.contains(WRONG), "validation reports it, too: {text}");
     bench.order(RackOrder::DeleteResource(kind, image)).unwrap();
     let refused = bench.verb(id, Verb::Rebuild).unwrap_err();
     assert!(!refused.sentence.contains(WRONG), "{refused:?}");
@@ -302,8 +302,8 @@ fn no_check_of_the_cache_is_noted_when_the_image_is_not_there() {
     let id = at_write(&mut bench, plain());
     start(&mut bench, id);
     let (_, call) = sent_image_info(&bench).unwrap();
-    let said = "Error downloading image: 503 Service Unavailable";
-    agent_reports(&mut bench, id, call, said);
+    let message = "Error downloading image: 503 Service Unavailable";
+    agent_reports(&mut bench, id, call, message);
     let checks = |note: &String| note.contains("the cached image is verified");
     assert!(!bench.notes().iter().any(checks), "{:?}", bench.notes());
 }

@@ -35,16 +35,16 @@ impl ImageBench {
     /// All work that follows from the last input. Its other outputs are kept.
     fn run(&mut self) {
         self.carry_out();
-        let mut kept = std::mem::take(&mut self.bench.outputs);
+        let mut remaining = std::mem::take(&mut self.bench.outputs);
         while let Some(at) = self.shell.deadline() {
             self.bench.now.tick = self.bench.now.tick.max(at);
             for report in self.shell.poll(at) {
                 self.bench.image_report(report);
                 self.carry_out();
-                kept.append(&mut self.bench.outputs);
+                remaining.append(&mut self.bench.outputs);
             }
         }
-        self.bench.outputs = kept;
+        self.bench.outputs = remaining;
     }
 
     /// What the machine of a node reads at the URL of its deployment.

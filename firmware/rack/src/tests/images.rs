@@ -97,8 +97,8 @@ fn an_image_of_the_box_does_not_use_the_cache() {
     let here = "http://10.0.0.1:8080/files/x.raw";
     assert_eq!(deploy(here).unwrap(), here);
     for elsewhere in ["file:///etc/shadow", "nonesuch.raw"] {
-        let said = deploy(elsewhere).unwrap_err().sentence;
-        assert!(said.contains("image_source"), "{said}");
+        let message = deploy(elsewhere).unwrap_err().sentence;
+        assert!(message.contains("image_source"), "{message}");
     }
 }
 
@@ -122,8 +122,8 @@ fn the_state_of_an_image_is_on_the_timeline_of_the_waiting_node() {
     let id = deploying(&mut bench, SOURCE);
     bench.image_is(news(ImageState::Fetching));
     bench.image_is(news(ImageState::Fetching));
-    let said = bench.notes();
-    assert!(said.is_empty(), "progress is not noted: {said:?}");
+    let message = bench.notes();
+    assert!(message.is_empty(), "progress is not noted: {message:?}");
     bench.image_is(news(ImageState::Failed("it is wrong".into())));
     assert!(bench.notes().iter().any(|note| note == "it is wrong"));
     let view = bench.rack.view();
@@ -205,14 +205,14 @@ fn an_image_of_the_catalogue_is_served_deployed_filled_and_dropped() {
     assert_eq!(bench.fills(), [digest]);
     // Two names of the same bytes: the bytes stay until the second name is deleted.
     let kind = trivet_model::ResourceKind::Image;
-    let twin = catalogued(&mut bench, 2, "twin.raw");
+    let other = catalogued(&mut bench, 2, "twin.raw");
     let dropped = |bench: &RackBench| {
         let mut orders = bench.image_orders().into_iter();
         orders.any(|order| matches!(order, ImageWorkOrder::DeleteFiles(_)))
     };
     bench.order(RackOrder::DeleteResource(kind, id)).unwrap();
     assert!(!dropped(&bench));
-    bench.order(RackOrder::DeleteResource(kind, twin)).unwrap();
+    bench.order(RackOrder::DeleteResource(kind, other)).unwrap();
     assert!(dropped(&bench));
     assert_eq!(granted(&mut bench, UNKNOWN_PEER, "/images/twin.raw"), None);
 }
@@ -303,7 +303,7 @@ fn an_image_without_a_source_is_not_fetched_and_its_fault_goes_with_it() {
 fn only_public_files_are_sources() {
     let mut bench = RackBench::new();
     bench.rack.settings.files.operator = Some("/srv/files".into());
-    let mut tells = |number: u64, url: &str| {
+    let mut outcome_of = |number: u64, url: &str| {
         let id = trivet_model::ResourceId::random(&mut SeededRandom::new(number));
         let kind = trivet_model::ResourceKind::Image;
         let mut resource = trivet_model::Resource::new(id, kind, UnixMs(1));
@@ -314,14 +314,14 @@ fn only_public_files_are_sources() {
         let order = RackOrder::CreateResource(Box::new(resource));
         bench.order(order).err().map(|refusal| refusal.sentence)
     };
-    assert_eq!(tells(1, "file:///srv/files/one.raw"), None);
+    assert_eq!(outcome_of(1, "file:///srv/files/one.raw"), None);
     for (number, url) in [
         (2, "file:///etc/shadow"),
         (3, "file:///srv/files/../../etc/shadow"),
         (4, "file:///srv/files-too/x"),
     ] {
-        let said = tells(number, url).expect("it is refused");
-        assert!(said.contains("not below boot.files"), "{said}");
+        let message = outcome_of(number, url).expect("it is refused");
+        assert!(message.contains("not below boot.files"), "{message}");
     }
 }
 

@@ -225,8 +225,8 @@ fn foreign_servers_have_a_bound_and_the_newest_stay() {
         foreign_offer(&mut bench, Ipv4Addr::new(10, 0, 0, last));
     }
     let view = bench.rack.view();
-    let kept = &view.links[&LINK].foreign;
-    let addresses: Vec<_> = kept
+    let stored = &view.links[&LINK].foreign;
+    let addresses: Vec<_> = stored
         .iter()
         .map(|server| server.address.octets()[3])
         .collect();
@@ -419,15 +419,21 @@ fn a_flood_of_unknown_machines_is_a_few_notes_and_keeps_no_node_from_its_address
         notes <= UNKNOWN_MACHINES_NOTED_MAX as usize + 1,
         "{notes} notes"
     );
-    let strangers = bench.rack.view().unknown_machines;
-    assert_eq!(strangers.len(), trivet_model::view::UNKNOWN_MACHINES_MAX);
-    assert!(strangers.contains_key(&unknown_machine(19_999)));
-    assert!(!strangers.contains_key(&unknown_machine(0)));
+    let unknown_machines = bench.rack.view().unknown_machines;
+    assert_eq!(
+        unknown_machines.len(),
+        trivet_model::view::UNKNOWN_MACHINES_MAX
+    );
+    assert!(unknown_machines.contains_key(&unknown_machine(19_999)));
+    assert!(!unknown_machines.contains_key(&unknown_machine(0)));
     assert!(lease(&mut bench, MAC, Some(0)).is_some());
     bench.advance(UNKNOWN_MACHINES_NOTED_MS);
     let more = format!("and {} more unknown", 20_000 - UNKNOWN_MACHINES_NOTED_MAX);
-    let told = bench.notes();
-    assert!(told.iter().any(|note| note.starts_with(&more)), "{told:?}");
+    let reported = bench.notes();
+    assert!(
+        reported.iter().any(|note| note.starts_with(&more)),
+        "{reported:?}"
+    );
     discover(&mut bench, unknown_machine(30_000));
     assert!(bench.notes()[0].starts_with("unknown machine"));
 }

@@ -62,11 +62,18 @@ fn a_write_waits_until_the_registry_has_answered() {
     let id = at_write(&mut bench, registry(&json!({})));
     start(&mut bench, id);
     assert!(sent_image_info(&bench).is_none(), "it has to wait");
-    let asked = lookups(&bench);
-    assert_eq!(asked.len(), 1, "the lookup of the deployment is under way");
-    assert_eq!(asked[0].reference.to_string(), REFERENCE);
-    assert_eq!((&asked[0].format, &asked[0].credentials), (&None, &None));
-    answer(&mut bench, &asked[0], Ok(image(ImageFormat::Raw)));
+    let requested = lookups(&bench);
+    assert_eq!(
+        requested.len(),
+        1,
+        "the lookup of the deployment is under way"
+    );
+    assert_eq!(requested[0].reference.to_string(), REFERENCE);
+    assert_eq!(
+        (&requested[0].format, &requested[0].credentials),
+        (&None, &None)
+    );
+    answer(&mut bench, &requested[0], Ok(image(ImageFormat::Raw)));
     let (args, _) = sent_image_info(&bench).expect("the agent is called");
     let info = &args["image_info"];
     assert_eq!(info["os_hash_algo"], "sha256");
@@ -79,13 +86,13 @@ fn a_write_waits_until_the_registry_has_answered() {
     let node = bench.node(id);
     let info = &node.job.as_ref().unwrap().steps[0].args["image_info"];
     assert_eq!(info["os_hash_value"], LAYER.to_string());
-    let told = |key: &str| node.instance_info[key].as_str().unwrap().to_owned();
+    let reported = |key: &str| node.instance_info[key].as_str().unwrap().to_owned();
     let manifest = oci_digest(&MANIFEST);
-    assert_eq!(told("image_container_manifest_digest"), manifest);
+    assert_eq!(reported("image_container_manifest_digest"), manifest);
     let url = format!("oci://h:5000/team/disk@{manifest}");
-    assert_eq!(told("oci_image_manifest_url"), url);
-    assert_eq!(told("image_media_type"), "application/octet-stream");
-    assert_eq!(told("image_source"), REFERENCE);
+    assert_eq!(reported("oci_image_manifest_url"), url);
+    assert_eq!(reported("image_media_type"), "application/octet-stream");
+    assert_eq!(reported("image_source"), REFERENCE);
 }
 
 #[test]
@@ -93,8 +100,8 @@ fn a_packed_layer_is_written_when_it_is_unpacked() {
     let mut bench = RackBench::new();
     let id = at_write(&mut bench, registry(&json!({})));
     start(&mut bench, id);
-    let asked = lookups(&bench);
-    answer(&mut bench, &asked[0], Ok(image(ImageFormat::Qcow2)));
+    let requested = lookups(&bench);
+    answer(&mut bench, &requested[0], Ok(image(ImageFormat::Qcow2)));
     assert!(sent_image_info(&bench).is_none());
     let raw = UnpackedImage {
         digest: Digest::Sha256([0xee; 32]),
@@ -116,8 +123,8 @@ fn what_cannot_become_right_by_itself_ends_the_deployment_at_once() {
         node.instance_info.extend(info.as_object().unwrap().clone());
     });
     bench.verb(id, Verb::Active).unwrap();
-    let asked = lookups(&bench);
-    answer(&mut bench, &asked[0], Err(no_tag()));
+    let requested = lookups(&bench);
+    answer(&mut bench, &requested[0], Err(no_tag()));
     let node = bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::DeployFail);
     let error = node.last_error.unwrap();
@@ -131,16 +138,16 @@ fn what_cannot_become_right_by_itself_ends_the_deployment_at_once() {
 fn an_unreachable_registry_is_asked_again_by_the_write() {
     let mut bench = RackBench::new();
     let id = at_write(&mut bench, registry(&json!({})));
-    let asked = lookups(&bench);
+    let requested = lookups(&bench);
     let unreachable = || OciError::Unreachable {
         registry: "h:5000".into(),
         why: "does not answer".into(),
     };
-    answer(&mut bench, &asked[0], Err(unreachable()));
+    answer(&mut bench, &requested[0], Err(unreachable()));
     assert!(bench.node(id).job.is_some(), "the machine still boots");
     start(&mut bench, id);
     assert_eq!(lookups(&bench).len(), 2);
-    answer(&mut bench, &asked[0], Err(unreachable()));
+    answer(&mut bench, &requested[0], Err(unreachable()));
     let error = bench.node(id).last_error.unwrap();
     assert!(error.contains("registry h:5000 does not answer"), "{error}");
 }
@@ -164,10 +171,10 @@ fn nodes_with_the_same_question_share_a_lookup_and_others_do_not() {
     let two = deploy(2, json!({}), "x86_64");
     let arm = deploy(3, json!({}), "aarch64");
     let secret = deploy(4, json!({"image_pull_secret": "ann:hunter2"}), "x86_64");
-    let asked = lookups(&bench);
-    assert_eq!(asked.len(), 3);
-    assert!(!format!("{asked:?}").contains("hunter2"));
-    answer(&mut bench, &asked[0], Err(no_tag()));
+    let requested = lookups(&bench);
+    assert_eq!(requested.len(), 3);
+    assert!(!format!("{requested:?}").contains("hunter2"));
+    answer(&mut bench, &requested[0], Err(no_tag()));
     let state = |bench: &RackBench, id| bench.node(id).provision_state;
     for id in [one, two] {
         assert_eq!(state(&bench, id), ProvisionState::DeployFail);
@@ -175,8 +182,8 @@ fn nodes_with_the_same_question_share_a_lookup_and_others_do_not() {
     for id in [arm, secret] {
         assert_ne!(state(&bench, id), ProvisionState::DeployFail);
     }
-    assert_eq!(asked[1].architecture.as_deref(), Some("aarch64"));
-    let credentials = asked[2].credentials.as_ref().unwrap();
+    assert_eq!(requested[1].architecture.as_deref(), Some("aarch64"));
+    let credentials = requested[2].credentials.as_ref().unwrap();
     assert_eq!(
         (&*credentials.user, credentials.password.reveal()),
         ("ann", "hunter2")
@@ -188,22 +195,30 @@ fn the_secret_of_a_node_is_told_again_after_a_restart() {
     let mut bench = RackBench::new();
     let info = registry(&json!({"image_pull_secret": "ann:hunter2"}));
     let id = at_write(&mut bench, info);
-    let asked = lookups(&bench);
-    answer(&mut bench, &asked[0], Ok(image(ImageFormat::Qcow2)));
+    let requested = lookups(&bench);
+    answer(&mut bench, &requested[0], Ok(image(ImageFormat::Qcow2)));
     bench.image_work.clear();
     let mut bench = bench.restarted();
-    let is_told = |order: &ImageWorkOrder| matches!(order, ImageWorkOrder::UsePullSecret { .. });
-    assert!(bench.image_work.iter().any(is_told), "for fills that go on");
+    let is_reported =
+        |order: &ImageWorkOrder| matches!(order, ImageWorkOrder::UsePullSecret { .. });
+    assert!(
+        bench.image_work.iter().any(is_reported),
+        "for fills that go on"
+    );
     bench.image_work.clear();
     start(&mut bench, id);
     let place = |wanted: &dyn Fn(&ImageWorkOrder) -> bool| bench.image_work.iter().position(wanted);
-    let told = place(&|order| {
+    let reported = place(&|order| {
         matches!(order, ImageWorkOrder::UsePullSecret { credentials, .. }
             if credentials.password.reveal() == "hunter2")
     });
     let opened =
         place(&|order| matches!(order, ImageWorkOrder::Open { key, .. } if key.0 == LAYER));
-    assert!(told.is_some() && told < opened, "{:?}", bench.image_work);
+    assert!(
+        reported.is_some() && reported < opened,
+        "{:?}",
+        bench.image_work
+    );
 }
 
 #[test]
@@ -216,8 +231,8 @@ fn an_image_of_the_catalogue_can_be_in_a_registry() {
     resource.fields.insert("sources".into(), json!([REFERENCE]));
     let create = RackOrder::CreateResource(Box::new(resource));
     bench.order(create).unwrap();
-    let asked = lookups(&bench);
-    assert_eq!(asked.len(), 1);
+    let requested = lookups(&bench);
+    assert_eq!(requested.len(), 1);
     // A node that wants it waits as well, and its own secret is not used for it.
     let info = json!({"image_source": "far", "image_pull_secret": "ann:hunter2"});
     let node = at_write(&mut bench, info);
@@ -227,7 +242,7 @@ fn an_image_of_the_catalogue_can_be_in_a_registry() {
         all.iter().all(|query| query.credentials.is_none()),
         "{all:?}"
     );
-    answer(&mut bench, &asked[0], Err(no_tag()));
+    answer(&mut bench, &requested[0], Err(no_tag()));
     let view = bench.rack.view();
     let fault = view.faults.keys().next().unwrap().to_string();
     assert!(
@@ -235,13 +250,13 @@ fn an_image_of_the_catalogue_can_be_in_a_registry() {
         "{fault}"
     );
     bench.order(RackOrder::FetchImage(id)).unwrap();
-    answer(&mut bench, &asked[0], Ok(image(ImageFormat::Zstd)));
+    answer(&mut bench, &requested[0], Ok(image(ImageFormat::Zstd)));
     let view = bench.rack.view();
     assert!(view.faults.is_empty());
-    let kept = view.resource(kind, "far").unwrap();
-    assert_eq!(kept.text("checksum"), Some(&*LAYER.to_string()));
-    assert_eq!(kept.text("manifest"), Some(&*oci_digest(&MANIFEST)));
-    assert_eq!(kept.text("format"), Some("zstd"));
+    let stored = view.resource(kind, "far").unwrap();
+    assert_eq!(stored.text("checksum"), Some(&*LAYER.to_string()));
+    assert_eq!(stored.text("manifest"), Some(&*oci_digest(&MANIFEST)));
+    assert_eq!(stored.text("format"), Some("zstd"));
     assert_eq!(bench.fills(), [LAYER]);
 }
 

@@ -10,18 +10,21 @@ fn names_addresses_and_identities_are_unique() {
         RackOrder::CreateNode(Box::new(node(1))),
         RefusalKind::Conflict,
     );
-    let mut twin = node(2);
-    twin.name = Some("node-1".into());
-    let said = bench.refused(RackOrder::CreateNode(Box::new(twin)), RefusalKind::Conflict);
-    assert!(said.contains("node-1"), "{said}");
+    let mut duplicate = node(2);
+    duplicate.name = Some("node-1".into());
+    let message = bench.refused(
+        RackOrder::CreateNode(Box::new(duplicate)),
+        RefusalKind::Conflict,
+    );
+    assert!(message.contains("node-1"), "{message}");
     let mut other = port(2, id);
     other.address = MAC;
-    let said = bench.refused(
+    let message = bench.refused(
         RackOrder::CreatePort(Box::new(other)),
         RefusalKind::Conflict,
     );
     let owner = format!("It belongs to node node-1 ({id}).");
-    assert!(said.ends_with(&owner), "{said}");
+    assert!(message.ends_with(&owner), "{message}");
     let orphan = port(3, NodeId::random(&mut SeededRandom::new(9)));
     bench.refused(
         RackOrder::CreatePort(Box::new(orphan)),
@@ -34,11 +37,14 @@ fn a_hardware_type_that_is_off_is_refused_by_name() {
     let mut bench = RackBench::new();
     let mut strange = node(1);
     strange.driver = "redfish".into();
-    let said = bench.refused(
+    let message = bench.refused(
         RackOrder::CreateNode(Box::new(strange)),
         RefusalKind::Invalid,
     );
-    assert!(said.contains("redfish") && said.contains("ipmi"), "{said}");
+    assert!(
+        message.contains("redfish") && message.contains("ipmi"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -78,8 +84,8 @@ fn a_node_goes_with_its_ports_unless_it_is_in_use() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| node.provision_state = ProvisionState::Active);
-    let said = bench.refused(RackOrder::DeleteNode(id), RefusalKind::Conflict);
-    assert!(said.contains("maintenance"), "{said}");
+    let message = bench.refused(RackOrder::DeleteNode(id), RefusalKind::Conflict);
+    assert!(message.contains("maintenance"), "{message}");
     bench.force(id, |node| node.provision_state = ProvisionState::Enroll);
     bench.order(RackOrder::DeleteNode(id)).unwrap();
     let bench = bench.restarted();
@@ -276,8 +282,8 @@ fn what_is_refused_is_noted_with_its_reason_and_what_is_stale_is_not() {
         RefusalKind::Stale,
     );
     assert_eq!(timeline(&bench, id), notes);
-    let stranger = NodeId::random(&mut SeededRandom::new(77));
-    bench.refused(RackOrder::DeleteNode(stranger), RefusalKind::NotFound);
+    let unknown = NodeId::random(&mut SeededRandom::new(77));
+    bench.refused(RackOrder::DeleteNode(unknown), RefusalKind::NotFound);
     assert!(bench.notes()[0].starts_with("delete node refused"));
 }
 
@@ -285,7 +291,7 @@ fn what_is_refused_is_noted_with_its_reason_and_what_is_stale_is_not() {
 fn a_heartbeat_is_not_noted_as_an_order_and_the_timeline_has_its_bound() {
     let (mut bench, id) = RackBench::inspecting();
     let found = bench.lookup().unwrap();
-    let beat = AgentHeartbeat {
+    let heartbeat = AgentHeartbeat {
         callback_url: "http://10.0.0.100:9999".into(),
         agent_token: Some(found.agent_token),
         ..AgentHeartbeat::default()
@@ -293,7 +299,7 @@ fn a_heartbeat_is_not_noted_as_an_order_and_the_timeline_has_its_bound() {
     bench
         .order(RackOrder::Heartbeat {
             node: id,
-            heartbeat: beat,
+            heartbeat,
         })
         .unwrap();
     assert!(

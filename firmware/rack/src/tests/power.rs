@@ -165,9 +165,9 @@ fn a_bmc_that_accepts_and_does_nothing_is_found_out() {
     }
     let node = bench.node(id);
     assert_eq!(node.target_power_state, None);
-    let said = "still reports the machine as before";
-    assert!(node.last_error.unwrap().contains(said));
-    assert!(notes_of(&bench, id).last().unwrap().contains(said));
+    let message = "still reports the machine as before";
+    assert!(node.last_error.unwrap().contains(message));
+    assert!(notes_of(&bench, id).last().unwrap().contains(message));
 }
 
 #[test]
@@ -202,10 +202,13 @@ fn two_nodes_may_not_share_a_bmc() {
     bench.force(two, |node| node.driver_info = info);
     bench.order(power_order(one, PowerState::On)).unwrap();
     bench.order(power_order(two, PowerState::On)).unwrap();
-    let said = bench.node(two).last_error.unwrap();
-    assert!(said.contains("another node has the same"), "{said}");
+    let message = bench.node(two).last_error.unwrap();
+    assert!(message.contains("another node has the same"), "{message}");
     let other = format!("node-1 ({one})");
-    assert!(said.contains(&other), "the other node is named: {said}");
+    assert!(
+        message.contains(&other),
+        "the other node is named: {message}"
+    );
 }
 
 /// The repair for swapped BMCs: the session of the node that had the address is still open.
@@ -240,8 +243,8 @@ fn unfit_driver_info_is_named() {
         let id = bench.with_node(1);
         bench.force(id, |node| drop(node.driver_info.insert(key.into(), value)));
         bench.order(power_order(id, PowerState::On)).unwrap();
-        let said = bench.node(id).last_error.unwrap();
-        assert!(said.contains(key), "{said}");
+        let message = bench.node(id).last_error.unwrap();
+        assert!(message.contains(key), "{message}");
     }
 }
 

@@ -55,14 +55,14 @@ fn a_request_without_effect_is_repeated_once_and_the_bmc_restarted_after_minutes
     assert_eq!(case.orders, [PowerOrder::On; 3]);
     assert!((60..=65).contains(&times[1]), "{times:?}");
     assert!(times[2] >= 180, "{times:?}");
-    let told = notes_of(&bench, id);
-    let restarts = told.iter().filter(|note| note.contains("bmc_reset cold"));
-    assert_eq!(restarts.count(), 1, "{told:#?}");
+    let notes = notes_of(&bench, id);
+    let restarts = notes.iter().filter(|note| note.contains("bmc_reset cold"));
+    assert_eq!(restarts.count(), 1, "{notes:#?}");
     let node = bench.node(id);
     assert_eq!(node.target_power_state, None);
-    let said = node.last_error.unwrap();
-    assert!(said.contains("3 requests to power on"), "{said}");
-    assert!(said.contains("after a restart of the BMC"), "{said}");
+    let message = node.last_error.unwrap();
+    assert!(message.contains("3 requests to power on"), "{message}");
+    assert!(message.contains("after a restart of the BMC"), "{message}");
 }
 
 #[test]
@@ -73,11 +73,11 @@ fn a_bmc_is_never_restarted_where_the_settings_forbid_it() {
     bench.order(power_order(id, PowerState::On)).unwrap();
     run_seconds(&mut bench, &mut bmc, &mut case, 400);
     assert_eq!(case.orders, [PowerOrder::On; 2]);
-    let told = notes_of(&bench, id);
-    assert!(!told.iter().any(|note| note.contains("bmc_reset")));
-    let said = bench.node(id).last_error.unwrap();
-    assert!(said.contains("2 requests to power on"), "{said}");
-    assert!(said.contains("after 18"), "{said}");
+    let notes = notes_of(&bench, id);
+    assert!(!notes.iter().any(|note| note.contains("bmc_reset")));
+    let message = bench.node(id).last_error.unwrap();
+    assert!(message.contains("2 requests to power on"), "{message}");
+    assert!(message.contains("after 18"), "{message}");
 }
 
 #[test]
@@ -127,8 +127,8 @@ fn a_job_sends_one_power_off_and_polls_until_the_machine_is_off() {
     // Once seen off, it boots.
     run_seconds(&mut bench, &mut bmc, &mut case, 10);
     assert_eq!(case.orders, [PowerOrder::Off, PowerOrder::On]);
-    let told = notes_of(&bench, id);
-    assert!(!told.iter().any(|note| note.contains("bmc_reset")));
+    let notes = notes_of(&bench, id);
+    assert!(!notes.iter().any(|note| note.contains("bmc_reset")));
 }
 
 #[test]
@@ -139,12 +139,12 @@ fn a_job_sees_the_machine_on_before_it_waits_for_the_agent() {
     run_seconds(&mut bench, &mut bmc, &mut case, 90);
     let phase = |bench: &RackBench| bench.node(id).job.unwrap().phase;
     assert_eq!(phase(&bench), trivet_model::JobPhase::PowerOn);
-    let asked = [PowerOrder::Off, PowerOrder::On, PowerOrder::On];
-    assert_eq!(case.orders, asked);
+    let requested = [PowerOrder::Off, PowerOrder::On, PowerOrder::On];
+    assert_eq!(case.orders, requested);
     case.on = true;
     run_seconds(&mut bench, &mut bmc, &mut case, 10);
     assert_eq!(phase(&bench), trivet_model::JobPhase::AwaitAgent);
-    assert_eq!(case.orders, asked);
+    assert_eq!(case.orders, requested);
 }
 
 #[test]
@@ -174,8 +174,11 @@ fn a_bmc_that_never_answers_fails_the_job_with_the_time_that_passed() {
         assert!(waited_ms < 300_000, "it does not end");
     }
     assert!(bench.now.tick.since_ms(begun) >= 240_000);
-    let said = bench.node(id).last_error.unwrap();
-    assert!(said.contains("did not answer as wanted for 2"), "{said}");
+    let message = bench.node(id).last_error.unwrap();
+    assert!(
+        message.contains("did not answer as wanted for 2"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -383,8 +386,8 @@ fn after_a_restart_an_unknown_power_state_is_not_claimed() {
     }
     let node = bench.node(id);
     assert_eq!(node.target_power_state, None);
-    let said = node.last_error.unwrap();
-    assert!(said.contains("the box restarted"), "{said}");
+    let message = node.last_error.unwrap();
+    assert!(message.contains("the box restarted"), "{message}");
 }
 
 #[test]
@@ -439,11 +442,11 @@ fn after_a_reset_request_an_agent_of_the_boot_before_is_refused_until_the_machin
     run_seconds(&mut bench, &mut bmc, &mut case, 20);
     lease(&mut bench, MAC);
     let old = bench.lookup().unwrap().agent_token;
-    let beats = |token: &str| RackOrder::Heartbeat {
+    let heartbeat = |token: &str| RackOrder::Heartbeat {
         node: id,
-        heartbeat: beat(token),
+        heartbeat: heartbeat_with(token),
     };
-    bench.order(beats(&old)).unwrap();
+    bench.order(heartbeat(&old)).unwrap();
     bench
         .rack
         .events
@@ -454,17 +457,19 @@ fn after_a_reset_request_an_agent_of_the_boot_before_is_refused_until_the_machin
     let phase = bench.node(id).job.map(|job| job.phase);
     assert_eq!(phase, Some(trivet_model::JobPhase::AwaitAgent));
 
-    assert!(bench.order(beats(&old)).is_err());
+    assert!(bench.order(heartbeat(&old)).is_err());
     assert!(bench.lookup().is_err());
     assert!(bench.node(id).agent.is_none());
-    let told = notes_of(&bench, id);
-    let refused = told.iter().any(|note| note.contains("not seen to restart"));
-    assert!(refused, "{told:#?}");
+    let notes = notes_of(&bench, id);
+    let refused = notes
+        .iter()
+        .any(|note| note.contains("not seen to restart"));
+    assert!(refused, "{notes:#?}");
     lease(&mut bench, MAC);
     let new = bench.lookup().unwrap().agent_token;
     assert!(new != old && new != trivet_model::secret::MASK);
-    bench.order(beats(&new)).unwrap();
-    assert!(bench.order(beats(&old)).is_err());
+    bench.order(heartbeat(&new)).unwrap();
+    assert!(bench.order(heartbeat(&old)).is_err());
 }
 
 #[test]

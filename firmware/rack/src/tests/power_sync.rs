@@ -163,15 +163,15 @@ fn maintenance_that_an_operator_set_stays_when_the_bmc_answers() {
 #[test]
 fn a_silent_bmc_is_read_less_often() {
     let (mut bench, _) = bench();
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     for second in 0..7200 {
         bench.advance(1000);
         if sent(&bench) > 0 && bench.rack.bmcs.deadline().is_some() {
-            asked.push(second);
+            requests.push(second);
         }
     }
     let in_hour = |from: u32| {
-        asked
+        requests
             .iter()
             .filter(|at| (from..from + 3600).contains(*at))
             .count()

@@ -48,13 +48,13 @@ struct RedfishTestBench {
 
 fn away() -> BmcHttpError {
     BmcHttpError::Unreachable {
-        said: "connection refused".to_owned(),
+        message: "connection refused".to_owned(),
     }
 }
 
 fn lost() -> BmcHttpError {
     BmcHttpError::Lost {
-        said: "reset by peer".to_owned(),
+        message: "reset by peer".to_owned(),
     }
 }
 
@@ -225,7 +225,7 @@ fn off() -> PowerWanted {
 }
 
 fn resets(service: &mut RedfishSimulator) -> Vec<String> {
-    let word = |deed| match deed {
+    let word = |action| match action {
         RedfishSimulatorAction::Reset(_, word) => Some(word),
         _ => None,
     };
@@ -238,25 +238,26 @@ fn resets(service: &mut RedfishSimulator) -> Vec<String> {
 
 #[test]
 fn a_node_is_managed_by_reading_its_power() {
-    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
-    let id = lab.node(1, json!({}));
-    lab.bench
+    let mut bench = RedfishTestBench::new(RedfishSimulatorSetup::default());
+    let id = bench.node(1, json!({}));
+    bench
+        .bench
         .force(id, |node| node.provision_state = ProvisionState::Enroll);
-    lab.bench.verb(id, Verb::Manage).unwrap();
-    lab.gather();
-    lab.pass(5_000);
-    let node = lab.bench.node(id);
+    bench.bench.verb(id, Verb::Manage).unwrap();
+    bench.gather();
+    bench.pass(5_000);
+    let node = bench.bench.node(id);
     assert_eq!(node.provision_state, ProvisionState::Manageable);
     assert_eq!(node.power_state, Some(PowerState::Off));
 }
 
 #[test]
 fn power_is_switched_with_the_lag_of_a_slow_machine() {
-    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup {
+    let mut bench = RedfishTestBench::new(RedfishSimulatorSetup {
         lag_ms: 11_000,
         ..RedfishSimulatorSetup::default()
     });
-    let id = lab.node(1, json!({}));
+    let id = bench.node(1, json!({}));
     for (want, state, words) in [
         (on(), PowerState::On, vec!["On"]),
         (PowerWanted::Reboot, PowerState::On, vec!["PowerCycle"]),
@@ -273,20 +274,21 @@ fn power_is_switched_with_the_lag_of_a_slow_machine() {
         ),
         (off(), PowerState::Off, vec!["ForceOff"]),
     ] {
-        lab.power(id, want);
-        let node = lab.bench.node(id);
+        bench.power(id, want);
+        let node = bench.bench.node(id);
         assert_eq!(
             (node.power_state, node.last_error),
             (Some(state), None),
             "{want:?}"
         );
         // A restart may still be under way when the state reads as on.
-        lab.pass(12_000);
-        assert_eq!(lab.service().machine(0).unwrap().power, state, "{want:?}");
-        assert_eq!(resets(lab.service()), words, "{want:?}");
+        bench.pass(12_000);
+        assert_eq!(bench.service().machine(0).unwrap().power, state, "{want:?}");
+        assert_eq!(resets(bench.service()), words, "{want:?}");
     }
     assert!(
-        lab.notes
+        bench
+            .notes
             .iter()
             .any(|note| matches!(note, NoteKind::PowerAccepted { .. }))
     );
@@ -294,107 +296,111 @@ fn power_is_switched_with_the_lag_of_a_slow_machine() {
 
 #[test]
 fn two_nodes_of_one_bmc_take_turns_and_know_their_systems() {
-    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup {
+    let mut bench = RedfishTestBench::new(RedfishSimulatorSetup {
         machines: 2,
         ..RedfishSimulatorSetup::default()
     });
-    let first = lab.node(1, json!({"redfish_system_id": "/redfish/v1/Systems/1"}));
-    let second = lab.node(2, json!({"redfish_system_id": "/redfish/v1/Systems/2"}));
+    let first = bench.node(1, json!({"redfish_system_id": "/redfish/v1/Systems/1"}));
+    let second = bench.node(2, json!({"redfish_system_id": "/redfish/v1/Systems/2"}));
     for node in [first, second] {
         let order = RackOrder::Power {
             node,
             want: on(),
             timeout_s: None,
         };
-        lab.bench.order(order).unwrap();
-        lab.gather();
+        bench.bench.order(order).unwrap();
+        bench.gather();
     }
-    lab.pass(30_000);
+    bench.pass(30_000);
     for (index, id) in [first, second].into_iter().enumerate() {
-        assert_eq!(lab.bench.node(id).power_state, Some(PowerState::On));
-        assert_eq!(lab.service().machine(index).unwrap().power, PowerState::On);
+        assert_eq!(bench.bench.node(id).power_state, Some(PowerState::On));
+        assert_eq!(
+            bench.service().machine(index).unwrap().power,
+            PowerState::On
+        );
     }
-    assert_eq!(resets(lab.service()), ["On", "On"]);
+    assert_eq!(resets(bench.service()), ["On", "On"]);
 }
 
 #[test]
 fn another_record_is_another_session_and_the_old_one_is_ended() {
-    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
-    let id = lab.node(1, json!({}));
-    lab.power(id, on());
-    assert_eq!(lab.service().sessions(), 1);
-    lab.bench.force(id, |node| {
+    let mut bench = RedfishTestBench::new(RedfishSimulatorSetup::default());
+    let id = bench.node(1, json!({}));
+    bench.power(id, on());
+    assert_eq!(bench.service().sessions(), 1);
+    bench.bench.force(id, |node| {
         node.driver_info
             .insert("redfish_auth_type".into(), "basic".into());
     });
-    lab.power(id, off());
-    lab.pass(1_000);
-    assert_eq!(lab.service().sessions(), 0);
-    assert_eq!(lab.bench.node(id).power_state, Some(PowerState::Off));
+    bench.power(id, off());
+    bench.pass(1_000);
+    assert_eq!(bench.service().sessions(), 0);
+    assert_eq!(bench.bench.node(id).power_state, Some(PowerState::Off));
 }
 
 #[test]
 fn an_order_under_way_continues_with_the_new_record_when_that_changes() {
-    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
-    let id = lab.node(1, json!({}));
+    let mut bench = RedfishTestBench::new(RedfishSimulatorSetup::default());
+    let id = bench.node(1, json!({}));
     let order = RackOrder::Power {
         node: id,
         want: on(),
         timeout_s: None,
     };
-    lab.bench.order(order).unwrap();
-    lab.gather();
-    lab.bench.force(id, |node| {
+    bench.bench.order(order).unwrap();
+    bench.gather();
+    bench.bench.force(id, |node| {
         node.driver_info
             .insert("redfish_auth_type".into(), "basic".into());
         node.maintenance = false;
     });
     // A request uses the new record; the reply to the old request is stale, and the request is
     // sent again to the BMC of the new record.
-    let done = lab.submit_bmc_request(id, BmcRequest::Indicator).unwrap();
+    let done = bench.submit_bmc_request(id, BmcRequest::Indicator).unwrap();
     assert_eq!(done, OrderOutcome::Reply(json!({"state": "off"})));
-    lab.pass(60_000);
-    let node = lab.bench.node(id);
+    bench.pass(60_000);
+    let node = bench.bench.node(id);
     assert_eq!((node.target_power_state, node.last_error), (None, None));
-    assert_eq!(lab.service().machine(0).unwrap().power, PowerState::On);
+    assert_eq!(bench.service().machine(0).unwrap().power, PowerState::On);
 }
 
 #[test]
 fn a_node_that_is_deleted_logs_out() {
-    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
-    let id = lab.node(1, json!({}));
-    lab.power(id, on());
-    lab.bench
+    let mut bench = RedfishTestBench::new(RedfishSimulatorSetup::default());
+    let id = bench.node(1, json!({}));
+    bench.power(id, on());
+    bench
+        .bench
         .force(id, |node| node.provision_state = ProvisionState::Enroll);
-    lab.bench.order(RackOrder::DeleteNode(id)).unwrap();
-    lab.gather();
-    lab.pass(1_000);
-    assert_eq!(lab.service().sessions(), 0);
-    assert!(lab.lines.last().unwrap().starts_with("DELETE"));
-    assert_eq!(lab.bench.rack.bmcs.deadline(), None);
+    bench.bench.order(RackOrder::DeleteNode(id)).unwrap();
+    bench.gather();
+    bench.pass(1_000);
+    assert_eq!(bench.service().sessions(), 0);
+    assert!(bench.lines.last().unwrap().starts_with("DELETE"));
+    assert_eq!(bench.bench.rack.bmcs.deadline(), None);
 }
 
 #[test]
 fn a_reply_that_comes_twice_or_too_late_is_ignored() {
-    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
-    let id = lab.node(1, json!({}));
-    lab.power(id, on());
+    let mut bench = RedfishTestBench::new(RedfishSimulatorSetup::default());
+    let id = bench.node(1, json!({}));
+    bench.power(id, on());
     for call in 0..200 {
         let result = Ok(BmcHttpResponse {
             status: 401,
             ..BmcHttpResponse::default()
         });
         let node = id;
-        lab.bench.handle(RackInput::Bmc(BmcMessage::HttpAnswered {
+        bench.bench.handle(RackInput::Bmc(BmcMessage::HttpAnswered {
             node,
             call,
             result,
         }));
-        lab.gather();
+        bench.gather();
     }
-    lab.power(id, off());
-    assert_eq!(lab.bench.node(id).power_state, Some(PowerState::Off));
-    assert_eq!(lab.service().sessions(), 1);
+    bench.power(id, off());
+    assert_eq!(bench.bench.node(id).power_state, Some(PowerState::Off));
+    assert_eq!(bench.service().sessions(), 1);
 }
 
 #[test]
@@ -404,32 +410,35 @@ fn errors_of_the_record_name_its_keys() {
         (json!({"redfish_address": null}), "redfish_address"),
         (json!({"redfish_pin": "x"}), "redfish_pin"),
     ] {
-        let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
-        let id = lab.node(1, more);
-        lab.power(id, on());
-        let said = lab.bench.node(id).last_error.unwrap();
-        assert!(said.contains(part) && !said.contains("hunter2"), "{said}");
-        assert!(!said.contains("ipmi"), "{said}");
-        assert!(lab.service().take_actions().is_empty());
+        let mut bench = RedfishTestBench::new(RedfishSimulatorSetup::default());
+        let id = bench.node(1, more);
+        bench.power(id, on());
+        let message = bench.bench.node(id).last_error.unwrap();
+        assert!(
+            message.contains(part) && !message.contains("hunter2"),
+            "{message}"
+        );
+        assert!(!message.contains("ipmi"), "{message}");
+        assert!(bench.service().take_actions().is_empty());
     }
 }
 
 #[test]
 fn a_bmc_that_lies_or_does_nothing_is_detected() {
-    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
-    let id = lab.node(1, json!({}));
-    lab.service().faults.ignores_resets = true;
-    lab.power(id, on());
-    let said = lab.bench.node(id).last_error.unwrap();
+    let mut bench = RedfishTestBench::new(RedfishSimulatorSetup::default());
+    let id = bench.node(1, json!({}));
+    bench.service().faults.ignores_resets = true;
+    bench.power(id, on());
+    let message = bench.bench.node(id).last_error.unwrap();
     assert!(
-        said.contains("still reports the machine as before"),
-        "{said}"
+        message.contains("still reports the machine as before"),
+        "{message}"
     );
     // It reports on while it is off: the request is sent nevertheless.
-    lab.service().faults.ignores_resets = false;
-    lab.service().faults.reported_power = Some(PowerState::On);
-    lab.power(id, on());
-    assert_eq!(lab.service().machine(0).unwrap().power, PowerState::On);
+    bench.service().faults.ignores_resets = false;
+    bench.service().faults.reported_power = Some(PowerState::On);
+    bench.power(id, on());
+    assert_eq!(bench.service().machine(0).unwrap().power, PowerState::On);
 }
 
 #[test]
@@ -438,59 +447,64 @@ fn a_power_change_at_the_machine_is_seen() {
         power_sync_interval_ms: Some(60_000),
         ..settings()
     };
-    let mut lab =
+    let mut bench =
         RedfishTestBench::with(RackBench::with(settings), RedfishSimulatorSetup::default());
-    let id = lab.node(1, json!({}));
-    lab.pass(70_000);
-    assert_eq!(lab.bench.node(id).power_state, Some(PowerState::Off));
-    lab.service().machine(0).unwrap().power = PowerState::On;
-    lab.pass(70_000);
-    assert_eq!(lab.bench.node(id).power_state, Some(PowerState::On));
+    let id = bench.node(1, json!({}));
+    bench.pass(70_000);
+    assert_eq!(bench.bench.node(id).power_state, Some(PowerState::Off));
+    bench.service().machine(0).unwrap().power = PowerState::On;
+    bench.pass(70_000);
+    assert_eq!(bench.bench.node(id).power_state, Some(PowerState::On));
     // One login is used for all of that.
-    let logins = lab.lines.iter().filter(|line| line.ends_with("/Sessions"));
+    let logins = bench
+        .lines
+        .iter()
+        .filter(|line| line.ends_with("/Sessions"));
     assert_eq!(logins.count(), 1);
 }
 
 #[test]
 fn bmc_requests_reach_a_redfish_bmc() {
-    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
-    let id = lab.node(1, json!({}));
+    let mut bench = RedfishTestBench::new(RedfishSimulatorSetup::default());
+    let id = bench.node(1, json!({}));
     let insert = BmcRequest::InsertMedia {
         device: MediaDevice::Cdrom,
         url: SecretText::new("http://192.0.2.1/a.iso"),
     };
     assert_eq!(
-        lab.submit_bmc_request(id, insert),
+        bench.submit_bmc_request(id, insert),
         Ok(OrderOutcome::Reply(json!({"done": true})))
     );
-    let Ok(OrderOutcome::Reply(media)) = lab.submit_bmc_request(id, BmcRequest::Media) else {
+    let Ok(OrderOutcome::Reply(media)) = bench.submit_bmc_request(id, BmcRequest::Media) else {
         panic!("no media");
     };
     assert_eq!(media["media"][1]["image"], "http://192.0.2.1/a.iso");
-    let Ok(OrderOutcome::Reply(system)) = lab.submit_bmc_request(id, BmcRequest::System) else {
+    let Ok(OrderOutcome::Reply(system)) = bench.submit_bmc_request(id, BmcRequest::System) else {
         panic!("no system");
     };
     assert_eq!(system["memory_mb"], 65_536);
-    let refusal = lab.submit_bmc_request(id, BmcRequest::Mailbox).unwrap_err();
+    let refusal = bench
+        .submit_bmc_request(id, BmcRequest::Mailbox)
+        .unwrap_err();
     assert!(refusal.sentence.contains("Redfish"), "{refusal}");
 }
 
 /// A bad network and an unreliable BMC, by seed.
 fn bad(seed: u64) -> RedfishReplyModel {
-    let mut dice = SeededRandom::new(seed);
+    let mut random = SeededRandom::new(seed);
     Box::new(move |now, request, service| {
-        let took_ms = 5 + dice.below(200);
-        match dice.below(30) {
+        let took_ms = 5 + random.below(200);
+        match random.below(30) {
             0 => return (Err(away()), took_ms),
             1 => return (Err(lost()), 30_000),
             2 => {
                 let _ = handle_request(now, request, service);
                 return (Err(lost()), 30_000);
             }
-            3 => service.faults.busy = (1, dice.below(4)),
+            3 => service.faults.busy = (1, random.below(4)),
             4 => service.drop_sessions(),
             5 => service.faults.truncated = 1,
-            6 => service.restart(now.after_ms(dice.below(20_000))),
+            6 => service.restart(now.after_ms(random.below(20_000))),
             7 => service.faults.reported_power = Some(PowerState::On),
             8 => return (handle_request(now, request, service), 25_000),
             _ => service.faults.reported_power = None,
@@ -503,19 +517,19 @@ fn bad(seed: u64) -> RedfishReplyModel {
 fn on_a_bad_network_every_order_ends_and_no_restart_is_requested_twice() {
     let mut good = 0;
     for seed in 0..60 {
-        let mut lab = RedfishTestBench::new(RedfishSimulatorSetup {
+        let mut bench = RedfishTestBench::new(RedfishSimulatorSetup {
             lag_ms: 1_000 * (seed % 12),
             task_ms: seed.is_multiple_of(3).then_some(2_000),
             sessions: !seed.is_multiple_of(4),
             ..RedfishSimulatorSetup::default()
         });
-        let id = lab.node(1, json!({}));
-        lab.reply_model = bad(seed);
+        let id = bench.node(1, json!({}));
+        bench.reply_model = bad(seed);
         for want in [on(), PowerWanted::Reboot, off(), on(), PowerWanted::SoftOff] {
-            lab.service().take_actions();
-            lab.power(id, want);
-            let node = lab.bench.node(id);
-            let words = resets(lab.service());
+            bench.service().take_actions();
+            bench.power(id, want);
+            let node = bench.bench.node(id);
+            let words = resets(bench.service());
             let restarts = words.iter().filter(|word| word.ends_with("Cycle")).count();
             assert!(restarts <= 1, "seed {seed}: {words:?}");
             good += u32::from(node.last_error.is_none());
@@ -523,20 +537,20 @@ fn on_a_bad_network_every_order_ends_and_no_restart_is_requested_twice() {
             assert_ne!(node.last_error.as_deref(), Some(""), "seed {seed}");
         }
         // On a good network all orders succeed again.
-        lab.reply_model = Box::new(|now, request, service| {
+        bench.reply_model = Box::new(|now, request, service| {
             service.faults = trivet_bmc_redfish::service::RedfishSimulatorFaults::default();
             (handle_request(now, request, service), 30)
         });
-        lab.pass(60_000);
-        lab.power(id, off());
-        let node = lab.bench.node(id);
+        bench.pass(60_000);
+        bench.power(id, off());
+        let node = bench.bench.node(id);
         assert_eq!(
             (node.power_state, node.last_error),
             (Some(PowerState::Off), None)
         );
-        lab.pass(15_000);
+        bench.pass(15_000);
         assert_eq!(
-            lab.service().machine(0).unwrap().power,
+            bench.service().machine(0).unwrap().power,
             PowerState::Off,
             "seed {seed}"
         );
@@ -548,24 +562,24 @@ fn on_a_bad_network_every_order_ends_and_no_restart_is_requested_twice() {
 #[test]
 fn an_interrupt_leaves_the_box_once_whatever_happens() {
     for seed in 0..60 {
-        let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
-        let id = lab.node(1, json!({}));
-        lab.service().machine(0).unwrap().power = PowerState::On;
-        lab.reply_model = bad(1_000 + seed);
+        let mut bench = RedfishTestBench::new(RedfishSimulatorSetup::default());
+        let id = bench.node(1, json!({}));
+        bench.service().machine(0).unwrap().power = PowerState::On;
+        bench.reply_model = bad(1_000 + seed);
         let method = VendorMethod::Bmc(trivet_model::PowerOrder::Nmi);
-        lab.bench.handle(RackInput::Order {
+        bench.bench.handle(RackInput::Order {
             ticket: 7,
             caller: caller(),
             order: RackOrder::Vendor { node: id, method },
         });
-        lab.gather();
-        let until = lab.bench.now.tick.after_ms(600_000);
-        while lab.replies.is_empty() {
-            assert!(lab.step(until), "seed {seed}: no end");
+        bench.gather();
+        let until = bench.bench.now.tick.after_ms(600_000);
+        while bench.replies.is_empty() {
+            assert!(bench.step(until), "seed {seed}: no end");
         }
-        lab.pass(400_000);
-        assert!(resets(lab.service()).len() <= 1, "seed {seed}");
-        let done = lab
+        bench.pass(400_000);
+        assert!(resets(bench.service()).len() <= 1, "seed {seed}");
+        let done = bench
             .lines
             .iter()
             .filter(|line| line.ends_with("Actions/ComputerSystem.Reset"));
@@ -576,25 +590,25 @@ fn an_interrupt_leaves_the_box_once_whatever_happens() {
 
 #[test]
 fn the_health_of_the_hardware_is_shown_and_a_fault_is_noted() {
-    let mut lab = RedfishTestBench::new(RedfishSimulatorSetup::default());
-    let id = lab.node(1, json!({}));
-    let shown = |lab: &RedfishTestBench| lab.bench.rack.view().nodes[&id].live.health;
-    assert_eq!(shown(&lab), None);
-    lab.power(id, PowerWanted::State(PowerState::On));
-    assert_eq!(shown(&lab), Some(HardwareHealth::Ok));
-    lab.service().machine(0).unwrap().health = "Critical";
-    lab.power(id, PowerWanted::State(PowerState::Off));
-    assert_eq!(shown(&lab), Some(HardwareHealth::Critical));
+    let mut bench = RedfishTestBench::new(RedfishSimulatorSetup::default());
+    let id = bench.node(1, json!({}));
+    let shown = |bench: &RedfishTestBench| bench.bench.rack.view().nodes[&id].live.health;
+    assert_eq!(shown(&bench), None);
+    bench.power(id, PowerWanted::State(PowerState::On));
+    assert_eq!(shown(&bench), Some(HardwareHealth::Ok));
+    bench.service().machine(0).unwrap().health = "Critical";
+    bench.power(id, PowerWanted::State(PowerState::Off));
+    assert_eq!(shown(&bench), Some(HardwareHealth::Critical));
     let noted = |kind: &NoteKind| {
         kind.to_string()
             .contains("health of the hardware as Critical")
     };
-    assert_eq!(lab.notes.iter().filter(|kind| noted(kind)).count(), 1);
+    assert_eq!(bench.notes.iter().filter(|kind| noted(kind)).count(), 1);
     // Another BMC is not known yet.
-    lab.bench.force(id, |node| {
+    bench.bench.force(id, |node| {
         node.driver_info
             .insert("redfish_username".into(), "admin".into());
     });
-    lab.power(id, PowerWanted::State(PowerState::On));
-    assert_eq!(shown(&lab), None);
+    bench.power(id, PowerWanted::State(PowerState::On));
+    assert_eq!(shown(&bench), None);
 }

@@ -18,15 +18,15 @@ fn names_and_identities_are_unique() {
     let mut one = fresh(1, ResourceKind::Runbook);
     one.name = Some("CUSTOM_A".into());
     bench.order(create(&one)).unwrap();
-    let said = bench.refused(create(&one), RefusalKind::Conflict);
+    let message = bench.refused(create(&one), RefusalKind::Conflict);
     assert_eq!(
-        said,
+        message,
         format!("A runbook with UUID {} already exists.", one.id)
     );
     let mut two = fresh(2, ResourceKind::Runbook);
     two.name.clone_from(&one.name);
-    let said = bench.refused(create(&two), RefusalKind::Conflict);
-    assert_eq!(said, "A runbook with name CUSTOM_A already exists.");
+    let message = bench.refused(create(&two), RefusalKind::Conflict);
+    assert_eq!(message, "A runbook with name CUSTOM_A already exists.");
     // Another kind may have the same name, but not the same UUID.
     two.kind = ResourceKind::DeployTemplate;
     bench.order(create(&two)).unwrap();
@@ -51,8 +51,8 @@ fn a_change_based_on_an_older_record_is_stale() {
     bench.order(order.clone()).unwrap();
     bench.refused(order, RefusalKind::Stale);
     let bench = bench.restarted();
-    let kept = &bench.rack.view().resources[&(kind, chassis.id)];
-    assert_eq!(kept.text("description"), Some("left"));
+    let stored = &bench.rack.view().resources[&(kind, chassis.id)];
+    assert_eq!(stored.text("description"), Some("left"));
 }
 
 #[test]
@@ -80,10 +80,10 @@ fn what_holds_something_stays() {
     bench
         .order(RackOrder::CreatePort(Box::new(member)))
         .unwrap();
-    for (resource, said) in [(&chassis, "contains nodes."), (&group, "contains ports.")] {
+    for (resource, message) in [(&chassis, "contains nodes."), (&group, "contains ports.")] {
         let order = RackOrder::DeleteResource(resource.kind, resource.id);
         let sentence = bench.refused(order, RefusalKind::Invalid);
-        assert!(sentence.ends_with(said), "{sentence}");
+        assert!(sentence.ends_with(message), "{sentence}");
     }
     bench.refused(
         RackOrder::DeleteResources(ResourceKind::Chassis),
@@ -125,9 +125,9 @@ fn what_belongs_to_no_node_is_refused() {
     target.fields.insert("boot_index".into(), json!(0));
     bench.order(create(&target)).unwrap();
     target.id = fresh(2, target.kind).id;
-    let said = bench.refused(create(&target), RefusalKind::Conflict);
+    let message = bench.refused(create(&target), RefusalKind::Conflict);
     assert!(
-        said.contains("boot index '0' for the same node already"),
-        "{said}"
+        message.contains("boot index '0' for the same node already"),
+        "{message}"
     );
 }

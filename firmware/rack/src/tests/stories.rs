@@ -123,15 +123,15 @@ fn a_failed_job_is_kept_with_its_last_notes_until_the_next_one() {
     assert_eq!(Some(&failure.why), bench.node(node).last_error.as_ref());
     assert_eq!(failure.state, Some(ProvisionState::InspectFail));
     assert_eq!(failure.user.as_deref(), Some("ann"));
-    let kept = after.running.unwrap();
-    assert_eq!(kept.notes.len(), FAILED_JOB_NOTES_MAX);
+    let stored = after.running.unwrap();
+    assert_eq!(stored.notes.len(), FAILED_JOB_NOTES_MAX);
     let timers = bench.rack.records.next_lateness();
     assert_eq!(timers, None, "a job that has ended is never late");
 
     let mut bench = bench.restarted();
     let restored = story(&bench, node);
     assert_eq!(restored.finished.as_deref(), Some(&*stories));
-    assert_eq!(restored.running.as_deref(), Some(&*kept));
+    assert_eq!(restored.running.as_deref(), Some(&*stored));
     bench.verb(node, Verb::Inspect).unwrap();
     let next = story(&bench, node).running.unwrap();
     assert_eq!((next.story.number, next.story.end), (2, None));

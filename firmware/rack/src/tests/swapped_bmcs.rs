@@ -110,12 +110,9 @@ fn two_nodes_with_swapped_bmcs_both_fail_with_an_error_that_names_both() {
     assert!(rack.runs(first));
     let token = bench.lookup().unwrap().agent_token;
     let node = first;
-    let beat = beat(&token);
+    let heartbeat = heartbeat_with(&token);
     bench
-        .order(RackOrder::Heartbeat {
-            node,
-            heartbeat: beat,
-        })
+        .order(RackOrder::Heartbeat { node, heartbeat })
         .unwrap();
     rack.deliver_outputs(&mut bench);
 

@@ -143,8 +143,8 @@ fn a_template_brings_a_config_drive_with_the_nodes_own_facts() {
     let words = "rack {{ node.extra.rack }}, {{ ds.of_cloud_init }}";
     bench.order(with_drive(1, "CUSTOM_A", words)).unwrap();
     let id = available(&mut bench, &json!(["CUSTOM_A"]));
-    let said = bench.verb(id, Verb::Active).unwrap_err().sentence;
-    assert!(said.contains("node.extra.rack"), "{said}");
+    let message = bench.verb(id, Verb::Active).unwrap_err().sentence;
+    assert!(message.contains("node.extra.rack"), "{message}");
     bench.force(id, |node| {
         node.extra.insert("rack".into(), json!("b7"));
     });
@@ -169,8 +169,8 @@ fn a_drive_that_was_given_counts_before_the_templates_and_two_are_too_many() {
     }
     bench.order(two).unwrap();
     let id = available(&mut bench, &json!(["CUSTOM_A", "CUSTOM_B"]));
-    let said = bench.verb(id, Verb::Active).unwrap_err().sentence;
-    assert!(said.contains("both have a config drive"), "{said}");
+    let message = bench.verb(id, Verb::Active).unwrap_err().sentence;
+    assert!(message.contains("both have a config drive"), "{message}");
     bench.force(id, |node| {
         node.instance_info
             .insert("configdrive".into(), json!("H4sI"));
@@ -219,10 +219,10 @@ fn a_drive_that_is_not_an_object_is_refused_and_fails_validation() {
     bench.order(RackOrder::CreateResource(template)).unwrap();
     let id = available(&mut bench, &json!(["CUSTOM_A"]));
     let before = bench.node(id);
-    let said = bench.verb(id, Verb::Active).unwrap_err().sentence;
-    assert!(said.contains("must be an object"), "{said}");
+    let message = bench.verb(id, Verb::Active).unwrap_err().sentence;
+    assert!(message.contains("must be an object"), "{message}");
     let checked = bench.order(RackOrder::CheckDeploy(id)).unwrap();
-    assert_eq!(checked, OrderOutcome::Checked(Some(said)));
+    assert_eq!(checked, OrderOutcome::Checked(Some(message)));
     assert_eq!(bench.node(id), before);
 }
 
@@ -239,7 +239,7 @@ fn a_check_finds_what_the_deployment_would_and_changes_nothing() {
     };
     assert_eq!(check(&|_| {}), OrderOutcome::Checked(None));
     let lacks = check(&|info| drop(info.insert("image_type".into(), json!("partition"))));
-    assert!(matches!(lacks, OrderOutcome::Checked(Some(said)) if said.contains("root_gb")));
+    assert!(matches!(lacks, OrderOutcome::Checked(Some(message)) if message.contains("root_gb")));
     let fits = check(&|info| drop(info.insert("root_gb".into(), json!("1"))));
     assert_eq!(fits, OrderOutcome::Checked(None));
 }
@@ -254,9 +254,9 @@ fn a_template_sees_neither_a_secret_nor_its_mask() {
         let db = json!({"admin_password": "s3cret", "host": "h"});
         node.extra.insert("db".into(), db);
     });
-    let said = bench.verb(id, Verb::Active).unwrap_err().sentence;
+    let message = bench.verb(id, Verb::Active).unwrap_err().sentence;
     assert!(
-        said.contains("is secret") && !said.contains("s3cret"),
-        "{said}"
+        message.contains("is secret") && !message.contains("s3cret"),
+        "{message}"
     );
 }

@@ -66,9 +66,12 @@ fn names_of_ports_are_unique_and_follow_a_change() {
     };
     named.revision = based_on;
     bench.order(order(named.clone(), based_on)).unwrap();
-    let mut twin = port(2, id);
-    twin.attributes.set("name", Some(json!("left"))).unwrap();
-    bench.refused(RackOrder::CreatePort(Box::new(twin)), RefusalKind::Conflict);
+    let mut other = port(2, id);
+    other.attributes.set("name", Some(json!("left"))).unwrap();
+    bench.refused(
+        RackOrder::CreatePort(Box::new(other)),
+        RefusalKind::Conflict,
+    );
     assert!(bench.rack.view().port("left").is_some());
     let mut renamed = Port::clone(&bench.rack.view().ports[&named.id]);
     renamed
@@ -85,12 +88,12 @@ fn names_of_ports_are_unique_and_follow_a_change() {
 fn a_chassis_and_a_portgroup_that_are_not_there_are_refused() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
-    let said = replaced(&mut bench, id, |node| {
+    let message = replaced(&mut bench, id, |node| {
         node.attributes
             .set("chassis_uuid", Some(json!(INSTANCE)))
             .unwrap();
     });
-    assert_eq!(said.unwrap_err().kind, RefusalKind::Invalid);
+    assert_eq!(message.unwrap_err().kind, RefusalKind::Invalid);
     let mut bonded = port(2, id);
     bonded
         .attributes

@@ -64,8 +64,8 @@ fn the_answer_comes_when_the_bmc_has_answered() {
     assert_eq!(submit_order(&mut bench, 7, vendor(id, status())), None);
     let (ticket, result) = exchange_until_reply(&mut bench, &mut bmc, &mut case);
     assert_eq!(ticket, 7);
-    let said = json!({"completion_code": "0x00", "data": "0x01 0x00 0x40"});
-    assert_eq!(result, Ok(OrderOutcome::Reply(said)));
+    let reply = json!({"completion_code": "0x00", "data": "0x01 0x00 0x40"});
+    assert_eq!(result, Ok(OrderOutcome::Reply(reply)));
     let notes = bench.notes();
     assert!(notes[0].starts_with("send_raw 0x00 0x01"), "{notes:?}");
     assert_eq!(bench.replies_awaited(), 0);
@@ -94,8 +94,8 @@ fn one_at_a_time_and_not_during_a_job() {
     bench.refused(vendor(nobody, RAW), RefusalKind::NotFound);
     let (mut bench, id) = RackBench::inspecting();
     bench.force(id, |node| node.provision_state = ProvisionState::Inspecting);
-    let said = bench.refused(vendor(id, RAW), RefusalKind::Conflict);
-    assert!(said.contains("inspecting"), "{said}");
+    let message = bench.refused(vendor(id, RAW), RefusalKind::Conflict);
+    assert!(message.contains("inspecting"), "{message}");
 }
 
 #[test]
@@ -103,8 +103,8 @@ fn an_invalid_node_is_refused_at_once() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
     bench.force(id, |node| drop(node.driver_info.remove("ipmi_address")));
-    let said = bench.refused(vendor(id, RAW), RefusalKind::Invalid);
-    assert!(said.contains("ipmi_address"), "{said}");
+    let message = bench.refused(vendor(id, RAW), RefusalKind::Invalid);
+    assert!(message.contains("ipmi_address"), "{message}");
     assert_eq!(bench.replies_awaited(), 0);
 }
 
@@ -225,8 +225,8 @@ fn an_agents_answer_comes_back_whole_and_its_status_is_noted() {
 #[test]
 fn an_agent_that_is_not_there_or_at_work_gets_no_command() {
     let (mut bench, id) = RackBench::inspecting();
-    let said = bench.refused(agent(id), RefusalKind::Invalid);
-    assert!(said.contains("no agent"), "{said}");
+    let message = bench.refused(agent(id), RefusalKind::Invalid);
+    assert!(message.contains("no agent"), "{message}");
     let (mut bench, id) = with_agent();
     for phase in [JobPhase::AwaitStep, JobPhase::GetSteps, JobPhase::Sync] {
         bench.force(id, |node| node.job.as_mut().unwrap().phase = phase);
@@ -247,7 +247,7 @@ fn legacy_lookup() -> RackOrder {
     }
 }
 
-fn legacy_beat(node: NodeId, url: &str) -> RackOrder {
+fn legacy_heartbeat(node: NodeId, url: &str) -> RackOrder {
     let url = url.to_owned();
     RackOrder::LegacyHeartbeat { node, url }
 }
@@ -264,32 +264,32 @@ fn agents_from_before_tokens_are_accepted_only_where_it_is_allowed() {
                 .insert("agent_legacy_api".into(), json!(true)),
         );
     });
-    bench.refused(legacy_beat(id, URL), RefusalKind::Invalid);
+    bench.refused(legacy_heartbeat(id, URL), RefusalKind::Invalid);
     for _ in 0..2 {
         let Ok(OrderOutcome::Found(found)) = bench.order(legacy_lookup()) else {
             panic!("not found");
         };
         assert_eq!((found.node, found.heartbeat_timeout_s), (id, 300));
     }
-    bench.order(legacy_beat(id, URL)).unwrap();
-    bench.order(legacy_beat(id, URL)).unwrap();
+    bench.order(legacy_heartbeat(id, URL)).unwrap();
+    bench.order(legacy_heartbeat(id, URL)).unwrap();
     bench.refused(
-        legacy_beat(id, "http://10.0.0.7:9999"),
+        legacy_heartbeat(id, "http://10.0.0.7:9999"),
         RefusalKind::Invalid,
     );
     // No value is accepted as the token of an agent that has none.
     for token in ["", "x"] {
-        let beat = beat(token);
+        let heartbeat = heartbeat_with(token);
         bench.refused(
             RackOrder::Heartbeat {
                 node: id,
-                heartbeat: beat,
+                heartbeat,
             },
             RefusalKind::Invalid,
         );
     }
     bench.force(id, |node| drop(node.driver_info.remove("agent_legacy_api")));
-    bench.refused(legacy_beat(id, URL), RefusalKind::Invalid);
+    bench.refused(legacy_heartbeat(id, URL), RefusalKind::Invalid);
 }
 
 #[test]
@@ -297,8 +297,9 @@ fn a_refused_heartbeat_from_before_tokens_has_the_same_error_for_every_node() {
     const URL: &str = "http://10.0.0.100:9999";
     let (mut bench, id) = RackBench::inspecting();
     let unknown = NodeId::random(&mut SeededRandom::new(77));
-    let want = bench.order(legacy_beat(unknown, URL)).unwrap_err();
-    let refused = |bench: &mut RackBench, url: &str| bench.order(legacy_beat(id, url)).unwrap_err();
+    let want = bench.order(legacy_heartbeat(unknown, URL)).unwrap_err();
+    let refused =
+        |bench: &mut RackBench, url: &str| bench.order(legacy_heartbeat(id, url)).unwrap_err();
     assert_eq!(refused(&mut bench, URL), want, "not allowed");
     bench.force(id, |node| {
         drop(
@@ -308,7 +309,7 @@ fn a_refused_heartbeat_from_before_tokens_has_the_same_error_for_every_node() {
     });
     assert_eq!(refused(&mut bench, URL), want, "not looked up");
     bench.order(legacy_lookup()).unwrap();
-    bench.order(legacy_beat(id, URL)).unwrap();
+    bench.order(legacy_heartbeat(id, URL)).unwrap();
     let other = refused(&mut bench, "http://10.0.0.7:9999");
     assert_eq!(other, want, "another address");
 }
@@ -328,14 +329,14 @@ fn an_agent_with_a_token_is_not_replaced_by_one_without() {
         RefusalKind::NotFound
     );
     bench.refused(
-        legacy_beat(id, "http://10.0.0.100:9999"),
+        legacy_heartbeat(id, "http://10.0.0.100:9999"),
         RefusalKind::Invalid,
     );
-    let beat = beat(&token);
+    let heartbeat = heartbeat_with(&token);
     bench
         .order(RackOrder::Heartbeat {
             node: id,
-            heartbeat: beat,
+            heartbeat,
         })
         .unwrap();
     // And not when no agent is expected.

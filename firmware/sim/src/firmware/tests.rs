@@ -186,9 +186,9 @@ fn an_unknown_sender_cannot_join_a_transfer() {
         }
     }
     let first_block = [0, 3, 0, 1, b'x'];
-    let stranger = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 66), TRANSFER_PORT);
+    let unknown = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 66), TRANSFER_PORT);
     rig.firmware
-        .handle_datagram(rig.now, stranger.into(), &first_block);
+        .handle_datagram(rig.now, unknown.into(), &first_block);
     assert_eq!(rig.firmware.next_action(), None);
 }
 

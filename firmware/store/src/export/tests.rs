@@ -113,13 +113,13 @@ fn an_export_names_and_counts_every_damage_with_a_live_record_and_without_one() 
 
         let text = outcome.export(REGION as u64, None);
         let lines = text.lines().filter_map(json_line);
-        let said: Vec<String> = lines
+        let texts: Vec<String> = lines
             .filter_map(|line| line["damaged"].as_str().map(str::to_owned))
             .collect();
         let unnamed = outcome.unnamed.as_slice();
-        assert_eq!(said, [&outcome.damages[..], unnamed, &found[..]].concat());
+        assert_eq!(texts, [&outcome.damages[..], unnamed, &found[..]].concat());
         let export = Export::parse(&text).unwrap();
-        assert_eq!(export.damaged, said.len() as u64);
+        assert_eq!(export.damaged, texts.len() as u64);
     }
 }
 
@@ -149,10 +149,10 @@ fn an_export_that_is_cut_short_or_changed_is_refused_whole() {
 fn a_record_that_does_not_match_its_checksum_is_named_by_its_line() {
     let (text, _) = export(None);
     let at = text.find("\"record\":\"").unwrap() + 10;
-    let mut spoilt = text.clone().into_bytes();
-    spoilt[at + 9] = if spoilt[at + 9] == b'0' { b'1' } else { b'0' };
-    let spoilt = String::from_utf8(spoilt).unwrap();
-    let error = Export::parse(&spoilt).unwrap_err();
+    let mut damaged = text.clone().into_bytes();
+    damaged[at + 9] = if damaged[at + 9] == b'0' { b'1' } else { b'0' };
+    let damaged = String::from_utf8(damaged).unwrap();
+    let error = Export::parse(&damaged).unwrap_err();
     assert!(error.to_string().contains("line 2"), "{error}");
     assert!(error.to_string().contains("checksum"), "{error}");
 }

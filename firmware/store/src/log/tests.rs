@@ -319,7 +319,7 @@ fn opening_makes_what_was_found_durable() {
     assert_eq!(again.flash().counts().flushes, 1);
 }
 
-/// A commit was cut off with the first half of its page written, and told absent.
+/// A commit was cut off with the first half of its page written, and reported as absent.
 /// The next one was cut off with only the second half written, zeros in both: the
 /// page was whole again, and the first commit back from the dead.
 #[test]
@@ -337,12 +337,12 @@ fn two_torn_halves_do_not_bring_a_lost_commit_back() {
     let mut torn = log.flash().bytes().to_vec();
     torn[at..half].copy_from_slice(&page_after(&log, 2)[at..half]);
     torn[half..at + PAGE_BYTES].fill(0xee);
-    let told = StoreLog::open(SimFlash::with_bytes(torn), SEGMENT_BYTES).unwrap();
-    assert_eq!(told.value(&key(1)), Some([1].as_slice()));
+    let reported = StoreLog::open(SimFlash::with_bytes(torn), SEGMENT_BYTES).unwrap();
+    assert_eq!(reported.value(&key(1)), Some([1].as_slice()));
 
-    let mut torn = told.flash().bytes().to_vec();
+    let mut torn = reported.flash().bytes().to_vec();
     let end = at + PAGE_BYTES;
-    torn[half..end].copy_from_slice(&page_after(&told, 3)[half..end]);
+    torn[half..end].copy_from_slice(&page_after(&reported, 3)[half..end]);
     let again = StoreLog::open(SimFlash::with_bytes(torn), SEGMENT_BYTES).unwrap();
     assert_eq!(again.value(&key(1)), Some([1].as_slice()));
 }

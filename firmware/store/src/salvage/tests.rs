@@ -161,21 +161,21 @@ fn a_damaged_commit_loses_its_node_alone_and_names_it() {
     let (records, outcome) = repaired(&image);
     assert_eq!(names(&records), ["name-1", "name-3"]);
     assert_eq!((records.ports.len(), records.leases.len()), (1, 1));
-    let said: Vec<String> = outcome
+    let lines: Vec<String> = outcome
         .damaged_records
         .iter()
         .map(ToString::to_string)
         .collect();
-    assert_eq!(outcome.damaged_records.len(), 2, "{said:?}");
+    assert_eq!(outcome.damaged_records.len(), 2, "{lines:?}");
     assert_eq!(outcome.damaged_records[0].key, node_key(2));
     assert_eq!(outcome.damaged_records[0].damage, RecordDamage::Lost);
     assert!(
-        said[0].contains("node 00000000-0000-0000-0000-000000000002"),
-        "{said:?}"
+        lines[0].contains("node 00000000-0000-0000-0000-000000000002"),
+        "{lines:?}"
     );
     // Its port is whole, and has no node any more.
     assert_eq!(outcome.damaged_records[1].damage, RecordDamage::WithoutNode);
-    assert!(said[1].contains("02:00:00:00:00:09"), "{said:?}");
+    assert!(lines[1].contains("02:00:00:00:00:09"), "{lines:?}");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_commit_of_which_nothing_is_readable_is_named_by_its_number_and_place() {
 }
 
 #[test]
-fn a_later_patch_tells_which_record_a_damaged_commit_held() {
+fn a_later_patch_names_the_record_of_a_damaged_commit() {
     let mut changed = node(2);
     changed.power_state = Some(PowerState::On);
     let mut image = image(&[put(&changed), lease(8)]);
@@ -204,7 +204,7 @@ fn a_later_patch_tells_which_record_a_damaged_commit_held() {
 }
 
 #[test]
-fn an_older_version_of_a_node_is_kept_and_said_to_be_one() {
+fn an_older_version_of_a_node_is_kept_and_reported_as_older() {
     let mut changed = node(3);
     changed.power_state = Some(PowerState::On);
     let mut image = image(&[put(&changed), lease(8)]);
@@ -220,9 +220,9 @@ fn an_older_version_of_a_node_is_kept_and_said_to_be_one() {
         (finding.key, finding.damage),
         (node_key(3), RecordDamage::Older)
     );
-    let said = finding.to_string();
-    assert!(said.contains("older version of node"), "{said}");
-    assert!(said.contains("name-3"), "{said}");
+    let text = finding.to_string();
+    assert!(text.contains("older version of node"), "{text}");
+    assert!(text.contains("name-3"), "{text}");
 }
 
 #[test]
@@ -285,11 +285,11 @@ fn a_damaged_last_commit_is_taken_for_an_unfinished_one() {
     assert_eq!(unfinished.hit, [node_key(4)]);
     let (records, outcome) = repaired(&image);
     assert_eq!(names(&records).len(), 3);
-    let said = outcome.unfinished.unwrap();
-    assert!(said.contains("commit 7, at the end"), "{said}");
+    let message = outcome.unfinished.unwrap();
+    assert!(message.contains("commit 7, at the end"), "{message}");
     assert!(
-        said.contains("node 00000000-0000-0000-0000-000000000004"),
-        "{said}"
+        message.contains("node 00000000-0000-0000-0000-000000000004"),
+        "{message}"
     );
 }
 
@@ -319,7 +319,7 @@ fn two_damaged_commits_at_the_end_are_no_unfinished_one() {
 }
 
 #[test]
-fn a_commit_that_cannot_be_read_is_told_of_with_the_number_of_records_it_may_have_held() {
+fn a_commit_that_cannot_be_read_is_reported_with_the_number_of_records_it_may_have_held() {
     let counted = |number: u64| {
         let node = Node {
             serial: number,
@@ -337,18 +337,18 @@ fn a_commit_that_cannot_be_read_is_told_of_with_the_number_of_records_it_may_hav
     let mut image = whole.clone();
     image[page_of(3)..][..PAGE_BYTES].fill(0);
     let (_, outcome) = repaired(&image);
-    let said = outcome.unnamed.unwrap();
-    assert!(said.starts_with("commit 3 may have held "), "{said}");
+    let message = outcome.unnamed.unwrap();
+    assert!(message.starts_with("commit 3 may have held "), "{message}");
     assert!(
-        said.contains("at most 1 of the 4 nodes, ports and"),
-        "{said}"
+        message.contains("at most 1 of the 4 nodes, ports and"),
+        "{message}"
     );
-    assert!(said.ends_with("or were deleted: node 1"), "{said}");
+    assert!(message.ends_with("or were deleted: node 1"), "{message}");
     // Nothing that is left says how many commit 5 created.
     let mut image = whole.clone();
     image[page_of(5)..][..PAGE_BYTES].fill(0);
-    let said = repaired(&image).1.unnamed.unwrap();
-    assert!(said.contains("how many is not known"), "{said}");
+    let message = repaired(&image).1.unnamed.unwrap();
+    assert!(message.contains("how many is not known"), "{message}");
     assert_eq!(repaired(&whole).1.unnamed, None);
 }
 
@@ -377,13 +377,13 @@ fn a_damaged_page_in_the_middle_of_a_commit_loses_the_records_on_it_alone() {
             .map(|finding| finding.key)
             .collect();
         let is_there = |node: &&Node| records.nodes.contains_key(&node.id);
-        let (kept, gone): (Vec<&Node>, Vec<&Node>) = batch.iter().partition(is_there);
+        let (stored, gone): (Vec<&Node>, Vec<&Node>) = batch.iter().partition(is_there);
         assert!(
-            (24..30).contains(&kept.len()),
+            (24..30).contains(&stored.len()),
             "page {page}: {}",
-            kept.len()
+            stored.len()
         );
-        for node in kept {
+        for node in stored {
             assert_eq!(records.nodes[&node.id], *node);
         }
         // One whose key stood in the damaged sector cannot be named.
@@ -504,8 +504,8 @@ fn whatever_page_is_damaged_only_values_that_were_committed_are_kept() {
             let mut flash = SimFlash::with_bytes(image);
             let found = Salvage::read(&mut flash, 16384).unwrap();
             let story = format!("page {page}, sector {sector}: {:?}", found.damages);
-            for (key, kept) in &found.records {
-                assert!(ever[key].contains(&kept.value), "{story}");
+            for (key, stored) in &found.records {
+                assert!(ever[key].contains(&stored.value), "{story}");
             }
             if found.is_whole() {
                 continue;
@@ -515,19 +515,19 @@ fn whatever_page_is_damaged_only_values_that_were_committed_are_kept() {
                 found
                     .records
                     .get(key)
-                    .is_none_or(|kept| kept.value != **value)
+                    .is_none_or(|stored| stored.value != **value)
             });
             let wrong: Vec<&RecordKey> = wrong.map(|(key, _)| key).collect();
             assert!(wrong.len() <= 3, "{story}: {wrong:?}");
             exact += usize::from(wrong.is_empty());
             for key in wrong {
-                let is_told = found.lost.contains_key(key)
+                let is_reported = found.lost.contains_key(key)
                     || found
                         .records
                         .get(key)
-                        .is_some_and(|kept| kept.older.is_some())
+                        .is_some_and(|stored| stored.older.is_some())
                     || found.damages.iter().any(|damage| damage.unknown);
-                assert!(is_told, "{story}: {key:?}");
+                assert!(is_reported, "{story}: {key:?}");
             }
         }
     }

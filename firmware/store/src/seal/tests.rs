@@ -1,4 +1,4 @@
-//! Sealing alone: what comes back, what does not open, what cannot be told apart.
+//! Sealing alone: what comes back, what does not open, what cannot be distinguished.
 
 use serde_json::json;
 use trivet_board_sim::box_key;
@@ -92,7 +92,7 @@ fn without_secrets_the_text_is_the_object_and_null_is_no_secret() {
     assert!(sealed.secrets.is_empty());
 }
 
-/// Text that looks like ours is text: where secrets belong is not said within it.
+/// Text that looks like ours is text: no text can change where secrets belong.
 #[test]
 fn what_an_operator_writes_is_never_taken_for_sealed() {
     let sealed = sealer().of(AT).text("field", "hunter2").unwrap();

@@ -200,8 +200,8 @@ fn a_record_of_a_newer_version_keeps_the_store_from_opening() {
     let OpenError::Record(error) = error else {
         panic!("{error}");
     };
-    let said = error.to_string();
-    assert!(said.contains("box") && said.contains("version 5"), "{said}");
+    let text = error.to_string();
+    assert!(text.contains("box") && text.contains("version 5"), "{text}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn modes_and_option_names_know_no_case() {
 }
 
 #[test]
-fn an_option_out_of_range_counts_as_not_asked() {
+fn an_option_out_of_range_counts_as_not_requested() {
     for tail in [
         b"blksize\x007\0".as_slice(),
         b"blksize\x0065465\0",
@@ -162,7 +162,7 @@ fn every_written_packet_reads_back() {
 }
 
 #[test]
-fn a_request_is_told_from_what_nobody_waits_for() {
+fn requests_are_distinguished_from_packets_without_a_waiting_client() {
     for request in [&b"\0\x01"[..], b"\0\x02f\0octet\0", b"\0\x01\xff\0mail\0"] {
         assert!(is_request(request), "{request:?}");
     }

@@ -1,7 +1,7 @@
 use super::*;
 use alloc::vec;
 
-fn asked() -> TransferOptions {
+fn requested_options() -> TransferOptions {
     TransferOptions {
         block_bytes: Some(8),
         window_blocks: Some(4),
@@ -15,7 +15,7 @@ fn receiver() -> (Receiver, Vec<u8>) {
         file_bytes_max: 100,
         ..TransferLimits::default()
     };
-    let mut receiver = Receiver::new("f", TransferMode::Octet, asked(), limits, 0);
+    let mut receiver = Receiver::new("f", TransferMode::Octet, requested_options(), limits, 0);
     let mut out = vec![];
     receiver.transmit(&mut out);
     assert!(matches!(packet::parse(&out), Ok(Packet::Read(_))));
@@ -27,7 +27,7 @@ fn agreed() -> (Receiver, Vec<u8>) {
     let (mut receiver, mut sink) = receiver();
     let options = TransferOptions {
         file_bytes: None,
-        ..asked()
+        ..requested_options()
     };
     offer(&mut receiver, &mut sink, options);
     assert_eq!(confirmed(&mut receiver), Some(0));
@@ -79,7 +79,7 @@ fn confirms_a_whole_window_once() {
 }
 
 #[test]
-fn tells_a_gap_once() {
+fn reports_a_gap_once() {
     let (mut receiver, mut sink) = agreed();
     data(&mut receiver, &mut sink, 1, 8);
     data(&mut receiver, &mut sink, 3, 8);
@@ -110,10 +110,10 @@ fn takes_data_from_a_server_that_knows_no_options() {
 }
 
 #[test]
-fn refuses_more_than_was_asked() {
+fn refuses_more_than_was_requested() {
     let more = |change: fn(&mut TransferOptions)| {
         let (mut receiver, mut sink) = receiver();
-        let mut options = asked();
+        let mut options = requested_options();
         change(&mut options);
         offer(&mut receiver, &mut sink, options);
         failed_with(&mut receiver, TransferFailure::Protocol, 8);
@@ -128,7 +128,7 @@ fn refuses_a_file_past_the_bound_when_announced_and_when_not() {
     let (mut receiver, mut sink) = receiver();
     let options = TransferOptions {
         file_bytes: Some(101),
-        ..asked()
+        ..requested_options()
     };
     offer(&mut receiver, &mut sink, options);
     failed_with(&mut receiver, TransferFailure::TooLarge, 3);
@@ -153,7 +153,7 @@ fn refuses_a_file_that_ends_before_its_announced_size() {
     let (mut receiver, mut sink) = receiver();
     let options = TransferOptions {
         file_bytes: Some(20),
-        ..asked()
+        ..requested_options()
     };
     offer(&mut receiver, &mut sink, options);
     assert_eq!(receiver.announced_bytes(), Some(20));
@@ -162,7 +162,7 @@ fn refuses_a_file_that_ends_before_its_announced_size() {
 }
 
 #[test]
-fn tells_the_server_when_the_bytes_cannot_be_kept() {
+fn reports_to_the_server_that_the_bytes_cannot_be_stored() {
     struct Full;
     impl FileSink for Full {
         fn write(&mut self, _offset: u64, _data: &[u8]) -> Result<(), WriteFailed> {
@@ -175,7 +175,7 @@ fn tells_the_server_when_the_bytes_cannot_be_kept() {
 }
 
 #[test]
-fn asks_again_and_gives_up_in_the_end() {
+fn repeats_the_request_and_gives_up_in_the_end() {
     let (mut receiver, _) = receiver();
     let mut requests = 1;
     let mut out = vec![];

@@ -110,8 +110,8 @@ fn without_options_the_first_answer_is_data() {
 }
 
 #[test]
-fn agrees_to_what_was_asked_within_the_limits_and_to_nothing_else() {
-    let asked = TransferOptions {
+fn accepts_requested_options_within_the_limits_and_no_others() {
+    let options = TransferOptions {
         block_bytes: Some(60_000),
         window_blocks: Some(60_000),
         timeout_s: None,
@@ -123,7 +123,7 @@ fn agrees_to_what_was_asked_within_the_limits_and_to_nothing_else() {
         timeout_s: None,
         file_bytes: Some(5000),
     };
-    assert_eq!(drain(&mut sender(asked)), [SentPacket::OptionAck(want)]);
+    assert_eq!(drain(&mut sender(options)), [SentPacket::OptionAck(want)]);
 }
 
 #[test]
@@ -139,12 +139,12 @@ fn the_window_has_a_bound_whatever_the_limits_say() {
 #[test]
 fn a_timeout_is_agreed_to_exactly_and_is_the_longest_wait() {
     for seconds in [1, 9, 255] {
-        let asked = TransferOptions {
+        let options = TransferOptions {
             timeout_s: Some(seconds),
             ..TransferOptions::default()
         };
-        let mut sender = sender(asked);
-        assert_eq!(drain(&mut sender), [SentPacket::OptionAck(asked)]);
+        let mut sender = sender(options);
+        assert_eq!(drain(&mut sender), [SentPacket::OptionAck(options)]);
         let mut longest = 0;
         let mut before = 0;
         while let Some(at) = sender.deadline() {
@@ -272,7 +272,7 @@ fn sends_again_after_the_deadline_and_gives_up_after_the_last_try() {
 }
 
 #[test]
-fn a_client_that_leaves_without_the_last_word_is_told_apart() {
+fn a_client_that_leaves_before_the_last_message_is_distinguished() {
     let mut sender = Sender::new(
         &request(TransferOptions::default()),
         10,
@@ -293,7 +293,7 @@ fn a_client_that_leaves_without_the_last_word_is_told_apart() {
 }
 
 #[test]
-fn a_request_heard_again_later_repeats_the_first_answer() {
+fn a_request_received_again_later_repeats_the_first_answer() {
     let request = b"\0\x01f\0octet\0";
     let first = TransferLimits::default().retry_us_first;
     let mut plain = sender(TransferOptions::default());
@@ -314,7 +314,7 @@ fn a_request_heard_again_later_repeats_the_first_answer() {
     ));
 }
 
-/// atftp 0.8 gives up when it hears an OACK twice.
+/// atftp 0.8 gives up when it receives an OACK twice.
 #[test]
 fn a_request_doubled_by_the_wire_is_answered_once() {
     let request = b"\0\x01f\0octet\0";
@@ -329,12 +329,12 @@ fn a_request_doubled_by_the_wire_is_answered_once() {
 #[test]
 fn block_numbers_wrap_to_zero() {
     let size = 8 * 70_000;
-    let asked = TransferOptions {
+    let options = TransferOptions {
         block_bytes: Some(8),
         ..TransferOptions::default()
     };
     let file = vec![1; size];
-    let mut sender = Sender::new(&request(asked), size as u64, TransferLimits::default(), 0);
+    let mut sender = Sender::new(&request(options), size as u64, TransferLimits::default(), 0);
     let mut out = vec![];
     let mut wrapped = vec![];
     sender.transmit(&mut &*file, &mut out);
@@ -351,7 +351,7 @@ fn block_numbers_wrap_to_zero() {
 }
 
 #[test]
-fn a_source_that_fails_is_told_to_the_client() {
+fn a_source_that_fails_is_reported_to_the_client() {
     let mut sender = Sender::new(
         &request(TransferOptions::default()),
         6000,
@@ -441,7 +441,7 @@ fn a_burst_keeps_to_its_bounds_and_goes_on_where_it_ended() {
 }
 
 #[test]
-fn bytes_that_are_not_there_yet_are_asked_for_again() {
+fn bytes_that_are_not_there_yet_are_requested_again() {
     struct Slow(bool);
     impl FileSource for Slow {
         fn read(&mut self, _offset: u64, out: &mut [u8]) -> Result<(), ReadError> {

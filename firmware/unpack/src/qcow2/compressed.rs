@@ -135,9 +135,9 @@ impl CompressedCluster {
             ClusterDecoder::Zstd(zstd) => {
                 let mut input = InBuffer::around(&self.input);
                 let mut output = OutBuffer::around(output);
-                let went = zstd.decompress_stream(&mut output, &mut input);
+                let outcome = zstd.decompress_stream(&mut output, &mut input);
                 let (taken, given) = (input.pos, output.pos());
-                went.map_err(error_of)?;
+                outcome.map_err(error_of)?;
                 // Several frames may follow each other until the cluster is full.
                 let ended = false;
                 Ok(ClusterDecodeStep {

@@ -14,7 +14,7 @@
   let model = null;
   let tone = "all";
   let open = null;
-  let heardAt = null;
+  let receivedAt = null;
   const startedAt = Date.now();
   let streamAt = -Infinity;
 
@@ -23,7 +23,7 @@
     if (name) element.className = name;
     return element;
   };
-  const say = (element, text) => {
+  const setText = (element, text) => {
     if (element.textContent !== text) element.textContent = text;
   };
   const mark = (element, key, value) => {
@@ -76,26 +76,26 @@
 
   const fill = (parts, node) => {
     mark(parts.item, "tone", node.tone);
-    say(parts.name, node.name);
+    setText(parts.name, node.name);
     mark(parts.chip, "tone", node.tone);
-    say(parts.chip, node.state);
+    setText(parts.chip, node.state);
     parts.care.hidden = !node.maintenance;
     parts.care.title = node.maintenance_reason || "";
     parts.weak.hidden = !node.weakly_authenticated;
     parts.weak.title = "This box did not lease the address of its agent, " + node.agent_address;
     mark(parts.power, "power", powerOf(node));
-    say(parts.power, powerOf(node));
+    setText(parts.power, powerOf(node));
     if (parts.progress.value !== node.progress) parts.progress.value = node.progress;
     parts.progress.setAttribute("aria-label", "Progress of " + node.name);
-    say(parts.percent, node.progress + "%");
-    say(parts.doing, work(node));
-    say(parts.error, node.error || "");
+    setText(parts.percent, node.progress + "%");
+    setText(parts.doing, work(node));
+    setText(parts.error, node.error || "");
     parts.error.hidden = !node.error;
-    say(parts.advice, node.advice || "");
+    setText(parts.advice, node.advice || "");
     parts.advice.hidden = !node.advice;
     // The error already contains the note of the failure.
     const last = node.notes.find((note) => !node.error || !note.text.includes(node.error));
-    say(parts.last, last ? last.text + ", " + ago(last.at_ms) : "");
+    setText(parts.last, last ? last.text + ", " + ago(last.at_ms) : "");
     parts.last.hidden = !last;
   };
 
@@ -128,16 +128,16 @@
   };
 
   const drawStrangers = () => {
-    by("strangers-section").hidden = model.strangers.length === 0;
-    by("strangers").replaceChildren(...model.strangers.map((stranger) => {
-      const item = make("li", "stranger");
+    by("unknown-section").hidden = model.unknown_machines.length === 0;
+    by("unknown").replaceChildren(...model.unknown_machines.map((machine) => {
+      const item = make("li", "entry");
       const mac = item.appendChild(make("span", "mono"));
-      mac.textContent = stranger.mac;
+      mac.textContent = machine.mac;
       const about = item.appendChild(make("span", "about"));
-      about.textContent = [stranger.vendor, stranger.about, stranger.uuid,
-        stranger.address && "has " + stranger.address].filter(Boolean).join(", ");
+      about.textContent = [machine.vendor, machine.about, machine.uuid,
+        machine.address && "has " + machine.address].filter(Boolean).join(", ");
       const when = item.appendChild(make("span", "when"));
-      when.textContent = "seen " + ago(stranger.seen_at_ms);
+      when.textContent = "seen " + ago(machine.seen_at_ms);
       return item;
     }));
   };
@@ -160,7 +160,7 @@
   const drawLinks = () => {
     by("links-section").hidden = model.links.length === 0;
     by("links").replaceChildren(...model.links.map((link) => {
-      const item = make("li", "stranger");
+      const item = make("li", "entry");
       item.appendChild(make("span", "mono")).textContent = link.name;
       const others = link.servers.map((server) => "another DHCP server" +
         (server.proxy ? " (boot only)" : "") + ": " +
@@ -187,7 +187,7 @@
     for (const button of group.children) {
       const key = button.dataset.tone;
       const count = key === "all" ? model.counts.total : model.counts[key];
-      say(button.firstChild, String(count));
+      setText(button.firstChild, String(count));
       button.setAttribute("aria-pressed", String(tone === key));
       button.hidden = key !== "all" && count === 0 && tone !== key;
     }
@@ -196,18 +196,18 @@
   const drawDetail = () => {
     const node = open && model.nodes.find((one) => one.uuid === open);
     if (!node) { if (by("detail").open) by("detail").close(); return; }
-    say(by("detail-name"), node.name);
-    say(by("detail-uuid"), node.uuid);
+    setText(by("detail-name"), node.name);
+    setText(by("detail-uuid"), node.uuid);
     by("detail-trouble").hidden = !node.error && !node.advice;
-    say(by("detail-error"), node.error || "");
-    say(by("detail-advice"), node.advice || "");
+    setText(by("detail-error"), node.error || "");
+    setText(by("detail-advice"), node.advice || "");
     const facts = [
       ["State", node.state + (node.target ? ", going to " + node.target : "")],
       ["Doing", work(node) + " (" + node.progress + "%)"],
       ["Power", powerOf(node)],
       ["Hardware type", node.driver],
       ["Ports", node.macs.join(", ") || "none"],
-      ["Agent", node.beat_at_ms ? "reported " + ago(node.beat_at_ms) : "no heartbeat"],
+      ["Agent", node.heartbeat_at_ms ? "reported " + ago(node.heartbeat_at_ms) : "no heartbeat"],
     ];
     if (node.transfer) {
       const { path, sent, size } = node.transfer;
@@ -255,26 +255,26 @@
     by("detail").showModal();
   };
 
-  const hear = (text) => {
+  const receive = (text) => {
     model = JSON.parse(text);
-    heardAt = Date.now();
+    receivedAt = Date.now();
     draw();
     watch();
   };
 
   // Shows whether the data on the page is up to date.
   const watch = () => {
-    const silent = Date.now() - (heardAt || startedAt) > STALE_MS;
+    const silent = Date.now() - (receivedAt || startedAt) > STALE_MS;
     const streams = performance.now() - streamAt < STALE_MS;
-    const heard = heardAt === null ? "wait" : (streams ? "live" : "poll");
-    const state = silent ? "lost" : heard;
+    const connection = receivedAt === null ? "wait" : (streams ? "live" : "poll");
+    const state = silent ? "lost" : connection;
     mark(by("link"), "link", state);
-    say(by("link"), { wait: "connecting", lost: "box cannot be reached", live: "live",
+    setText(by("link"), { wait: "connecting", lost: "box cannot be reached", live: "live",
       poll: "live, by polling" }[state]);
     by("lost").hidden = state !== "lost";
     by("main").classList.toggle("old", state === "lost");
     if (state === "lost") {
-      say(by("lost"), "The box cannot be reached since " + clock(heardAt || startedAt)
+      setText(by("lost"), "The box cannot be reached since " + clock(receivedAt || startedAt)
         + ". What you see below is old. Trying again every second.");
     }
   };
@@ -283,7 +283,7 @@
     const source = new EventSource("/panel/events");
     source.addEventListener("message", (event) => {
       streamAt = performance.now();
-      hear(event.data);
+      receive(event.data);
     });
     source.addEventListener("error", () => {
       streamAt = -Infinity;
@@ -298,7 +298,7 @@
         const answer = await fetch("/panel/nodes.json", {
           cache: "no-store", signal: AbortSignal.timeout(STALE_MS - POLL_MS),
         });
-        if (answer.ok) hear(await answer.text());
+        if (answer.ok) receive(await answer.text());
       } catch (error) {
         // watch() shows that the box does not reply.
       }

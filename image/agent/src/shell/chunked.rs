@@ -68,12 +68,12 @@ impl ChunkWriter {
         wanted: Arc<ChunkedImage>,
     ) -> Result<(Self, Vec<u64>), AgentWorkError> {
         let (chunks, coming) = mpsc::channel(CHUNKS_WAITING_MAX);
-        let (tell, lacking) = oneshot::channel();
+        let (result_sender, lacking) = oneshot::channel();
         let guard = disk.lock().await;
         let disk = disk.clone();
         let thread = spawn_blocking(move || {
             let _guard = guard;
-            write(&disk, &wanted, tell, coming)
+            write(&disk, &wanted, result_sender, coming)
         });
         match lacking.await {
             Ok(lacking) => Ok((Self { chunks, thread }, lacking)),
@@ -109,13 +109,13 @@ impl ChunkWriter {
 fn write(
     disk: &AgentTargetDisk,
     wanted: &ChunkedImage,
-    tell: oneshot::Sender<Vec<u64>>,
+    result_sender: oneshot::Sender<Vec<u64>>,
     mut coming: mpsc::Receiver<PendingChunk>,
 ) -> Result<AgentWrittenImage, AgentWorkError> {
     let failed = |error: io::Error| AgentWorkError::Write(error.to_string());
     let file = disk.begin(wanted.size)?;
     let mut lacking = lacking(&file, wanted).map_err(failed)?;
-    let _ = tell.send(lacking.iter().copied().collect());
+    let _ = result_sender.send(lacking.iter().copied().collect());
     let mut head = Bytes::new();
     while let Some(chunk) = coming.blocking_recv() {
         let right = wanted.is_chunk_valid(chunk.number, &chunk.bytes);

@@ -180,10 +180,10 @@ impl AgentTargetDisk {
                 return Err(self.too_small());
             }
             hash.update(&piece);
-            let room = HEAD_BYTES.saturating_sub(head.len()).min(piece.len());
-            let (front, rest) = piece.split_at(room);
+            let space = HEAD_BYTES.saturating_sub(head.len()).min(piece.len());
+            let (front, rest) = piece.split_at(space);
             head.extend_from_slice(front);
-            file.write_all_at(rest, bytes + room as u64)
+            file.write_all_at(rest, bytes + space as u64)
                 .map_err(failed)?;
             bytes = end;
         }

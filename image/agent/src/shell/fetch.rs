@@ -68,13 +68,13 @@ async fn attempt(
     if let Some(wanted) = fetch_chunk_list(shared, url, order).await {
         return by_chunks(shared, disk, url, wanted).await;
     }
-    let went = whole(shared, disk, url, order).await;
-    if let Err(AgentWorkError::Checksum { .. }) = went
+    let outcome = whole(shared, disk, url, order).await;
+    if let Err(AgentWorkError::Checksum { .. }) = outcome
         && let Some(wanted) = fetch_chunk_list(shared, url, order).await
     {
         return by_chunks(shared, disk, url, wanted).await;
     }
-    went
+    outcome
 }
 
 /// The chunk list of an image, and its size.
@@ -158,9 +158,9 @@ impl ChunkFetch<'_> {
         wrong: &mut Vec<u64>,
     ) -> Result<(), AgentWorkError> {
         let mut at = some.start;
-        let went = self.receive(&mut at, some.end, wrong).await;
+        let outcome = self.receive(&mut at, some.end, wrong).await;
         wrong.extend(at..some.end);
-        went
+        outcome
     }
 
     async fn receive(

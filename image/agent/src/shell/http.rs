@@ -39,7 +39,7 @@ pub(super) async fn call(
 ) -> (u16, Vec<u8>) {
     let name = HeaderName::from_static(VERSION_HEADER);
     let version = version.map(|version| (name, version.to_owned()));
-    let asked = async {
+    let requested = async {
         let (server, request) = request((method, url), version, body).ok()?;
         let client = HttpClient::new(CALL_TIMEOUTS).from_address(own);
         let response = client.exchange(&server, request, ANSWER_BYTES_MAX).await;
@@ -47,7 +47,7 @@ pub(super) async fn call(
         let status = response.status().as_u16();
         Some((status, response.into_body().to_vec()))
     };
-    asked.await.unwrap_or((NO_ANSWER, Vec::new()))
+    requested.await.unwrap_or((NO_ANSWER, Vec::new()))
 }
 
 /// Requests a file, or a byte range of it. An error is a sentence.

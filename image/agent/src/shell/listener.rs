@@ -112,9 +112,9 @@ async fn wait_until_finished(shared: &AgentShellContext, id: &str) -> AgentApiRe
         // Created before the check, so that a change in between is not missed.
         let woken = shared.ended.notified();
         {
-            let brain = shared.state();
-            if brain.is_finished(id) {
-                return brain.command(id);
+            let state = shared.state();
+            if state.is_finished(id) {
+                return state.command(id);
             }
         }
         woken.await;

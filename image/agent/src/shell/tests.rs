@@ -48,7 +48,7 @@ impl AgentTestAppliance {
     async fn new(image: Vec<u8>, lookup_token: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let (tell, seen) = mpsc::unbounded_channel();
+        let (report, seen) = mpsc::unbounded_channel();
         let image = Bytes::from(image);
         let lookup_token = lookup_token.to_owned();
         let task = tokio::spawn(async move {
@@ -59,9 +59,9 @@ impl AgentTestAppliance {
                     OWN,
                     "the source address identifies the machine"
                 );
-                let (tell, image, token) = (tell.clone(), image.clone(), lookup_token.clone());
+                let (report, image, token) = (report.clone(), image.clone(), lookup_token.clone());
                 let service = service_fn(move |request| {
-                    serve(tell.clone(), image.clone(), token.clone(), request)
+                    serve(report.clone(), image.clone(), token.clone(), request)
                 });
                 tokio::spawn(
                     hyper::server::conn::http1::Builder::new()
@@ -77,7 +77,7 @@ impl AgentTestAppliance {
     }
 
     /// The next heartbeat.
-    async fn beat(&mut self) -> Value {
+    async fn next_heartbeat(&mut self) -> Value {
         loop {
             let (what, body) = self.requests.recv().await.unwrap();
             if what == format!("POST /v1/heartbeat/{NODE}") {
@@ -88,7 +88,7 @@ impl AgentTestAppliance {
 }
 
 async fn serve(
-    tell: mpsc::UnboundedSender<ObservedAgentRequest>,
+    sender: mpsc::UnboundedSender<ObservedAgentRequest>,
     image: Bytes,
     token: String,
     request: Request<Incoming>,
@@ -109,7 +109,7 @@ async fn serve(
     };
     let body = serde_json::from_slice(&body).unwrap_or_default();
     let part = range.map_or_else(String::new, |(from, to)| format!(" {from}-{to}"));
-    tell.send((format!("{what}{part}"), body)).unwrap();
+    sender.send((format!("{what}{part}"), body)).unwrap();
     if what.starts_with("POST /v1/heartbeat/") {
         return answer(202, Bytes::new());
     }
@@ -183,8 +183,8 @@ impl AgentUnderTest {
             },
         };
         let (power, on) = watch::channel(true);
-        let (tell, events) = mpsc::channel(1024);
-        let run = tokio::spawn(run(options, on, tell, Box::new(SeededRandom::new(1))));
+        let (report, events) = mpsc::channel(1024);
+        let run = tokio::spawn(run(options, on, report, Box::new(SeededRandom::new(1))));
         Self {
             power,
             events,
@@ -222,8 +222,8 @@ fn write_step(urls: &[String], digest: Digest) -> Value {
            "node": {}, "ports": [], "deploy_version": null})
 }
 
-fn callback(beat: &Value) -> String {
-    beat["callback_url"].as_str().unwrap().to_owned()
+fn callback(heartbeat: &Value) -> String {
+    heartbeat["callback_url"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -232,7 +232,7 @@ async fn writes_the_ordered_image_and_sends_an_early_heartbeat_when_done() {
     let digest = sha256(&image);
     let mut appliance = AgentTestAppliance::new(image.clone(), &token()).await;
     let mut machine = AgentUnderTest::start(&appliance, false);
-    let first = appliance.beat().await;
+    let first = appliance.next_heartbeat().await;
     assert_eq!(first["agent_token"], token());
     let urls = [format!("{}/image", appliance.url)];
     let name = "deploy.execute_deploy_step";
@@ -250,7 +250,7 @@ async fn writes_the_ordered_image_and_sends_an_early_heartbeat_when_done() {
     );
     assert_eq!(done["command_result"]["deploy_step"]["step"], "write_image");
     // The planned interval is at least 90 s: only an early heartbeat arrives now.
-    appliance.beat().await;
+    appliance.next_heartbeat().await;
     let wrote = machine
         .event(|event| matches!(event, AgentShellEvent::Wrote { .. }))
         .await;
@@ -265,7 +265,7 @@ async fn a_wrong_chunk_is_fetched_again_and_nothing_else() {
     let image = image(4 * CHUNK + 5);
     let mut appliance = AgentTestAppliance::new(image.clone(), &token()).await;
     let machine = AgentUnderTest::start(&appliance, false);
-    let callback = callback(&appliance.beat().await);
+    let callback = callback(&appliance.next_heartbeat().await);
     let urls = [format!("{}/listed", appliance.url)];
     let name = "deploy.execute_deploy_step";
     let step = write_step(&urls, sha256(&image));
@@ -277,13 +277,13 @@ async fn a_wrong_chunk_is_fetched_again_and_nothing_else() {
     assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
     assert!(machine.disk.bytes().starts_with(&image));
     machine.cut_power().await;
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     while let Ok((what, _)) = appliance.requests.try_recv() {
-        asked.extend(what.strip_prefix("GET /listed ").map(str::to_owned));
+        requests.extend(what.strip_prefix("GET /listed ").map(str::to_owned));
     }
     let (all, third) = (0..image.len(), 2 * CHUNK..3 * CHUNK);
     let want = [all, third, 0..CHUNK].map(|part| format!("{}-{}", part.start, part.end));
-    assert_eq!(asked, want);
+    assert_eq!(requests, want);
 }
 
 #[tokio::test]
@@ -291,7 +291,7 @@ async fn a_wrong_digest_fails_the_step_and_leaves_nothing_that_boots() {
     let image = image(2 * 1024 * 1024);
     let mut appliance = AgentTestAppliance::new(image, &token()).await;
     let machine = AgentUnderTest::start(&appliance, false);
-    let callback = callback(&appliance.beat().await);
+    let callback = callback(&appliance.next_heartbeat().await);
     let urls = [format!("{}/image", appliance.url)];
     let name = "deploy.execute_deploy_step";
     let step = write_step(&urls, sha256(b"another"));
@@ -308,7 +308,7 @@ async fn tries_the_other_urls_and_gives_up_after_some_rounds() {
     let digest = sha256(&image);
     let mut appliance = AgentTestAppliance::new(image, &token()).await;
     let machine = AgentUnderTest::start(&appliance, false);
-    let callback = callback(&appliance.beat().await);
+    let callback = callback(&appliance.next_heartbeat().await);
     let missing = format!("{}/missing", appliance.url);
     let there = format!("{}/image", appliance.url);
     let name = "deploy.execute_deploy_step";
@@ -324,18 +324,18 @@ async fn tries_the_other_urls_and_gives_up_after_some_rounds() {
         "{failed}"
     );
     machine.cut_power().await;
-    let mut asked = 0;
+    let mut requested = 0;
     while let Ok((what, _)) = appliance.requests.try_recv() {
-        asked += usize::from(what == "GET /missing");
+        requested += usize::from(what == "GET /missing");
     }
-    assert_eq!(asked, 1 + 3);
+    assert_eq!(requested, 1 + 3);
 }
 
 #[tokio::test]
 async fn commands_without_the_token_are_refused() {
     let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
     let machine = AgentUnderTest::start(&appliance, false);
-    let callback = callback(&appliance.beat().await);
+    let callback = callback(&appliance.next_heartbeat().await);
     for wrong in ["", "wrong", "******"] {
         let (status, fault) = order(&callback, wrong, "standby.power_off", &json!({})).await;
         assert_eq!(status, 401);
@@ -356,7 +356,7 @@ async fn commands_without_the_token_are_refused() {
 async fn keeps_the_rescue_password_for_the_ramdisk_and_then_ends() {
     let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
     let mut machine = AgentUnderTest::start(&appliance, false);
-    let callback = callback(&appliance.beat().await);
+    let callback = callback(&appliance.next_heartbeat().await);
     let params = json!({"rescue_password": "$6$s$h", "hashed": true});
     let (status, done) = order(&callback, &token(), "rescue.finalize_rescue", &params).await;
     assert_eq!(
@@ -376,7 +376,7 @@ async fn keeps_the_rescue_password_for_the_ramdisk_and_then_ends() {
 async fn replies_to_the_power_off_command_and_then_ends() {
     let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
     let mut machine = AgentUnderTest::start(&appliance, false);
-    let callback = callback(&appliance.beat().await);
+    let callback = callback(&appliance.next_heartbeat().await);
     let (status, done) = order(&callback, &token(), "standby.power_off", &json!({})).await;
     assert_eq!(
         (status, &done["command_status"]),
@@ -406,7 +406,7 @@ async fn posts_inspection_data_before_the_lookup() {
         .event(|event| *event == AgentShellEvent::LookedUp(node))
         .await;
     machine
-        .event(|event| *event == AgentShellEvent::Beat(202))
+        .event(|event| *event == AgentShellEvent::Heartbeat(202))
         .await;
     machine.cut_power().await;
 }
@@ -428,7 +428,7 @@ async fn a_power_cut_during_a_write_ends_it_and_leaves_nothing_that_boots() {
     let url = format!("http://{}/image", stalling.local_addr().unwrap());
     let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
     let mut machine = AgentUnderTest::start(&appliance, false);
-    let callback = callback(&appliance.beat().await);
+    let callback = callback(&appliance.next_heartbeat().await);
     let image = image(10 * 1024 * 1024);
     let step = write_step(&[url], sha256(&image));
     let token = token();
@@ -480,8 +480,8 @@ async fn names_the_address_that_is_in_use() {
         intervals: AgentIntervals::FAST,
     };
     let (_power, on) = watch::channel(true);
-    let (tell, _events) = mpsc::channel(1);
-    let error = run(options, on, tell, Box::new(SeededRandom::new(1)))
+    let (report, _events) = mpsc::channel(1);
+    let error = run(options, on, report, Box::new(SeededRandom::new(1)))
         .await
         .unwrap_err();
     assert!(error.to_string().contains(&listen.to_string()), "{error}");

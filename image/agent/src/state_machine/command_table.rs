@@ -105,8 +105,8 @@ static COMMANDS: &[AgentCommandEntry] = &[
                 .map(|order| AgentCommandOutcome::Started(AgentWork::WriteImage(order), None))
         },
     ),
-    command("standby", "get_partition_uuids", &[], false, |brain, _| {
-        let uuid = brain.root_uuid.as_ref();
+    command("standby", "get_partition_uuids", &[], false, |state, _| {
+        let uuid = state.root_uuid.as_ref();
         Ok(AgentCommandOutcome::Done(
             uuid.map_or(json!({}), |uuid| json!({"root uuid": uuid})),
         ))
@@ -135,8 +135,8 @@ static COMMANDS: &[AgentCommandEntry] = &[
         true,
         |_, _| Ok(AgentCommandOutcome::Done(Value::Null)),
     ),
-    command("poll", "get_hardware_info", &[], false, |brain, _| {
-        Ok(AgentCommandOutcome::Done(brain.identity.inventory.clone()))
+    command("poll", "get_hardware_info", &[], false, |state, _| {
+        Ok(AgentCommandOutcome::Done(state.identity.inventory.clone()))
     }),
     command("log", "collect_system_logs", &[], false, |_, _| {
         Ok(AgentCommandOutcome::Done(json!({ "system_logs": NO_LOGS })))

@@ -113,8 +113,8 @@ mod tests {
             ("image_type", json!("partition"), "whole-disk"),
         ] {
             let params = params(|params| params["image_info"][field] = value);
-            let said = parse_image_order(&params).unwrap_err();
-            assert!(said.contains(words), "{field}: {said}");
+            let message = parse_image_order(&params).unwrap_err();
+            assert!(message.contains(words), "{field}: {message}");
         }
         assert!(
             parse_image_order(&params(|params| params["configdrive"] = json!("H4sI"))).is_err()

@@ -83,11 +83,11 @@ impl AgentState {
             ("GET" | "HEAD" | "POST", _, "/commands") => self.redirect(query),
             ("GET" | "HEAD", _, "/commands/") => self.with_token(query, Self::list),
             ("POST", _, "/commands/") => {
-                self.with_token(query, |brain| brain.post_command(now, query, body))
+                self.with_token(query, |state| state.post_command(now, query, body))
             }
             ("GET" | "HEAD", _, inner) if inner.starts_with("/commands/") => {
                 let id = inner.trim_start_matches("/commands/").to_owned();
-                self.with_token(query, |brain| brain.command_status(&id, query))
+                self.with_token(query, |state| state.command_status(&id, query))
             }
             (_, "/" | "/v1" | "/v1/", _) | (_, _, "/status" | "/commands" | "/commands/") => {
                 let words = "405 Method Not Allowed: The method is not allowed for this URL.";
@@ -216,7 +216,7 @@ impl AgentState {
         if work.is_some() {
             reply.awaits = wait.then(|| id.clone());
         } else if command.asynchronous {
-            self.beat_soon(now);
+            self.heartbeat_soon(now);
         }
         reply.work = work.map(|work| (id, work));
         reply

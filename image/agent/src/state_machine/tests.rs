@@ -9,7 +9,7 @@ fn token() -> String {
     "A".repeat(43)
 }
 
-fn agent(inspect: bool, beat: bool) -> AgentState {
+fn agent(inspect: bool, sends_heartbeats: bool) -> AgentState {
     let identity = AgentMachineIdentity {
         macs: vec![
             "52:54:00:aa:bb:01".parse().unwrap(),
@@ -23,7 +23,7 @@ fn agent(inspect: bool, beat: bool) -> AgentState {
     let plan = AgentPlan {
         callback_url: CALLBACK.to_owned(),
         inspect,
-        beat,
+        sends_heartbeats,
         intervals: AgentIntervals::STOCK,
     };
     AgentState::new(identity, plan)
@@ -39,20 +39,20 @@ fn lookup_answer(token: &str) -> Vec<u8> {
 
 /// An agent whose lookup at time zero returned this token.
 fn looked_up(token: &str) -> AgentState {
-    let mut brain = agent(false, true);
-    assert_eq!(brain.due_requests(Tick(0)).len(), 1);
-    brain.handle_lookup_response(
+    let mut state = agent(false, true);
+    assert_eq!(state.due_requests(Tick(0)).len(), 1);
+    state.handle_lookup_response(
         Tick(0),
         200,
         &lookup_answer(token),
         &mut SeededRandom::new(1),
     );
-    brain
+    state
 }
 
 #[track_caller]
-fn beat(brain: &mut AgentState, now: Tick) -> Value {
-    let acts = brain.due_requests(now);
+fn send_heartbeat(state: &mut AgentState, now: Tick) -> Value {
+    let acts = state.due_requests(now);
     let [AgentDueRequest::Heartbeat { path, body, .. }] = acts.as_slice() else {
         panic!("{acts:?}")
     };
@@ -61,40 +61,40 @@ fn beat(brain: &mut AgentState, now: Tick) -> Value {
 }
 
 /// Starts a long command.
-fn start(brain: &mut AgentState, now: Tick) -> String {
+fn start(state: &mut AgentState, now: Tick) -> String {
     let target = format!("/v1/commands/?agent_token={}", token());
     let body = br#"{"name":"standby.power_off","params":{}}"#;
-    let reply = brain.handle_request(now, "POST", &target, body);
+    let reply = state.handle_request(now, "POST", &target, body);
     reply.work.expect("work").0
 }
 
 #[test]
 fn looks_up_at_once_with_all_its_addresses() {
-    let mut brain = agent(false, true);
-    assert_eq!(brain.wake_at(), Some(Tick(0)));
+    let mut state = agent(false, true);
+    assert_eq!(state.wake_at(), Some(Tick(0)));
     let path_and_query =
         "/v1/lookup?addresses=52%3A54%3A00%3Aaa%3Abb%3A01%2C52%3A54%3A00%3Aaa%3Abb%3A02".to_owned();
     assert_eq!(
-        brain.due_requests(Tick(7)),
+        state.due_requests(Tick(7)),
         [AgentDueRequest::Lookup { path_and_query }]
     );
 }
 
 #[test]
 fn requests_once_and_waits_for_the_response() {
-    let mut brain = agent(false, true);
-    assert_eq!(brain.due_requests(Tick(0)).len(), 1);
-    assert_eq!(brain.wake_at(), None);
-    assert!(brain.due_requests(Tick(1_000_000)).is_empty());
+    let mut state = agent(false, true);
+    assert_eq!(state.due_requests(Tick(0)).len(), 1);
+    assert_eq!(state.wake_at(), None);
+    assert!(state.due_requests(Tick(1_000_000)).is_empty());
 }
 
 #[test]
 fn beats_at_once_after_the_lookup_with_the_token_it_was_given() {
-    let mut brain = looked_up(&token());
-    assert_eq!(brain.phase(), AgentPhase::Beating);
-    assert_eq!(brain.node().unwrap().to_string(), NODE);
+    let mut state = looked_up(&token());
+    assert_eq!(state.phase(), AgentPhase::Beating);
+    assert_eq!(state.node().unwrap().to_string(), NODE);
     assert_eq!(
-        beat(&mut brain, Tick(0)),
+        send_heartbeat(&mut state, Tick(0)),
         json!({"callback_url": CALLBACK, "agent_token": token(), "agent_version": AGENT_VERSION})
     );
 }
@@ -102,95 +102,98 @@ fn beats_at_once_after_the_lookup_with_the_token_it_was_given() {
 #[test]
 fn beats_after_three_to_six_tenths_of_the_timeout() {
     for seed in 0..200 {
-        let mut brain = looked_up(&token());
-        beat(&mut brain, Tick(0));
-        brain.handle_heartbeat_response(Tick(10), 202, &mut SeededRandom::new(seed));
-        let due = brain.wake_at().unwrap().0;
+        let mut state = looked_up(&token());
+        send_heartbeat(&mut state, Tick(0));
+        state.handle_heartbeat_response(Tick(10), 202, &mut SeededRandom::new(seed));
+        let due = state.wake_at().unwrap().0;
         assert!((90_010..=180_010).contains(&due), "{due}");
-        assert!(brain.due_requests(Tick(due - 1)).is_empty());
-        beat(&mut brain, Tick(due));
+        assert!(state.due_requests(Tick(due - 1)).is_empty());
+        send_heartbeat(&mut state, Tick(due));
     }
 }
 
 #[test]
 fn a_refused_heartbeat_is_repeated_in_five_to_ten_seconds_for_ever() {
-    let mut brain = looked_up(&token());
+    let mut state = looked_up(&token());
     let mut now = Tick(0);
     for status in [409, 500, 200, 404, NO_ANSWER] {
-        beat(&mut brain, now);
-        brain.handle_heartbeat_response(now, status, &mut SeededRandom::new(u64::from(status)));
-        let wait_ms = brain.wake_at().unwrap().since_ms(now);
+        send_heartbeat(&mut state, now);
+        state.handle_heartbeat_response(now, status, &mut SeededRandom::new(u64::from(status)));
+        let wait_ms = state.wake_at().unwrap().since_ms(now);
         assert!((5_000..=10_000).contains(&wait_ms), "{status}: {wait_ms}");
         now = now.after_ms(wait_ms);
     }
-    assert_eq!(brain.phase(), AgentPhase::Beating);
+    assert_eq!(state.phase(), AgentPhase::Beating);
 }
 
 #[test]
 fn finished_work_makes_it_beat_early_but_not_before_the_gap() {
     for (done_at, want) in [(1_000, 5_000), (8_600, 8_600)] {
-        let mut brain = looked_up(&token());
-        beat(&mut brain, Tick(0));
-        brain.handle_heartbeat_response(Tick(10), 202, &mut SeededRandom::new(1));
-        let id = start(&mut brain, Tick(20));
-        brain.work_done(Tick(done_at), &id, Ok(AgentWorkOutcome::Leaving));
-        assert_eq!(brain.wake_at(), Some(Tick(want)));
+        let mut state = looked_up(&token());
+        send_heartbeat(&mut state, Tick(0));
+        state.handle_heartbeat_response(Tick(10), 202, &mut SeededRandom::new(1));
+        let id = start(&mut state, Tick(20));
+        state.work_done(Tick(done_at), &id, Ok(AgentWorkOutcome::Leaving));
+        assert_eq!(state.wake_at(), Some(Tick(want)));
     }
 }
 
 #[test]
 fn work_that_ends_during_a_heartbeat_makes_another_one_due() {
-    let mut brain = looked_up(&token());
-    let id = start(&mut brain, Tick(0));
-    beat(&mut brain, Tick(0));
-    brain.work_done(Tick(5), &id, Ok(AgentWorkOutcome::Leaving));
-    assert_eq!(brain.wake_at(), None);
-    brain.handle_heartbeat_response(Tick(10), 202, &mut SeededRandom::new(1));
-    assert_eq!(brain.wake_at(), Some(Tick(5_000)));
-    beat(&mut brain, Tick(5_000));
-    brain.handle_heartbeat_response(Tick(5_010), 202, &mut SeededRandom::new(1));
-    assert!(brain.wake_at().unwrap() > Tick(90_000));
+    let mut state = looked_up(&token());
+    let id = start(&mut state, Tick(0));
+    send_heartbeat(&mut state, Tick(0));
+    state.work_done(Tick(5), &id, Ok(AgentWorkOutcome::Leaving));
+    assert_eq!(state.wake_at(), None);
+    state.handle_heartbeat_response(Tick(10), 202, &mut SeededRandom::new(1));
+    assert_eq!(state.wake_at(), Some(Tick(5_000)));
+    send_heartbeat(&mut state, Tick(5_000));
+    state.handle_heartbeat_response(Tick(5_010), 202, &mut SeededRandom::new(1));
+    assert!(state.wake_at().unwrap() > Tick(90_000));
 }
 
 #[test]
 fn the_mask_without_a_token_of_its_own_leaves_it_stuck() {
-    let mut brain = looked_up(TOKEN_MASK);
-    assert_eq!(brain.phase(), AgentPhase::Stuck);
-    assert_eq!(brain.wake_at(), None);
-    assert!(brain.due_requests(Tick(u64::MAX)).is_empty());
+    let mut state = looked_up(TOKEN_MASK);
+    assert_eq!(state.phase(), AgentPhase::Stuck);
+    assert_eq!(state.wake_at(), None);
+    assert!(state.due_requests(Tick(u64::MAX)).is_empty());
 }
 
 #[test]
 fn the_mask_keeps_a_token_given_out_of_band_and_a_real_one_replaces_it() {
-    for (told, want) in [(TOKEN_MASK.to_owned(), "B".repeat(40)), (token(), token())] {
-        let mut brain = agent(false, true);
-        brain.identity.token = Some("B".repeat(40));
-        brain.due_requests(Tick(0));
-        brain.handle_lookup_response(
+    for (reported, want) in [(TOKEN_MASK.to_owned(), "B".repeat(40)), (token(), token())] {
+        let mut state = agent(false, true);
+        state.identity.token = Some("B".repeat(40));
+        state.due_requests(Tick(0));
+        state.handle_lookup_response(
             Tick(0),
             200,
-            &lookup_answer(&told),
+            &lookup_answer(&reported),
             &mut SeededRandom::new(1),
         );
-        assert_eq!(beat(&mut brain, Tick(0))["agent_token"], want);
+        assert_eq!(send_heartbeat(&mut state, Tick(0))["agent_token"], want);
     }
 }
 
 #[test]
 fn a_short_token_is_ignored() {
-    let mut brain = looked_up("short");
-    assert_eq!(beat(&mut brain, Tick(0))["agent_token"], Value::Null);
+    let mut state = looked_up("short");
+    assert_eq!(
+        send_heartbeat(&mut state, Tick(0))["agent_token"],
+        Value::Null
+    );
 }
 
 #[test]
 fn a_failed_lookup_is_repeated_with_growing_waits() {
-    let mut brain = agent(false, true);
+    let mut state = agent(false, true);
     let mut entropy = SeededRandom::new(3);
     let mut now = Tick(0);
     for most_ms in [2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000] {
-        assert_eq!(brain.due_requests(now).len(), 1);
-        brain.handle_lookup_response(now, 404, b"", &mut entropy);
-        let wait_ms = brain.wake_at().unwrap().since_ms(now);
+        assert_eq!(state.due_requests(now).len(), 1);
+        state.handle_lookup_response(now, 404, b"", &mut entropy);
+        let wait_ms = state.wake_at().unwrap().since_ms(now);
         assert!(
             (1_000..=most_ms).contains(&wait_ms),
             "{wait_ms} of {most_ms}"
@@ -201,12 +204,12 @@ fn a_failed_lookup_is_repeated_with_growing_waits() {
 
 #[test]
 fn a_locked_node_is_given_more_time() {
-    let mut brain = agent(false, true);
+    let mut state = agent(false, true);
     let mut now = Tick(0);
     for least_ms in [6_000, 11_000, 31_000, 31_000] {
-        brain.due_requests(now);
-        brain.handle_lookup_response(now, 409, b"", &mut SeededRandom::new(4));
-        let wait_ms = brain.wake_at().unwrap().since_ms(now);
+        state.due_requests(now);
+        state.handle_lookup_response(now, 409, b"", &mut SeededRandom::new(4));
+        let wait_ms = state.wake_at().unwrap().since_ms(now);
         assert!(wait_ms >= least_ms, "{wait_ms}");
         now = now.after_ms(wait_ms);
     }
@@ -214,14 +217,14 @@ fn a_locked_node_is_given_more_time() {
 
 #[test]
 fn gives_up_after_lookups_fail_for_too_long() {
-    let mut brain = agent(false, true);
+    let mut state = agent(false, true);
     let mut now = Tick(0);
-    while let Some(due) = brain.wake_at() {
+    while let Some(due) = state.wake_at() {
         now = due;
-        brain.due_requests(now);
-        brain.handle_lookup_response(now, NO_ANSWER, b"", &mut SeededRandom::new(5));
+        state.due_requests(now);
+        state.handle_lookup_response(now, NO_ANSWER, b"", &mut SeededRandom::new(5));
     }
-    assert_eq!(brain.phase(), AgentPhase::GaveUp);
+    assert_eq!(state.phase(), AgentPhase::GaveUp);
     assert!((600_000..=720_000).contains(&now.0), "{now:?}");
 }
 
@@ -233,17 +236,17 @@ fn an_invalid_response_counts_as_failed() {
         r#"{"node":{"uuid":"x"},"config":{"heartbeat_timeout":1}}"#,
         &format!(r#"{{"node":{{"uuid":"{NODE}"}}}}"#),
     ] {
-        let mut brain = agent(false, true);
-        brain.due_requests(Tick(0));
-        brain.handle_lookup_response(Tick(0), 200, body.as_bytes(), &mut SeededRandom::new(1));
-        assert_eq!(brain.phase(), AgentPhase::LookingUp, "{body}");
+        let mut state = agent(false, true);
+        state.due_requests(Tick(0));
+        state.handle_lookup_response(Tick(0), 200, body.as_bytes(), &mut SeededRandom::new(1));
+        assert_eq!(state.phase(), AgentPhase::LookingUp, "{body}");
     }
 }
 
 #[test]
 fn inspects_first_and_looks_up_by_the_uuid_in_the_response() {
-    let mut brain = agent(true, true);
-    let acts = brain.due_requests(Tick(0));
+    let mut state = agent(true, true);
+    let acts = state.due_requests(Tick(0));
     let [AgentDueRequest::PostInspection { body }] = acts.as_slice() else {
         panic!("{acts:?}")
     };
@@ -254,8 +257,8 @@ fn inspects_first_and_looks_up_by_the_uuid_in_the_response() {
         Some("/dev/vda")
     );
     let answer = format!(r#"{{"uuid":"{NODE}"}}"#);
-    brain.handle_inspection_response(Tick(5), 202, answer.as_bytes(), &mut SeededRandom::new(1));
-    let acts = brain.due_requests(Tick(5));
+    state.handle_inspection_response(Tick(5), 202, answer.as_bytes(), &mut SeededRandom::new(1));
+    let acts = state.due_requests(Tick(5));
     let [AgentDueRequest::Lookup { path_and_query }] = acts.as_slice() else {
         panic!("{acts:?}")
     };
@@ -264,32 +267,32 @@ fn inspects_first_and_looks_up_by_the_uuid_in_the_response() {
 
 #[test]
 fn inspection_is_repeated_five_times_at_most_and_never_fatal() {
-    let mut brain = agent(true, true);
+    let mut state = agent(true, true);
     let mut posts = 0;
-    while brain.phase() == AgentPhase::Inspecting {
-        let now = brain.wake_at().unwrap();
-        posts += brain.due_requests(now).len();
-        brain.handle_inspection_response(now, 409, b"", &mut SeededRandom::new(2));
+    while state.phase() == AgentPhase::Inspecting {
+        let now = state.wake_at().unwrap();
+        posts += state.due_requests(now).len();
+        state.handle_inspection_response(now, 409, b"", &mut SeededRandom::new(2));
     }
     assert_eq!(posts, INSPECTION_TRIES_MAX as usize);
-    assert_eq!(brain.phase(), AgentPhase::LookingUp);
+    assert_eq!(state.phase(), AgentPhase::LookingUp);
 }
 
 #[test]
 fn refused_inspection_data_is_not_posted_again() {
-    let mut brain = agent(true, false);
-    brain.due_requests(Tick(0));
-    brain.handle_inspection_response(Tick(0), 404, b"", &mut SeededRandom::new(2));
-    assert_eq!(brain.phase(), AgentPhase::Serving);
-    assert_eq!(brain.wake_at(), None);
+    let mut state = agent(true, false);
+    state.due_requests(Tick(0));
+    state.handle_inspection_response(Tick(0), 404, b"", &mut SeededRandom::new(2));
+    assert_eq!(state.phase(), AgentPhase::Serving);
+    assert_eq!(state.wake_at(), None);
 }
 
 #[test]
 fn unexpected_responses_change_nothing() {
-    let mut brain = looked_up(&token());
+    let mut state = looked_up(&token());
     let mut entropy = SeededRandom::new(1);
-    brain.handle_lookup_response(Tick(9), 200, &lookup_answer(TOKEN_MASK), &mut entropy);
-    brain.handle_inspection_response(Tick(9), 500, b"", &mut entropy);
-    assert_eq!(brain.phase(), AgentPhase::Beating);
-    assert_eq!(beat(&mut brain, Tick(9))["agent_token"], token());
+    state.handle_lookup_response(Tick(9), 200, &lookup_answer(TOKEN_MASK), &mut entropy);
+    state.handle_inspection_response(Tick(9), 500, b"", &mut entropy);
+    assert_eq!(state.phase(), AgentPhase::Beating);
+    assert_eq!(send_heartbeat(&mut state, Tick(9))["agent_token"], token());
 }

@@ -108,7 +108,7 @@ impl AgentState {
         &mut self,
         now: Tick,
         id: &str,
-        went: Result<AgentWorkOutcome, AgentWorkError>,
+        result: Result<AgentWorkOutcome, AgentWorkError>,
     ) {
         let Some(running) = self.running.take_if(|running| running.id == id) else {
             return;
@@ -116,7 +116,7 @@ impl AgentState {
         let Some(command) = self.commands.iter_mut().find(|command| command.id == id) else {
             return;
         };
-        match went {
+        match result {
             Ok(outcome) => {
                 if let AgentWorkOutcome::Wrote { root_uuid, .. } = &outcome {
                     self.root_uuid.clone_from(root_uuid);
@@ -132,7 +132,7 @@ impl AgentState {
                 command.command_error = Some(failure.command_error());
             }
         }
-        self.beat_soon(now);
+        self.heartbeat_soon(now);
     }
 
     /// Whether this command has ended, or is unknown.
@@ -159,10 +159,10 @@ fn command_result(
     };
     match step {
         Some((kind, step)) => {
-            let mut told = json!({});
-            told[format!("{kind}_result")] = words;
-            told[format!("{kind}_step")] = step;
-            told
+            let mut reported = json!({});
+            reported[format!("{kind}_result")] = words;
+            reported[format!("{kind}_step")] = step;
+            reported
         }
         None => words.as_str().map_or(
             Value::Null,

@@ -74,9 +74,9 @@ async fn one(
     bytes: usize,
     scale: ImageBenchScale,
 ) -> io::Result<PartReadResult> {
-    let room = scale.hot_bytes - bytes;
+    let space = scale.hot_bytes - bytes;
     let requests = (0..OFFSETS).map(|number| {
-        let from = room / OFFSETS * number;
+        let from = space / OFFSETS * number;
         let to = from + bytes - 1;
         let path = place.path;
         format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nRange: bytes={from}-{to}\r\n\r\n")

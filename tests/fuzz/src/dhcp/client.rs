@@ -35,7 +35,7 @@ fn run(bytes: &[u8]) {
     let relay = (first & 16 != 0).then_some(Ipv4Addr::new(10, 0, 9, 254));
     let mut client = DhcpClient::new(MacAddr(MAC), arch, first & 4 != 0, uuid, relay);
     let mut now = Tick(0);
-    let mut heard = [0; 4];
+    let mut received = [0; 4];
     client.start(now);
     for _ in 0..STEPS_MAX {
         let mut sent = 0;
@@ -44,7 +44,7 @@ fn run(bytes: &[u8]) {
             assert!(bytes.len() <= MESSAGE_BYTES_MAX, "{} bytes", bytes.len());
             let frame = FuzzDhcpFrame::read_strictly(&bytes);
             assert_eq!((frame.operation, frame.mac), (1, MAC));
-            heard = frame.xid;
+            received = frame.xid;
         }
         assert!(sent <= 1, "{sent} frames at once");
         if let Some(bound) = client.bound() {
@@ -54,7 +54,7 @@ fn run(bytes: &[u8]) {
         if input.is_empty() {
             break;
         }
-        step(&mut client, &mut now, heard, &mut input);
+        step(&mut client, &mut now, received, &mut input);
     }
 }
 

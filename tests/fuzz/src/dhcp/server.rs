@@ -1,7 +1,7 @@
 //! The server from a frame to its reply.
 //!
 //! An input is a list of steps: composed frames, raw frames, time that passes, restarts. The
-//! target keeps a record of what the server said must be durable. After every step: no address
+//! target keeps a record of what the server reported as durable. After every step: no address
 //! has two machines, nothing was granted that is not durable, and each reply is well formed and
 //! goes to the destination of RFC 2131.
 
@@ -137,7 +137,7 @@ struct FuzzedDhcpServer {
 
 fn run(bytes: &[u8]) {
     let mut input = FuzzInput::new(bytes);
-    let mut world = FuzzedDhcpServer {
+    let mut server = FuzzedDhcpServer {
         now: Tick(1),
         server: DhcpServer::new(shared_settings().clone()),
         durable: BTreeMap::new(),
@@ -146,8 +146,8 @@ fn run(bytes: &[u8]) {
         if input.is_empty() {
             break;
         }
-        world.step(&mut input);
-        world.check();
+        server.step(&mut input);
+        server.check();
     }
 }
 
@@ -182,8 +182,8 @@ impl FuzzedDhcpServer {
                 self.server = DhcpServer::new(shared_settings().clone());
                 for (&mac, &address) in &self.durable {
                     let lease = Lease { mac, address };
-                    let kept = self.server.restore(self.now, lease, is_known);
-                    assert!(kept, "{address} is lost");
+                    let stored = self.server.restore(self.now, lease, is_known);
+                    assert!(stored, "{address} is lost");
                 }
             }
         }
@@ -263,30 +263,39 @@ impl FuzzedDhcpServer {
             "a reply of {}",
             reply.bytes.len()
         );
-        let asked = FuzzDhcpFrame::read(bytes).expect("answered, so it was DHCP");
-        let said = FuzzDhcpFrame::read_strictly(&reply.bytes);
+        let requested = FuzzDhcpFrame::read(bytes).expect("answered, so it was DHCP");
+        let message = FuzzDhcpFrame::read_strictly(&reply.bytes);
         assert_ne!(mode, LinkMode::Listen, "a reply in listen mode");
         assert_eq!(
-            (said.operation, said.xid, said.mac),
-            (2, asked.xid, asked.mac)
+            (message.operation, message.xid, message.mac),
+            (2, requested.xid, requested.mac)
         );
-        assert_eq!(said.giaddr, asked.giaddr, "the reply has another relay");
-        let kind = said.message_type().expect("a reply has a type");
-        let fits = match asked.message_type() {
+        assert_eq!(
+            message.giaddr, requested.giaddr,
+            "the reply has another relay"
+        );
+        let kind = message.message_type().expect("a reply has a type");
+        let fits = match requested.message_type() {
             Some(DISCOVER) => kind == OFFER || kind == ACK,
             Some(REQUEST) => kind == ACK || kind == NAK,
             Some(INFORM) => kind == ACK,
             _ => false,
         };
-        assert!(fits, "{:?} gets the reply {kind}", asked.message_type());
-        assert!(said.address(54).is_some(), "a reply names its server");
-        self.check_address(mode, kind, &asked, &said);
-        check_destination(kind, arrived, &asked, &said, reply.to);
+        assert!(fits, "{:?} gets the reply {kind}", requested.message_type());
+        assert!(message.address(54).is_some(), "a reply names its server");
+        self.check_address(mode, kind, &requested, &message);
+        check_destination(kind, arrived, &requested, &message, reply.to);
     }
 
-    fn check_address(&self, mode: LinkMode, kind: u8, asked: &FuzzDhcpFrame, said: &FuzzDhcpFrame) {
-        let mac = MacAddr(said.mac);
-        let given = said.yiaddr;
+    fn check_address(
+        &self,
+        mode: LinkMode,
+        kind: u8,
+        requested: &FuzzDhcpFrame,
+        reply: &FuzzDhcpFrame,
+    ) {
+        let mac = MacAddr(reply.mac);
+        let given = reply.yiaddr;
         if given.is_unspecified() {
             assert!(
                 kind != OFFER || mode == LinkMode::Proxy,
@@ -294,7 +303,7 @@ impl FuzzedDhcpServer {
             );
             return;
         }
-        assert!(kind == OFFER || kind == ACK && asked.message_type() == Some(REQUEST));
+        assert!(kind == OFFER || kind == ACK && requested.message_type() == Some(REQUEST));
         assert_ne!(mode, LinkMode::Proxy, "another server gives the addresses");
         let subnets = &shared_settings().subnets;
         let of = subnets.iter().find(|subnet| subnet.contains(given));
@@ -311,7 +320,7 @@ impl FuzzedDhcpServer {
         let holder = holder.map(|(holder, _)| *holder);
         if kind == ACK {
             assert_eq!(holder, Some(mac), "{given} is granted and not durable");
-            assert!(said.options.contains_key(&51), "a lease has its time");
+            assert!(reply.options.contains_key(&51), "a lease has its time");
         } else {
             assert!(
                 holder.is_none_or(|holder| holder == mac),
@@ -331,37 +340,40 @@ impl FuzzedDhcpServer {
 fn check_destination(
     kind: u8,
     arrived: DhcpArrival,
-    asked: &FuzzDhcpFrame,
-    said: &FuzzDhcpFrame,
+    requested: &FuzzDhcpFrame,
+    reply: &FuzzDhcpFrame,
     to: DhcpDestination,
 ) {
-    let inform = asked.message_type() == Some(INFORM);
+    let inform = requested.message_type() == Some(INFORM);
     match to {
         DhcpDestination::BootServiceClient(peer) => {
             assert_eq!((peer, arrived.port), (arrived.source, 4011));
         }
         DhcpDestination::Relay(relay) => {
-            assert_eq!(*relay.ip(), asked.giaddr);
-            assert!(!asked.giaddr.is_unspecified());
+            assert_eq!(*relay.ip(), requested.giaddr);
+            assert!(!requested.giaddr.is_unspecified());
             assert!(relay.port() == 67 || relay.port() == arrived.source.port());
         }
         DhcpDestination::Renewing(address) => {
-            assert_eq!(address, asked.ciaddr);
+            assert_eq!(address, requested.ciaddr);
             assert!(!address.is_unspecified() && kind != NAK);
-            assert!(inform || asked.giaddr.is_unspecified(), "past the relay");
+            assert!(
+                inform || requested.giaddr.is_unspecified(),
+                "past the relay"
+            );
         }
         DhcpDestination::Client {
             mac,
             address,
             broadcast,
         } => {
-            assert_eq!(mac.0, asked.mac);
-            assert!(asked.giaddr.is_unspecified(), "past the relay");
+            assert_eq!(mac.0, requested.mac);
+            assert!(requested.giaddr.is_unspecified(), "past the relay");
             if kind == NAK {
                 assert!(broadcast, "a NAK must be broadcast");
-            } else if !said.yiaddr.is_unspecified() {
-                assert!(asked.ciaddr.is_unspecified(), "it has an address");
-                assert_eq!((address, broadcast), (said.yiaddr, asked.broadcast));
+            } else if !reply.yiaddr.is_unspecified() {
+                assert!(requested.ciaddr.is_unspecified(), "it has an address");
+                assert_eq!((address, broadcast), (reply.yiaddr, requested.broadcast));
             }
         }
     }

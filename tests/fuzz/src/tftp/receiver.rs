@@ -45,7 +45,7 @@ fn run(bytes: &[u8]) {
     } else {
         TransferMode::Netascii
     };
-    let asked = TransferOptions {
+    let options = TransferOptions {
         block_bytes: (first & 2 != 0).then_some(16),
         window_blocks: (first & 4 != 0).then_some(4),
         timeout_s: (first & 8 != 0).then_some(3),
@@ -55,17 +55,17 @@ fn run(bytes: &[u8]) {
         file_bytes_max: FILE_BYTES_MAX,
         ..TransferLimits::default()
     };
-    let mut receiver = Receiver::new("file", mode, asked, limits, 0);
-    let mut shelf = FuzzSink { bytes: 0 };
+    let mut receiver = Receiver::new("file", mode, options, limits, 0);
+    let mut sink = FuzzSink { bytes: 0 };
     let (mut now, mut confirmed) = (0, 0);
     for _ in 0..STEPS_MAX {
         confirmed = drain(&mut receiver).unwrap_or(confirmed);
         if input.is_empty() {
             break;
         }
-        step(&mut receiver, &mut shelf, &mut now, confirmed, &mut input);
+        step(&mut receiver, &mut sink, &mut now, confirmed, &mut input);
     }
-    end(receiver, &shelf, now);
+    end(receiver, &sink, now);
 }
 
 /// Sends at most one packet; returns the block it has acknowledged.
@@ -88,7 +88,7 @@ fn drain(receiver: &mut Receiver) -> Option<u16> {
 
 fn step(
     receiver: &mut Receiver,
-    shelf: &mut FuzzSink,
+    sink: &mut FuzzSink,
     now: &mut u64,
     confirmed: u16,
     input: &mut FuzzInput<'_>,
@@ -101,9 +101,9 @@ fn step(
             let filled = usize::from(input.choose(&[16_u16, 512, 0, 15, 511, 17]));
             let head = [&[0, 3][..], &block.to_be_bytes()].concat();
             let body = vec![input.byte(); filled];
-            receiver.datagram(*now, &[head, body].concat(), shelf);
+            receiver.datagram(*now, &[head, body].concat(), sink);
         }
-        4 | 5 => receiver.datagram(*now, input.counted_long(), shelf),
+        4 | 5 => receiver.datagram(*now, input.counted_long(), sink),
         6 => {
             *now = receiver.deadline().unwrap_or(*now).max(*now);
             receiver.tick(*now);
@@ -116,7 +116,7 @@ fn step(
 }
 
 /// A server that is silent from now on causes a timeout.
-fn end(mut receiver: Receiver, shelf: &FuzzSink, mut now: u64) {
+fn end(mut receiver: Receiver, sink: &FuzzSink, mut now: u64) {
     for _ in 0..1000 {
         let Some(deadline) = receiver.deadline() else {
             break;
@@ -128,11 +128,11 @@ fn end(mut receiver: Receiver, shelf: &FuzzSink, mut now: u64) {
     match receiver.state() {
         TransferState::Running => panic!("it never ends"),
         TransferState::Done { bytes } => {
-            assert_eq!(bytes, shelf.bytes);
+            assert_eq!(bytes, sink.bytes);
             let announced = receiver.announced_bytes();
             assert!(announced.is_none_or(|size| size == bytes));
         }
-        TransferState::Failed { bytes, .. } => assert!(bytes <= shelf.bytes),
+        TransferState::Failed { bytes, .. } => assert!(bytes <= sink.bytes),
     }
 }
 

@@ -80,16 +80,16 @@ fn run(bytes: &[u8]) {
         block_bytes_max: input.choose(&[1468, 512, 8, 0, u16::MAX]),
         ..TransferLimits::default()
     };
-    let mut world = FuzzedTftpSender::new(&request, file_bytes, limits);
-    world.drain();
+    let mut sender = FuzzedTftpSender::new(&request, file_bytes, limits);
+    sender.drain();
     for _ in 0..STEPS_MAX {
         if input.is_empty() {
             break;
         }
-        world.step(&mut input);
-        world.drain();
+        sender.step(&mut input);
+        sender.drain();
     }
-    world.end();
+    sender.end();
 }
 
 impl FuzzedTftpSender {
@@ -174,20 +174,20 @@ impl FuzzedTftpSender {
 
     fn agree(&mut self, agreed: TransferOptions) {
         super::check_options(&agreed);
-        let asked = self.request.options;
+        let requested = self.request.options;
         // Never more than requested, never an option that was not requested.
-        let within = |got: Option<u16>, asked: Option<u16>, most: u16| {
-            got.is_none_or(|got| asked.is_some_and(|asked| got <= asked && got <= most))
+        let within = |got: Option<u16>, requested: Option<u16>, most: u16| {
+            got.is_none_or(|got| requested.is_some_and(|requested| got <= requested && got <= most))
         };
         let window_max = self.limits.window_blocks_max.max(1);
         let block_max = self.limits.block_bytes_max.max(8);
         assert!(within(
             agreed.window_blocks,
-            asked.window_blocks,
+            requested.window_blocks,
             window_max
         ));
-        assert!(within(agreed.block_bytes, asked.block_bytes, block_max));
-        assert!(agreed.timeout_s.is_none() || agreed.timeout_s == asked.timeout_s);
+        assert!(within(agreed.block_bytes, requested.block_bytes, block_max));
+        assert!(agreed.timeout_s.is_none() || agreed.timeout_s == requested.timeout_s);
         assert!(
             agreed
                 .file_bytes

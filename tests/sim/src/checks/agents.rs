@@ -86,19 +86,19 @@ impl AgentCallChecks {
     ) -> Result<Option<&'static str>, String> {
         let AgentCallTrace {
             status,
-            response: said,
+            response: message,
             ..
         } = served;
         let name = served.request["name"].as_str().unwrap_or("the list");
-        if matches!(status, 308 | 400 | 404 | 405 | 500) || said.contains(UNKNOWN_PARAMETER) {
+        if matches!(status, 308 | 400 | 404 | 405 | 500) || message.contains(UNKNOWN_PARAMETER) {
             return Err(format!(
-                "agent {machine} answered {name} with {status}: {said}"
+                "agent {machine} answered {name} with {status}: {message}"
             ));
         }
         let seen = self.record_of_boot(machine, served.boot);
-        let mismatches = said.matches(MISMATCH).count();
+        let mismatches = message.matches(MISMATCH).count();
         if served.method == "GET" {
-            if said.contains("agent_token=") {
+            if message.contains("agent_token=") {
                 return Ok(Some("token leaked"));
             }
             if mismatches > seen.mismatches {
@@ -111,7 +111,7 @@ impl AgentCallChecks {
         if *status == 409 {
             let ours = seen.running.as_ref();
             let ours = ours.filter(|(life, _)| *life == served.life);
-            return match ours.filter(|(_, name)| said.ends_with(&format!("{name}\"}}"))) {
+            return match ours.filter(|(_, name)| message.ends_with(&format!("{name}\"}}"))) {
                 Some((_, other)) => Err(format!("agent {machine} gets {name} while {other} runs")),
                 None => Ok(Some("busy")),
             };
@@ -122,9 +122,9 @@ impl AgentCallChecks {
                 "agent {machine} gets step {step}, which the box knows to be done"
             ));
         }
-        let told: Value = serde_json::from_str(said).unwrap_or_default();
-        let running = told["command_status"] == "RUNNING";
-        let command = told["command_name"].as_str().unwrap_or_default();
+        let reported: Value = serde_json::from_str(message).unwrap_or_default();
+        let running = reported["command_status"] == "RUNNING";
+        let command = reported["command_name"].as_str().unwrap_or_default();
         seen.running = running.then(|| (served.life, command.to_owned()));
         Ok(None)
     }
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn post(status: u16, said: &Value) -> AgentCallTrace {
+    fn post(status: u16, message: &Value) -> AgentCallTrace {
         AgentCallTrace {
             life: 1,
             boot: 1,
@@ -143,13 +143,13 @@ mod tests {
             request: json!({"name": "deploy.execute_deploy_step",
                           "params": {"step": {"step": "write_image"}}}),
             status,
-            response: said.to_string(),
+            response: message.to_string(),
         }
     }
 
     fn taken() -> AgentCallTrace {
-        let said = json!({"command_status": "RUNNING", "command_name": "execute_deploy_step"});
-        post(200, &said)
+        let message = json!({"command_status": "RUNNING", "command_name": "execute_deploy_step"});
+        post(200, &message)
     }
 
     #[test]

@@ -80,8 +80,8 @@ pub(super) fn step_list(kind: &str) -> Value {
             step["argsinfo"] = args
                 .iter()
                 .map(|(name, required)| {
-                    let told = json!({"description": messages::ARGUMENT, "required": required});
-                    ((*name).to_owned(), told)
+                    let reported = json!({"description": messages::ARGUMENT, "required": required});
+                    ((*name).to_owned(), reported)
                 })
                 .collect::<Map<_, _>>()
                 .into();

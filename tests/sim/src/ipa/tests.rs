@@ -18,7 +18,7 @@ fn setup() -> SimIpaSetup {
 #[track_caller]
 fn next_request(ipa: &mut SimIpa, now: Tick) -> SimIpaRequest {
     match &ipa.next(now)[..] {
-        [SimIpaOutput::Request(ask)] => ask.clone(),
+        [SimIpaOutput::Request(request)] => request.clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -37,18 +37,18 @@ const ROOT: &[u8] = br#"{"default_version":{"version":"1.109"}}"#;
 /// An agent after its start, with its first heartbeat.
 fn heartbeating_agent(token: &str) -> SimIpa {
     let mut ipa = SimIpa::new(Tick(0), setup());
-    let ask = next_request(&mut ipa, Tick(0));
+    let request = next_request(&mut ipa, Tick(0));
     assert_eq!(
-        (ask.kind, ask.version),
+        (request.kind, request.version),
         (SimIpaRequestKind::Discovery, None)
     );
     ipa.handle_response(Tick(0), SimIpaRequestKind::Discovery, Some((200, ROOT)));
-    let ask = next_request(&mut ipa, Tick(0));
+    let request = next_request(&mut ipa, Tick(0));
     assert_eq!(
-        ask.path_and_query,
+        request.path_and_query,
         "/v1/lookup?addresses=52%3A54%3A00%3Aaa%3Abb%3A01"
     );
-    assert_eq!(ask.version.as_deref(), Some("1.62"));
+    assert_eq!(request.version.as_deref(), Some("1.62"));
     ipa.handle_response(
         Tick(0),
         SimIpaRequestKind::Lookup,
@@ -68,10 +68,10 @@ fn heartbeating_agent(token: &str) -> SimIpa {
 fn starts_in_the_recorded_order_and_sends_a_heartbeat_at_once() {
     let token = "A".repeat(40);
     let mut ipa = heartbeating_agent(&token);
-    let beat = next_request(&mut ipa, Tick(0));
-    assert_eq!(beat.path_and_query, format!("/v1/heartbeat/{NODE}"));
-    assert_eq!(beat.version.as_deref(), Some("1.68"));
-    let body: Value = serde_json::from_slice(&beat.body).unwrap();
+    let heartbeat = next_request(&mut ipa, Tick(0));
+    assert_eq!(heartbeat.path_and_query, format!("/v1/heartbeat/{NODE}"));
+    assert_eq!(heartbeat.version.as_deref(), Some("1.68"));
+    let body: Value = serde_json::from_slice(&heartbeat.body).unwrap();
     assert_eq!(body["callback_url"], "https://192.0.2.10:9999");
     assert_eq!(body["agent_token"], token);
     assert_eq!(body["agent_version"], VERSION);
@@ -88,8 +88,8 @@ fn an_old_box_gets_the_address_only() {
     let mut ipa = SimIpa::new(Tick(0), setup());
     ipa.next(Tick(0));
     ipa.handle_response(Tick(0), SimIpaRequestKind::Discovery, None);
-    let ask = next_request(&mut ipa, Tick(0));
-    assert_eq!(ask.version.as_deref(), Some("1.31"));
+    let request = next_request(&mut ipa, Tick(0));
+    assert_eq!(request.version.as_deref(), Some("1.31"));
     ipa.handle_response(
         Tick(0),
         SimIpaRequestKind::Lookup,
@@ -97,8 +97,8 @@ fn an_old_box_gets_the_address_only() {
     );
     ipa.next(Tick(0));
     ipa.handle_response(Tick(0), SimIpaRequestKind::Probe, Some((200, b"")));
-    let beat: Value = serde_json::from_slice(&next_request(&mut ipa, Tick(0)).body).unwrap();
-    assert_eq!(beat, json!({"callback_url": "http://192.0.2.10:9999"}));
+    let heartbeat: Value = serde_json::from_slice(&next_request(&mut ipa, Tick(0)).body).unwrap();
+    assert_eq!(heartbeat, json!({"callback_url": "http://192.0.2.10:9999"}));
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn a_mask_without_a_token_leaves_it_stuck_and_a_short_token_is_ignored() {
     assert_eq!(stuck.wake_at(), None);
     assert!(!stuck.serves());
     let mut short = heartbeating_agent("short");
-    let beat: Value = serde_json::from_slice(&next_request(&mut short, Tick(0)).body).unwrap();
-    assert_eq!(beat["agent_token"], Value::Null);
+    let heartbeat: Value = serde_json::from_slice(&next_request(&mut short, Tick(0)).body).unwrap();
+    assert_eq!(heartbeat["agent_token"], Value::Null);
     let reply = short.request(Tick(0), "GET", "/v1/commands/?agent_token=short", b"");
     assert_eq!(reply.status, 401);
 }
@@ -216,8 +216,8 @@ fn a_finished_command_forces_a_heartbeat_five_seconds_after_the_last() {
         &step,
         false,
     );
-    let told: Value = serde_json::from_slice(&reply.body).unwrap();
-    assert_eq!(told["command_status"], "RUNNING");
+    let reported: Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!(reported["command_status"], "RUNNING");
     let busy = post(&mut ipa, Tick(100), "standby.sync", &json!({}), true);
     let words = "Agent is busy: executing command execute_clean_step";
     assert_eq!(busy, SimIpaReply::fault(409, words));
@@ -227,8 +227,8 @@ fn a_finished_command_forces_a_heartbeat_five_seconds_after_the_last() {
             .iter()
             .any(|out| matches!(out, SimIpaOutput::Effect(SimAgentEffect::DiskErased)))
     );
-    let told: Value = serde_json::from_slice(&list(&mut ipa).body).unwrap();
-    assert_eq!(told["commands"][0]["command_status"], "SUCCEEDED");
+    let reported: Value = serde_json::from_slice(&list(&mut ipa).body).unwrap();
+    assert_eq!(reported["commands"][0]["command_status"], "SUCCEEDED");
     let wait_ms = ipa.wake_at().unwrap().0;
     assert!((5_001..=6_100).contains(&wait_ms), "{wait_ms}");
 }
@@ -257,9 +257,9 @@ fn a_step_of_other_managers_is_refused_as_a_mismatch() {
     let id = reply.awaits.unwrap();
     ipa.next(ipa.wake_at().unwrap());
     ipa.next(ipa.wake_at().unwrap());
-    let told: Value = serde_json::from_slice(&ipa.result(&id).body).unwrap();
-    assert_eq!(told["command_status"], "CLEAN_VERSION_MISMATCH");
-    let details = told["command_error"]["details"].as_str().unwrap();
+    let reported: Value = serde_json::from_slice(&ipa.result(&id).body).unwrap();
+    assert_eq!(reported["command_status"], "CLEAN_VERSION_MISMATCH");
+    let details = reported["command_error"]["details"].as_str().unwrap();
     assert!(
         details.contains("{'generic_hardware_manager': '1.3'}"),
         "{details}"
@@ -292,8 +292,12 @@ fn write(answers: &[Option<u16>]) -> (Value, u64) {
         now = at.max(now);
         for out in ipa.next(now) {
             match out {
-                SimIpaOutput::Request(ask) if ask.kind == SimIpaRequestKind::Refresh => {
-                    assert!(ask.path_and_query.ends_with(&format!("&node_uuid={NODE}")));
+                SimIpaOutput::Request(request) if request.kind == SimIpaRequestKind::Refresh => {
+                    assert!(
+                        request
+                            .path_and_query
+                            .ends_with(&format!("&node_uuid={NODE}"))
+                    );
                     ipa.handle_response(
                         now,
                         SimIpaRequestKind::Refresh,
@@ -301,7 +305,9 @@ fn write(answers: &[Option<u16>]) -> (Value, u64) {
                     );
                     refreshed = true;
                 }
-                SimIpaOutput::Request(ask) => ipa.handle_response(now, ask.kind, Some((202, b""))),
+                SimIpaOutput::Request(request) => {
+                    ipa.handle_response(now, request.kind, Some((202, b"")));
+                }
                 SimIpaOutput::Fetch { command, .. } => {
                     let answer = answers.next().copied().unwrap_or(Some(200));
                     let body = |status| {
@@ -328,8 +334,8 @@ fn write(answers: &[Option<u16>]) -> (Value, u64) {
         }
     }
     assert!(refreshed);
-    let told = ipa.result(id.as_str().unwrap());
-    (serde_json::from_slice(&told.body).unwrap(), now.0)
+    let reported = ipa.result(id.as_str().unwrap());
+    (serde_json::from_slice(&reported.body).unwrap(), now.0)
 }
 
 fn work_hex(bytes: &[u8]) -> String {
@@ -339,28 +345,28 @@ fn work_hex(bytes: &[u8]) -> String {
 
 #[test]
 fn a_write_looks_up_hints_tries_ten_times_and_verifies_the_image() {
-    let (told, _) = write(&[]);
-    assert_eq!(told["command_status"], "SUCCEEDED");
-    let result = told["command_result"]["deploy_result"]["result"]
+    let (reported, _) = write(&[]);
+    assert_eq!(reported["command_status"], "SUCCEEDED");
+    let result = reported["command_result"]["deploy_result"]["result"]
         .as_str()
         .unwrap();
     assert!(result.starts_with("prepare_image: image (i) written to device /dev/vda root_uuid="));
-    let (told, took_ms) = write(&[Some(404); 9]);
-    assert_eq!(told["command_status"], "SUCCEEDED");
+    let (reported, took_ms) = write(&[Some(404); 9]);
+    assert_eq!(reported["command_status"], "SUCCEEDED");
     assert!((90_000..120_000).contains(&took_ms), "{took_ms}");
-    let (told, _) = write(&[Some(404); 10]);
-    assert_eq!(told["command_error"]["type"], "ImageDownloadFatalError");
-    let (told, took_ms) = write(&[Some(206)]);
-    assert_eq!(told["command_error"]["type"], "ImageDownloadFatalError");
+    let (reported, _) = write(&[Some(404); 10]);
+    assert_eq!(reported["command_error"]["type"], "ImageDownloadFatalError");
+    let (reported, took_ms) = write(&[Some(206)]);
+    assert_eq!(reported["command_error"]["type"], "ImageDownloadFatalError");
     assert!(took_ms < 10_000, "{took_ms}");
-    let (told, _) = write(&[None; 10]);
-    assert_eq!(told["command_error"]["type"], "CommandExecutionError");
-    let (told, _) = write(&[Some(299); 9]);
-    assert_eq!(told["command_status"], "SUCCEEDED");
-    let (told, _) = write(&[Some(299); 10]);
-    assert_eq!(told["command_error"]["type"], "ImageChecksumError");
-    let (told, _) = write(&[Some(503); 100]);
-    assert_eq!(told["command_error"]["type"], "ImageDownloadError");
+    let (reported, _) = write(&[None; 10]);
+    assert_eq!(reported["command_error"]["type"], "CommandExecutionError");
+    let (reported, _) = write(&[Some(299); 9]);
+    assert_eq!(reported["command_status"], "SUCCEEDED");
+    let (reported, _) = write(&[Some(299); 10]);
+    assert_eq!(reported["command_error"]["type"], "ImageChecksumError");
+    let (reported, _) = write(&[Some(503); 100]);
+    assert_eq!(reported["command_error"]["type"], "ImageDownloadError");
 }
 
 #[test]

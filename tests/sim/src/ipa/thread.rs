@@ -50,10 +50,10 @@ pub(super) struct SimIpaStep {
 impl SimIpaStep {
     pub(super) fn with_result(&self, result: Value) -> Value {
         let kind = &self.kind;
-        let mut told = json!({});
-        told[format!("{kind}_result")] = result;
-        told[format!("{kind}_step")] = self.step.clone();
-        told
+        let mut reported = json!({});
+        reported[format!("{kind}_result")] = result;
+        reported[format!("{kind}_step")] = self.step.clone();
+        reported
     }
 }
 
@@ -194,14 +194,14 @@ impl SimIpa {
     }
 
     /// A thread has ended: its command gets its result, and a heartbeat is forced.
-    fn finish_command(&mut self, now: Tick, id: &str, status: &'static str, told: Value) {
+    fn finish_command(&mut self, now: Tick, id: &str, status: &'static str, reported: Value) {
         let found = self.commands.iter_mut().find(|command| command.id == id);
         if let Some(command) = found {
             command.status = status;
             if status == SUCCEEDED {
-                command.result = told;
+                command.result = reported;
             } else {
-                command.error = told;
+                command.error = reported;
             }
         }
         self.force_heartbeat(now);
@@ -218,7 +218,7 @@ impl SimIpa {
             ));
             return self.suspend_write(command, write, None);
         }
-        let Some(came) = write.received.take() else {
+        let Some(bytes) = write.received.take() else {
             let urls = write.info["urls"].as_array();
             let url = urls.and_then(|urls| urls.get(write.url)?.as_str());
             let url = url.unwrap_or_default().to_owned();
@@ -229,9 +229,9 @@ impl SimIpa {
             self.outputs.push(fetch);
             return self.suspend_write(command, write, None);
         };
-        let (want, got) = digests(&write.info, &came);
+        let (want, got) = digests(&write.info, &bytes);
         if want == got {
-            return self.finish_write(now, &command, &write, came);
+            return self.finish_write(now, &command, &write, bytes);
         }
         let id = write.info["id"].as_str().unwrap_or_default();
         let details = format!(
@@ -251,7 +251,7 @@ impl SimIpa {
         });
     }
 
-    fn finish_write(&mut self, now: Tick, command: &str, write: &SimIpaImageWrite, came: Vec<u8>) {
+    fn finish_write(&mut self, now: Tick, command: &str, write: &SimIpaImageWrite, bytes: Vec<u8>) {
         let id = write.info["id"].as_str().unwrap_or_default();
         let streams = write.info["stream_raw_images"] == json!(true);
         if !streams {
@@ -264,13 +264,13 @@ impl SimIpa {
             self.device()
         );
         let result = json!({ "result": format!("prepare_image: {text}") });
-        let told = match &write.step {
+        let reported = match &write.step {
             Some(step) => step.with_result(result),
             None => result,
         };
         self.outputs
-            .push(SimIpaOutput::Effect(SimAgentEffect::ImageWritten(came)));
-        self.finish_command(now, command, SUCCEEDED, told);
+            .push(SimIpaOutput::Effect(SimAgentEffect::ImageWritten(bytes)));
+        self.finish_command(now, command, SUCCEEDED, reported);
     }
 
     fn device(&self) -> String {
@@ -316,8 +316,8 @@ impl SimIpa {
             if same {
                 // An image written since the agent's start is not written again.
                 let step = write.step.as_ref();
-                let told = step.map_or(Value::Null, |step| step.with_result(Value::Null));
-                return self.finish_command(now, &command, SUCCEEDED, told);
+                let reported = step.map_or(Value::Null, |step| step.with_result(Value::Null));
+                return self.finish_command(now, &command, SUCCEEDED, reported);
             }
             return self.suspend_write(command, write, Some(now));
         }
@@ -357,7 +357,7 @@ impl SimIpa {
             None => None,
         };
         write.connections += 1;
-        let said = status.map(|status| {
+        let message = status.map(|status| {
             let url = &write.info["urls"][write.url];
             format!("Received status code {status} from {url}, expected 200.")
         });
@@ -366,9 +366,9 @@ impl SimIpa {
             return self.suspend_write(command, write, Some(now.after_ms(TRY_MS)));
         }
         let failed = |msg: &str| format!("Download of image {image} failed: {msg}");
-        match (status, said) {
-            (Some(500..), Some(said)) => {
-                write.errors.push(said);
+        match (status, message) {
+            (Some(500..), Some(message)) => {
+                write.errors.push(message);
                 (write.url, write.connections) = (write.url + 1, 0);
                 let urls = write.info["urls"].as_array().map_or(0, Vec::len);
                 if write.url < urls {
@@ -378,8 +378,8 @@ impl SimIpa {
                 let error = messages::error("ImageDownloadError", &details);
                 self.retry_download(now, command, write, error);
             }
-            (Some(_), Some(said)) => {
-                let error = messages::error("ImageDownloadFatalError", &failed(&said));
+            (Some(_), Some(message)) => {
+                let error = messages::error("ImageDownloadFatalError", &failed(&message));
                 self.finish_command(now, &command, FAILED, error);
             }
             _ => {
@@ -392,13 +392,13 @@ impl SimIpa {
 }
 
 /// The expected digest of an image, and the computed one.
-fn digests(info: &Value, came: &[u8]) -> (String, String) {
+fn digests(info: &Value, bytes: &[u8]) -> (String, String) {
     let want = info["os_hash_value"].as_str().or(info["checksum"].as_str());
     let want = want.unwrap_or_default().to_owned();
     let got = if want.len() == 128 {
-        hex(&Sha512::digest(came))
+        hex(&Sha512::digest(bytes))
     } else {
-        hex(&Sha256::digest(came))
+        hex(&Sha256::digest(bytes))
     };
     (want, got)
 }

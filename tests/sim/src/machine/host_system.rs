@@ -58,15 +58,15 @@ impl HostSystem {
                 None => RunningAgent::Own(Box::new(OwnAgent::new(hardware, line, peer))),
             });
         }
-        let seat = SimAgentLocation {
+        let location = SimAgentLocation {
             machine,
             life,
             peer,
         };
         match &mut self.agent {
             None => {}
-            Some(RunningAgent::Own(own)) => own.transmit(now, seat, out),
-            Some(RunningAgent::Stock(stock)) => return stock.transmit(now, seat, out),
+            Some(RunningAgent::Own(own)) => own.transmit(now, location, out),
+            Some(RunningAgent::Stock(stock)) => return stock.transmit(now, location, out),
         }
         Vec::new()
     }

@@ -50,7 +50,7 @@ impl OwnAgent {
         let plan = AgentPlan {
             callback_url: format!("http://{address}:{AGENT_PORT}"),
             inspect: line.inspection_url.is_some(),
-            beat: line.api_url.is_some(),
+            sends_heartbeats: line.api_url.is_some(),
             intervals: AgentIntervals::FAST,
         };
         Self {
@@ -63,37 +63,37 @@ impl OwnAgent {
     pub(super) fn transmit(
         &mut self,
         now: Tick,
-        seat: SimAgentLocation,
+        location: SimAgentLocation,
         out: &mut Vec<SimMachineOutput>,
     ) {
         for act in self.agent_state.due_requests(now) {
-            let (asked, asks) = match act {
+            let (kind, request) = match act {
                 AgentDueRequest::PostInspection { body } => {
-                    let mut asks = SimHttpRequest::get(INSPECTION_PATH);
-                    (asks.method, asks.body, asks.version) = ("POST", body, None);
-                    (OwnAgentRequestKind::Inspection, asks)
+                    let mut request = SimHttpRequest::get(INSPECTION_PATH);
+                    (request.method, request.body, request.version) = ("POST", body, None);
+                    (OwnAgentRequestKind::Inspection, request)
                 }
                 AgentDueRequest::Lookup { path_and_query } => (
                     OwnAgentRequestKind::Lookup,
                     SimHttpRequest::get(&path_and_query),
                 ),
                 AgentDueRequest::Heartbeat { path, body, .. } => {
-                    let mut asks = SimHttpRequest::get(&path);
-                    (asks.method, asks.body) = ("POST", body);
-                    asks.version = Some(HEARTBEAT_VERSION.to_owned());
-                    (OwnAgentRequestKind::Heartbeat, asks)
+                    let mut request = SimHttpRequest::get(&path);
+                    (request.method, request.body) = ("POST", body);
+                    request.version = Some(HEARTBEAT_VERSION.to_owned());
+                    (OwnAgentRequestKind::Heartbeat, request)
                 }
             };
             let who = SimHttpClient::Agent {
-                machine: seat.machine,
-                life: seat.life,
-                kind: asked,
+                machine: location.machine,
+                life: location.life,
+                kind,
             };
             out.push(SimMachineOutput::Http {
                 client: who,
-                peer: seat.peer,
+                peer: location.peer,
                 api: true,
-                request: asks,
+                request,
             });
         }
     }
@@ -101,12 +101,12 @@ impl OwnAgent {
     pub(super) fn handle_response(
         &mut self,
         now: Tick,
-        asked: OwnAgentRequestKind,
+        kind: OwnAgentRequestKind,
         answer: SimHttpResult,
         entropy: &mut SeededRandom,
     ) {
         let (status, body) = answer.unwrap_or_default();
-        match asked {
+        match kind {
             OwnAgentRequestKind::Inspection => self
                 .agent_state
                 .handle_inspection_response(now, status, &body, entropy),
@@ -123,7 +123,7 @@ impl OwnAgent {
     pub(super) fn handle_call(
         &mut self,
         now: Tick,
-        seat: SimAgentLocation,
+        location: SimAgentLocation,
         to: AgentCall,
         request: &AgentHttpRequest,
         out: &mut Vec<SimMachineOutput>,
@@ -145,12 +145,12 @@ impl OwnAgent {
             out.push(SimMachineOutput::Answer { to, result });
         }
         let (command, work) = reply.work?;
-        self.start_work(seat, command, work, out)
+        self.start_work(location, command, work, out)
     }
 
     fn start_work(
         &mut self,
-        seat: SimAgentLocation,
+        location: SimAgentLocation,
         command: String,
         work: AgentWork,
         out: &mut Vec<SimMachineOutput>,
@@ -159,7 +159,7 @@ impl OwnAgent {
             machine,
             life,
             peer,
-        } = seat;
+        } = location;
         out.push(SimMachineOutput::Log(format!(
             "machine {machine} begins {work:?}"
         )));
@@ -176,12 +176,12 @@ impl OwnAgent {
                     life,
                     command: command.clone(),
                 };
-                let asks = SimHttpRequest::get(url_path(&url));
+                let request = SimHttpRequest::get(url_path(&url));
                 out.push(SimMachineOutput::Http {
                     client: who,
                     peer,
                     api: false,
-                    request: asks,
+                    request,
                 });
                 Some(SimAgentEffect::DiskInvalidated)
             }
@@ -245,14 +245,14 @@ impl OwnAgent {
         out: &mut Vec<SimMachineOutput>,
     ) -> Option<SimAgentEffect> {
         let (_, work, image) = self.work.take_if(|(command, ..)| command == id)?;
-        let (went, did) = match work {
+        let (outcome, did) = match work {
             AgentWork::WriteImage(_) => {
                 let image = image.unwrap_or_default();
-                let went = AgentWorkOutcome::Wrote {
+                let outcome = AgentWorkOutcome::Wrote {
                     bytes: image.len() as u64,
                     root_uuid: None,
                 };
-                (went, SimAgentEffect::ImageWritten(image))
+                (outcome, SimAgentEffect::ImageWritten(image))
             }
             AgentWork::Erase { .. } => (AgentWorkOutcome::Erased, SimAgentEffect::DiskErased),
             AgentWork::Rescue { .. } => (
@@ -262,7 +262,7 @@ impl OwnAgent {
             AgentWork::PowerOff => (AgentWorkOutcome::Leaving, SimAgentEffect::PoweredOff),
             AgentWork::Reboot => (AgentWorkOutcome::Leaving, SimAgentEffect::Rebooted),
         };
-        self.finish(now, id, Ok(went), out);
+        self.finish(now, id, Ok(outcome), out);
         Some(did)
     }
 
@@ -271,10 +271,10 @@ impl OwnAgent {
         &mut self,
         now: Tick,
         id: &str,
-        went: Result<AgentWorkOutcome, AgentWorkError>,
+        outcome: Result<AgentWorkOutcome, AgentWorkError>,
         out: &mut Vec<SimMachineOutput>,
     ) {
-        self.agent_state.work_done(now, id, went);
+        self.agent_state.work_done(now, id, outcome);
         for (command, to) in std::mem::take(&mut self.held) {
             if self.agent_state.is_finished(&command) {
                 let reply = self.agent_state.command(&command);

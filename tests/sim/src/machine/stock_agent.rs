@@ -146,7 +146,7 @@ impl StockAgent {
     pub(super) fn transmit(
         &mut self,
         now: Tick,
-        seat: SimAgentLocation,
+        location: SimAgentLocation,
         out: &mut Vec<SimMachineOutput>,
     ) -> Vec<SimAgentEffect> {
         let mut dids = Vec::new();
@@ -159,40 +159,40 @@ impl StockAgent {
         }
         for wanted in self.ipa.next(now) {
             match wanted {
-                SimIpaOutput::Request(ask) => {
-                    if ask.kind == SimIpaRequestKind::Refresh {
+                SimIpaOutput::Request(request) => {
+                    if request.kind == SimIpaRequestKind::Refresh {
                         out.push(SimMachineOutput::Observed("hint requested"));
                     }
-                    let mut asks = SimHttpRequest::get(&ask.path_and_query);
-                    asks.method = ask.method;
-                    (asks.version, asks.body) = (ask.version, ask.body);
-                    asks.timeout_ms = REQUEST_TIMEOUT_MS;
+                    let mut http_request = SimHttpRequest::get(&request.path_and_query);
+                    http_request.method = request.method;
+                    (http_request.version, http_request.body) = (request.version, request.body);
+                    http_request.timeout_ms = REQUEST_TIMEOUT_MS;
                     let who = SimHttpClient::Stock {
-                        machine: seat.machine,
-                        life: seat.life,
+                        machine: location.machine,
+                        life: location.life,
                         start: self.starts,
-                        kind: ask.kind,
+                        kind: request.kind,
                     };
                     out.push(SimMachineOutput::Http {
                         client: who,
-                        peer: seat.peer,
+                        peer: location.peer,
                         api: true,
-                        request: asks,
+                        request: http_request,
                     });
                 }
                 SimIpaOutput::Fetch { command, url } => {
-                    let mut asks = SimHttpRequest::get(url_path(&url));
-                    asks.timeout_ms = FETCH_TIMEOUT_MS;
+                    let mut http_request = SimHttpRequest::get(url_path(&url));
+                    http_request.timeout_ms = FETCH_TIMEOUT_MS;
                     let who = SimHttpClient::Image {
-                        machine: seat.machine,
-                        life: seat.life,
+                        machine: location.machine,
+                        life: location.life,
                         command,
                     };
                     out.push(SimMachineOutput::Http {
                         client: who,
-                        peer: seat.peer,
+                        peer: location.peer,
                         api: false,
-                        request: asks,
+                        request: http_request,
                     });
                 }
                 SimIpaOutput::Effect(did) => dids.push(did),

@@ -23,7 +23,7 @@ impl RackSimulation {
     /// A datagram to a machine's BMC.
     fn check_bmc_datagram(&mut self, machine: usize, bytes: &[u8]) {
         let (now, life) = (self.now, self.box_under_test.life);
-        let node = self.operators.get(machine).map(|desk| desk.node);
+        let node = self.operators.get(machine).map(|operator| operator.node);
         let view = node.and_then(|node| self.box_under_test.durable.nodes.get(&node));
         let bmcs = &mut self.checks.bmcs;
         bmcs.power_change_wanted(now, machine, view.map(|view| &*view.node));
@@ -176,7 +176,7 @@ impl RackSimulation {
         who: SimHttpClient,
         peer: Ipv4Addr,
         api: bool,
-        asks: SimHttpRequest,
+        request: SimHttpRequest,
     ) {
         self.exchange_number += 1;
         let number = self.exchange_number;
@@ -185,15 +185,15 @@ impl RackSimulation {
             client: who,
             peer,
             api,
-            method: asks.method,
-            path: asks.path,
-            query: asks.query,
-            version: asks.version,
-            body: asks.body,
+            method: request.method,
+            path: request.path,
+            query: request.query,
+            version: request.version,
+            body: request.body,
         });
         self.checks.request_sent(&exchange);
         self.exchanges.insert(number, Rc::clone(&exchange));
-        let late = self.now.after_ms(asks.timeout_ms);
+        let late = self.now.after_ms(request.timeout_ms);
         self.queue.push(
             late,
             SimEvent::Http {
@@ -218,19 +218,19 @@ impl RackSimulation {
         };
         let mut out = Vec::new();
         let machine = match exchange.client.clone() {
-            SimHttpClient::Operator { index: desk } => {
-                if let Some(after_ms) = self.operators[desk].handle_response(answer) {
+            SimHttpClient::Operator { index: operator } => {
+                if let Some(after_ms) = self.operators[operator].handle_response(answer) {
                     self.queue.push(
                         self.now.after_ms(after_ms),
-                        SimEvent::OperatorDue { index: desk },
+                        SimEvent::OperatorDue { index: operator },
                     );
                 }
                 // Without faults, a node in rescue has a ramdisk with the password.
                 if self.faults.are_none()
-                    && self.operators[desk].saw_rescue()
-                    && !self.machines[desk].rescued
+                    && self.operators[operator].saw_rescue()
+                    && !self.machines[operator].rescued
                 {
-                    let sentence = format!("machine {desk} is in rescue without a password");
+                    let sentence = format!("machine {operator} is in rescue without a password");
                     self.checks.violations.push(sentence);
                 }
                 return;
@@ -263,23 +263,23 @@ impl RackSimulation {
     }
 
     pub(super) fn run_allocator(&mut self) {
-        if let Some(asks) = self.allocator.as_mut().map(ResourceAllocator::next_request) {
+        if let Some(request) = self.allocator.as_mut().map(ResourceAllocator::next_request) {
             self.send_request(
                 SimHttpClient::Allocator,
                 Ipv4Addr::new(10, 2, 0, 2),
                 true,
-                asks,
+                request,
             );
         }
     }
 
-    pub(super) fn run_operator(&mut self, desk: usize) {
-        let asks = self.operators[desk].next_request();
+    pub(super) fn run_operator(&mut self, operator: usize) {
+        let request = self.operators[operator].next_request();
         self.send_request(
-            SimHttpClient::Operator { index: desk },
+            SimHttpClient::Operator { index: operator },
             Ipv4Addr::new(10, 2, 0, 1),
             true,
-            asks,
+            request,
         );
     }
 }

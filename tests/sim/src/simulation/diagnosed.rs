@@ -97,14 +97,18 @@ impl RackSimulation {
             ..SeedFaults::default()
         };
         let stock = vec![true; fault.machines()];
-        let mut world = Self::with(8, &stock, faults, SeededRandom::new(8), true);
-        world.diagnosed.fault = Some(fault);
-        for (machine, operator) in world.machines.iter_mut().zip(&mut world.operators) {
+        let mut simulation = Self::with(8, &stock, faults, SeededRandom::new(8), true);
+        simulation.diagnosed.fault = Some(fault);
+        for (machine, operator) in simulation
+            .machines
+            .iter_mut()
+            .zip(&mut simulation.operators)
+        {
             operator.use_plain_plan(None);
             machine.switch_power_at_once();
         }
-        world.prepare(fault);
-        world
+        simulation.prepare(fault);
+        simulation
     }
 
     fn prepare(&mut self, fault: DiagnosedFault) {

@@ -12,11 +12,11 @@ impl RackSimulation {
     pub(super) fn check_images(&mut self, view: &RackView) {
         let only_image = self.faults.are_of_image_only();
         let plans = self.operators.iter().all(SimOperator::is_plain);
-        for desk in &self.operators {
-            let Some(node) = view.nodes.get(&desk.node).map(|view| &view.node) else {
+        for operator in &self.operators {
+            let Some(node) = view.nodes.get(&operator.node).map(|view| &view.node) else {
                 continue;
             };
-            let machine = &self.machines[desk.machine()];
+            let machine = &self.machines[operator.machine()];
             let has_image = machine.disk == SimMachineDisk::Image(self.image);
             let is_active = node.provision_state == ProvisionState::Active;
             if is_active && !has_image {

@@ -65,7 +65,9 @@ impl RackSimulation {
     }
 
     fn machine_of(&self, node: NodeId) -> Option<usize> {
-        self.operators.iter().position(|desk| desk.node == node)
+        self.operators
+            .iter()
+            .position(|operator| operator.node == node)
     }
 
     /// The box calls an agent.

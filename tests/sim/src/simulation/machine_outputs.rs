@@ -79,8 +79,8 @@ impl RackSimulation {
                 client: who,
                 peer,
                 api,
-                request: asks,
-            } => self.send_request(who, peer, api, asks),
+                request,
+            } => self.send_request(who, peer, api, request),
             SimMachineOutput::Answer { to, result } => self.send_agent_reply(index, &to, &result),
             SimMachineOutput::WorkEnds {
                 life,
@@ -203,10 +203,10 @@ impl RackSimulation {
             }
             Incident::BmcMisbehaves {
                 machine,
-                fault: lie,
+                fault: mismatch,
                 for_ms,
             } => {
-                self.machines[machine].bmc_fault = Some(lie);
+                self.machines[machine].bmc_fault = Some(mismatch);
                 self.queue
                     .push(now.after_ms(for_ms), SimEvent::BmcRecovers { machine });
             }
@@ -243,13 +243,13 @@ impl RackSimulation {
             "callback_url": "http://10.0.0.250:9999", "agent_token": "guess".repeat(9),
             "agent_version": "13.0.0",
         });
-        let mut beat = SimHttpRequest::get(&format!("{HEARTBEAT_PATH}{node}"));
-        (beat.method, beat.body) = ("POST", body.to_string().into_bytes());
-        self.send_request(SimHttpClient::Impostor, peer, true, beat);
+        let mut heartbeat = SimHttpRequest::get(&format!("{HEARTBEAT_PATH}{node}"));
+        (heartbeat.method, heartbeat.body) = ("POST", body.to_string().into_bytes());
+        self.send_request(SimHttpClient::Impostor, peer, true, heartbeat);
         if self.chance.chance(500) {
             let mac = self.machines[machine].hardware.mac;
-            let asks = SimHttpRequest::get(&format!("{LOOKUP_PATH}?addresses={mac}"));
-            self.send_request(SimHttpClient::Impostor, peer, true, asks);
+            let request = SimHttpRequest::get(&format!("{LOOKUP_PATH}?addresses={mac}"));
+            self.send_request(SimHttpClient::Impostor, peer, true, request);
         }
     }
 }

@@ -8,20 +8,20 @@ use crate::faults::SeedFaults;
 impl RackSimulation {
     /// So many machines with our own agent and no faults.
     pub(crate) fn steady(machines: usize) -> Self {
-        let mut world = Self::with(
+        let mut simulation = Self::with(
             8,
             &vec![false; machines],
             SeedFaults::default(),
             SeededRandom::new(8),
             false,
         );
-        for operator in &mut world.operators {
+        for operator in &mut simulation.operators {
             operator.use_plain_plan(None);
         }
-        for machine in &mut world.machines {
+        for machine in &mut simulation.machines {
             machine.switch_power_at_once();
         }
-        world
+        simulation
     }
 
     /// Runs for this time more, whether or not there is work.

@@ -4,13 +4,13 @@ use serde_json::json;
 use trivet_model::{OrderOutcome, OrderRefusal, ProvisionState, RefusalKind};
 
 fn heartbeat_body(fields: &Value) -> String {
-    let mut beat = json!({
+    let mut heartbeat = json!({
         "callback_url": "https://192.0.2.10:9999", "agent_token": "t", "agent_version": "13.0.0",
     });
     for (key, value) in fields.as_object().unwrap() {
-        beat[key] = value.clone();
+        heartbeat[key] = value.clone();
     }
-    beat.to_string()
+    heartbeat.to_string()
 }
 
 #[test]
@@ -277,8 +277,8 @@ fn a_heartbeat_does_not_reveal_whether_a_node_exists() {
         let path = format!("/v1/heartbeat/{ident}");
         let body =
             heartbeat_body(&json!({"agent_token": "x".repeat(43), "agent_version": "13.0.0"}));
-        let said = bench.refuses(&send("POST", &path, &body).at("1.68"), 400);
-        assert_eq!(said, refusal.sentence);
+        let message = bench.refuses(&send("POST", &path, &body).at("1.68"), 400);
+        assert_eq!(message, refusal.sentence);
     }
 }
 

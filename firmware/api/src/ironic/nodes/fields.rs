@@ -205,11 +205,11 @@ pub(super) const AGENT_SHOWN: [&str; 2] = ["agent_url", "agent_last_heartbeat"];
 /// heartbeat changes no record.
 fn agent(view: &NodeView) -> impl Iterator<Item = (String, Value)> {
     let url = view.node.agent.as_ref().and_then(|agent| agent.url.clone());
-    let heard = view.live.heartbeat_at.filter(|_| url.is_some());
-    let [url_field, heard_field] = AGENT_SHOWN.map(str::to_owned);
-    let heard = heard.map(|at| (heard_field, timestamp(Some(at))));
+    let received = view.live.heartbeat_at.filter(|_| url.is_some());
+    let [url_field, heartbeat_field] = AGENT_SHOWN.map(str::to_owned);
+    let received = received.map(|at| (heartbeat_field, timestamp(Some(at))));
     let url = url.map(|url| (url_field, Value::from(url)));
-    url.into_iter().chain(heard)
+    url.into_iter().chain(received)
 }
 
 /// As stored, with the agent's data that the first clients expect there.

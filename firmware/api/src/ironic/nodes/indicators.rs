@@ -148,8 +148,8 @@ fn show(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     if !is_fake(&view.node) {
         return bmc_request(view, BmcRequest::Indicator, ResponsePlan::CommandReply);
     }
-    let kept = view.node.driver_internal_info.get("indicators");
-    let state = kept.and_then(|kept| kept.get(light.name)).cloned();
+    let stored = view.node.driver_internal_info.get("indicators");
+    let state = stored.and_then(|stored| stored.get(light.name)).cloned();
     reply(&json!({ "state": state.unwrap_or_else(|| json!("off")) }))
 }
 
@@ -178,11 +178,11 @@ fn set(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     }
     let mut node = Node::clone(&view.node);
     let info = &mut node.driver_internal_info;
-    let kept = info
+    let stored = info
         .entry("indicators")
         .or_insert_with(|| Value::Object(serde_json::Map::new()));
-    if let Value::Object(kept) = kept {
-        kept.insert(light.name.to_owned(), json!(state));
+    if let Value::Object(stored) = stored {
+        stored.insert(light.name.to_owned(), json!(state));
     }
     replace(view, node, empty(204, None))
 }

@@ -67,8 +67,11 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
 ];
 
 fn inserted(view: &NodeView) -> JsonObject {
-    let kept = view.node.driver_internal_info.get("vmedia");
-    kept.and_then(Value::as_object).cloned().unwrap_or_default()
+    let stored = view.node.driver_internal_info.get("vmedia");
+    stored
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default()
 }
 
 fn show(view: &NodeView) -> Result<ApiOutcome, ApiFault> {
@@ -87,8 +90,8 @@ fn show(view: &NodeView) -> Result<ApiOutcome, ApiFault> {
 }
 
 /// The drives that a BMC listed, in Ironic's format.
-pub(crate) fn ironic_media(said: &Value) -> Value {
-    let drives = said["media"].as_array().into_iter().flatten();
+pub(crate) fn ironic_media(message: &Value) -> Value {
+    let drives = message["media"].as_array().into_iter().flatten();
     let shown = drives.map(|drive| {
         let devices = drive["devices"].as_array().into_iter().flatten();
         let devices = devices.filter_map(Value::as_str);

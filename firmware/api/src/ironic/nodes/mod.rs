@@ -393,22 +393,22 @@ fn maintenance(call: &ApiCall<'_>, view: &NodeView, on: bool) -> Result<ApiOutco
 /// The inventory that the agent sent, and what inspection hooks make of it. The record has either
 /// the whole document or its `inventory` alone.
 fn inventory(node: &Node) -> Result<ApiOutcome, ApiFault> {
-    let Some(kept) = &node.inventory else {
+    let Some(stored) = &node.inventory else {
         return Err(ApiFault::not_found(format!(
             "Inventory of node {} could not be found: inspect it first.",
             node.id
         )));
     };
-    let (inventory, collected) = match kept.get("inventory") {
-        Some(inventory @ Value::Object(_)) => (inventory, kept.get("plugin_data")),
+    let (inventory, collected) = match stored.get("inventory") {
+        Some(inventory @ Value::Object(_)) => (inventory, stored.get("plugin_data")),
         // Only the inventory is there, and nothing was collected.
-        _ => (kept, Some(&Value::Null)),
+        _ => (stored, Some(&Value::Null)),
     };
     let collected = match collected {
         Some(Value::Object(collected)) => collected.clone(),
         Some(_) => JsonObject::new(),
         None => {
-            let mut rest = kept.as_object().cloned().unwrap_or_default();
+            let mut rest = stored.as_object().cloned().unwrap_or_default();
             rest.remove("inventory");
             rest
         }

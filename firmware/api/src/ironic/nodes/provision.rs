@@ -219,9 +219,9 @@ fn arguments(
                 )));
             }
         }
-        let brought = runbook::read(call, view, verb, ident)?;
-        args.steps = brought.steps;
-        disable_ramdisk = Some(brought.disable_ramdisk);
+        let runbook_steps = runbook::read(call, view, verb, ident)?;
+        args.steps = runbook_steps.steps;
+        disable_ramdisk = Some(runbook_steps.disable_ramdisk);
     }
     check_ramdisk(call, verb, disable_ramdisk)?;
     args.disable_ramdisk = disable_ramdisk == Some(true);

@@ -84,9 +84,9 @@ fn setting_columns() -> Vec<Column> {
 }
 
 fn bios_settings(view: &NodeView) -> impl Iterator<Item = BiosSetting> {
-    let kept = view.node.driver_internal_info.get("bios_settings");
+    let stored = view.node.driver_internal_info.get("bios_settings");
     let node = view.node.id.to_string();
-    let pairs = kept.and_then(Value::as_object).into_iter().flatten();
+    let pairs = stored.and_then(Value::as_object).into_iter().flatten();
     pairs.map(move |(name, value)| BiosSetting {
         node: node.clone(),
         name: name.clone(),
@@ -156,9 +156,9 @@ fn components(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFaul
             .map(|name| field::named(COMPONENT_FIELDS, name.trim(), call))
             .collect::<Result<_, _>>()?,
     };
-    let kept = view.node.driver_internal_info.get("firmware_components");
-    let kept = kept.and_then(Value::as_array).into_iter().flatten();
-    let shown: Vec<JsonObject> = kept
+    let stored = view.node.driver_internal_info.get("firmware_components");
+    let stored = stored.and_then(Value::as_array).into_iter().flatten();
+    let shown: Vec<JsonObject> = stored
         .filter_map(Value::as_object)
         .map(|component| field::render(&fields, component, call))
         .collect();

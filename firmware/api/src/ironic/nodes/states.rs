@@ -165,9 +165,13 @@ fn location(call: &ApiCall<'_>, view: &NodeView) -> String {
 }
 
 /// Sends a BMC request for the change, and responds with 202 when it is done.
-fn change(call: &ApiCall<'_>, view: &NodeView, asked: BmcRequest) -> Result<ApiOutcome, ApiFault> {
+fn change(
+    call: &ApiCall<'_>,
+    view: &NodeView,
+    requested: BmcRequest,
+) -> Result<ApiOutcome, ApiFault> {
     unlocked(call, &view.node)?;
-    bmc_request(view, asked, empty(202, Some(location(call, view))))
+    bmc_request(view, requested, empty(202, Some(location(call, view))))
 }
 
 /// Stores a state that needs no action, and responds with 202.

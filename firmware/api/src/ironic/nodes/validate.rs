@@ -99,8 +99,8 @@ fn reason_beside_ports(call: &ApiCall<'_>, view: &NodeView, kind: InterfaceKind)
         ));
     }
     let own = |name: &str| {
-        let kept = call.view.resource(ResourceKind::Image, name);
-        kept.is_some() || call.facts.images.iter().any(|image| image.name == name)
+        let stored = call.view.resource(ResourceKind::Image, name);
+        stored.is_some() || call.facts.images.iter().any(|image| image.name == name)
     };
     trivet_drivers::check(&view.node, kind, &own)
 }

@@ -87,11 +87,11 @@ fn destination(object: &JsonObject) -> Result<String, ApiFault> {
     };
     let url = text(object, "Destination")?.ok_or_else(invalid)?;
     let (scheme, rest) = url.split_once("://").ok_or_else(invalid)?;
-    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
     let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic());
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let plain = url.bytes().all(|byte| byte.is_ascii_graphic());
-    if !is_scheme || !scheme.bytes().all(letter) || host.is_empty() || !plain {
+    if !is_scheme || !scheme.bytes().all(is_allowed) || host.is_empty() || !plain {
         return Err(invalid());
     }
     Ok(url.to_owned())
@@ -203,9 +203,9 @@ mod tests {
         assert!(wanted.event_types.is_empty() && wanted.http_headers.is_empty());
         let body = json!({"Destination": "syslog://h", "Context": "c", "Protocol": "SyslogTLS",
             "EventTypes": ["Alert"], "HttpHeaders": [{"X-Token": "s3cret"}, {"A": "b", "C": "d"}]});
-        let asked = request("POST", CREATE, &body);
-        assert!(!format!("{asked:?}").contains("s3cret"));
-        let BmcRequest::Subscribe(wanted) = asked else {
+        let requested = request("POST", CREATE, &body);
+        assert!(!format!("{requested:?}").contains("s3cret"));
+        let BmcRequest::Subscribe(wanted) = requested else {
             panic!("another request");
         };
         assert_eq!(wanted.http_headers.len(), 3);
@@ -263,26 +263,26 @@ mod tests {
             (json!({"Destination": "https://h", "Dance": 1}), "Dance"),
         ] {
             let text = body.to_string();
-            let said = bench.refuses(&send("POST", CREATE, &text).at(LATEST), 400);
-            assert!(said.contains(part), "{said} for {body}");
+            let message = bench.refuses(&send("POST", CREATE, &text).at(LATEST), 400);
+            assert!(message.contains(part), "{message} for {body}");
         }
-        let said = bench.refuses(&send("PUT", CREATE, "{}").at(LATEST), 400);
+        let message = bench.refuses(&send("PUT", CREATE, "{}").at(LATEST), 400);
         assert_eq!(
-            said,
+            message,
             "The method create_subscription does not support HTTP PUT"
         );
     }
 
     #[test]
     fn a_subscription_ends_by_its_id() {
-        let asked = request("DELETE", DELETE, &json!({"id": "7"}));
-        assert_eq!(asked, BmcRequest::Unsubscribe { id: "7".to_owned() });
+        let requested = request("DELETE", DELETE, &json!({"id": "7"}));
+        assert_eq!(requested, BmcRequest::Unsubscribe { id: "7".to_owned() });
         for body in ["", "{}", "{\"id\": null}", "{\"id\": \"\"}", "{\"id\": 7}"] {
             bench().refuses(&send("DELETE", DELETE, body).at(LATEST), 400);
         }
-        let said = bench().refuses(&send("POST", DELETE, "{\"id\": \"7\"}").at(LATEST), 400);
+        let message = bench().refuses(&send("POST", DELETE, "{\"id\": \"7\"}").at(LATEST), 400);
         assert_eq!(
-            said,
+            message,
             "The method delete_subscription does not support HTTP POST"
         );
     }
@@ -300,7 +300,7 @@ mod tests {
             json!(["DELETE"])
         );
         let ipmi = ApiBench::with(ProvisionState::Manageable);
-        let said = ipmi.refuses(&send("POST", CREATE, "{}").at(LATEST), 400);
-        assert_eq!(said, "No handler for method create_subscription");
+        let message = ipmi.refuses(&send("POST", CREATE, "{}").at(LATEST), 400);
+        assert_eq!(message, "No handler for method create_subscription");
     }
 }

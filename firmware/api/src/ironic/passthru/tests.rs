@@ -71,31 +71,31 @@ fn every_vendor_has_the_methods_of_the_bmc() {
             .set("vendor_interface", Some(json!("no-vendor")))
             .unwrap();
     });
-    let said = bench.refuses(&post(RESET, "{}"), 400);
-    assert_eq!(said, "No handler for method bmc_reset");
+    let message = bench.refuses(&post(RESET, "{}"), 400);
+    assert_eq!(message, "No handler for method bmc_reset");
 }
 
 #[test]
 fn unknown_methods_and_methods_without_post_are_refused_like_ironic() {
     let bench = bench();
-    let said = bench.refuses(
+    let message = bench.refuses(
         &get("/v1/nodes/00000000-0000-4000-8000-000000000001/vendor_passthru?method=dance"),
         400,
     );
-    assert_eq!(said, "No handler for method dance");
-    let said = bench.refuses(&send("PUT", RESET, "{}"), 400);
-    assert_eq!(said, "The method bmc_reset does not support HTTP PUT");
-    let said = bench.refuses(
+    assert_eq!(message, "No handler for method dance");
+    let message = bench.refuses(&send("PUT", RESET, "{}"), 400);
+    assert_eq!(message, "The method bmc_reset does not support HTTP PUT");
+    let message = bench.refuses(
         &post(
             "/v1/nodes/00000000-0000-4000-8000-000000000001/vendor_passthru",
             "",
         ),
         400,
     );
-    assert_eq!(said, "Missing mandatory parameter: method");
+    assert_eq!(message, "Missing mandatory parameter: method");
     bench.refuses(&post("/v1/nodes/other/vendor_passthru/send_raw", ""), 404);
-    let said = bench.refuses(&get("/v1/drivers/ipmi/vendor_passthru/lookup"), 400);
-    assert_eq!(said, "The method lookup does not support HTTP GET");
+    let message = bench.refuses(&get("/v1/drivers/ipmi/vendor_passthru/lookup"), 400);
+    assert_eq!(message, "The method lookup does not support HTTP GET");
     bench.refuses(&post("/v1/drivers/nonesuch/vendor_passthru/x", ""), 404);
 }
 
@@ -203,13 +203,13 @@ fn an_agents_command_is_passed_on() {
 fn the_reply_is_the_response() {
     let bench = bench();
     let request = post(RESET, "");
-    let said = json!({"completion_code": "0x00", "data": ""});
+    let message = json!({"completion_code": "0x00", "data": ""});
     let answer = bench.finish(
         &request,
         &ResponsePlan::CommandReply,
-        Ok(OrderOutcome::Reply(said.clone())),
+        Ok(OrderOutcome::Reply(message.clone())),
     );
-    assert_eq!((answer.status, answer.value()), (200, said));
+    assert_eq!((answer.status, answer.value()), (200, message));
     let silent = OrderRefusal::new(RefusalKind::Failed, "the BMC did not answer");
     let answer = bench.finish(&request, &ResponsePlan::CommandReply, Err(silent));
     assert_eq!(answer.status, 500);
@@ -318,8 +318,8 @@ fn a_heartbeat_without_a_token_is_accepted_if_it_is_allowed() {
     let path = format!("/v1/nodes/{}/vendor_passthru/heartbeat", node_id(1));
     let body = "{\"agent_url\": \"http://192.0.2.7:9999\"}";
     let mut bench = bench();
-    let said = bench.refuses(&post(&path, body), 400);
-    assert_eq!(said, OrderRefusal::of_heartbeat().sentence);
+    let message = bench.refuses(&post(&path, body), 400);
+    assert_eq!(message, OrderRefusal::of_heartbeat().sentence);
     bench.change(|node| {
         node.driver_info
             .insert("agent_legacy_api".into(), json!("True"));
@@ -387,10 +387,10 @@ fn a_beat_from_before_tokens_does_not_reveal_whether_a_node_exists() {
         }
     }
     // The same as for a heartbeat with a wrong token.
-    let beat = json!({"callback_url": "https://192.0.2.7:9999", "agent_token": "x",
+    let heartbeat = json!({"callback_url": "https://192.0.2.7:9999", "agent_token": "x",
         "agent_version": "1"});
-    let beat = beat.to_string();
-    let modern = bench.reply(&post("/v1/heartbeat/absent", &beat).at("1.68"));
+    let heartbeat = heartbeat.to_string();
+    let modern = bench.reply(&post("/v1/heartbeat/absent", &heartbeat).at("1.68"));
     let body = "{\"agent_url\": \"http://192.0.2.7:9999\"}";
     assert_eq!(modern.body, answer(&bench, "absent", body).2);
 }

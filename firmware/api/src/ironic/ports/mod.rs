@@ -228,15 +228,15 @@ fn portgroup<'a>(call: &ApiCall<'a>, ident: &str) -> Result<&'a Resource, ApiFau
 fn node_has(
     call: &ApiCall<'_>,
     port: &Port,
-    ask: &str,
+    arg: &str,
     field: impl Fn(&NodeAttributes) -> Option<&str>,
 ) -> bool {
-    if call.query.last(ask).is_none() {
+    if call.query.last(arg).is_none() {
         return true;
     }
     let node = call.view.nodes.get(&port.node);
     let value = node.and_then(|view| field(&view.node.attributes));
-    let mut wanted = call.query.all(ask).flat_map(|list| list.split(','));
+    let mut wanted = call.query.all(arg).flat_map(|list| list.split(','));
     value.is_some_and(|value| wanted.any(|one| one == value))
 }
 

@@ -110,13 +110,16 @@ fn refuses_what_is_no_port() {
 fn addresses_uuids_and_names_are_unique() {
     let node = node_id(1).to_string();
     let mac = "52:54:00:00:00:09";
-    let said = refuses(
+    let message = refuses(
         &json!({"address": "52:54:00:00:00:01", "node_uuid": node}),
         LATEST,
         409,
     );
     let owner = format!("It belongs to node node-1 ({node}).");
-    assert!(said.ends_with(&owner), "the other node is named: {said}");
+    assert!(
+        message.ends_with(&owner),
+        "the other node is named: {message}"
+    );
     let uuid = port_id(1).to_string();
     refuses(
         &json!({"address": mac, "node_uuid": node, "uuid": uuid}),
@@ -324,8 +327,8 @@ fn a_link_names_a_switch_or_the_host_of_a_smart_nic() {
             "'hostname' is a required property",
         ),
     ] {
-        let said = refuses(&with(link, smart), LATEST, 400);
-        assert!(said.contains(words), "{said}");
+        let message = refuses(&with(link, smart), LATEST, 400);
+        assert!(message.contains(words), "{message}");
     }
 }
 
@@ -353,10 +356,10 @@ fn ports_of_one_portgroup_are_in_one_physical_network() {
         .to_string()
     };
     bench.order(&send("POST", "/v1/ports", &create("net1")).at(LATEST));
-    let said = bench.refuses(&send("POST", "/v1/ports", &create("net2")).at(LATEST), 409);
+    let message = bench.refuses(&send("POST", "/v1/ports", &create("net2")).at(LATEST), 409);
     assert!(
-        said.contains("has ports in physical network net1"),
-        "{said}"
+        message.contains("has ports in physical network net1"),
+        "{message}"
     );
     bench.refuses(&send("POST", "/v1/ports", &create("")).at(LATEST), 400);
     // A second member cannot leave the network of the first.

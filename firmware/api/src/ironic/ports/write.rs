@@ -211,10 +211,10 @@ pub(crate) fn bad_mac(text: &str) -> ApiFault {
 
 fn check(call: &ApiCall<'_>, old: Option<&Port>, port: &Port) -> Result<(), ApiFault> {
     node_is_free(call, port.node)?;
-    if let Some(twin) = call.view.port_by_mac(port.address)
-        && twin.id != port.id
+    if let Some(other) = call.view.port_by_mac(port.address)
+        && other.id != port.id
     {
-        let node = call.view.nodes.get(&twin.node);
+        let node = call.view.nodes.get(&other.node);
         let node = node.map_or_else(String::new, |view| view.node.name_and_uuid());
         return Err(ApiFault::conflict(format!(
             "A port with MAC address {} already exists. It belongs to node {node}.",
@@ -225,8 +225,8 @@ fn check(call: &ApiCall<'_>, old: Option<&Port>, port: &Port) -> Result<(), ApiF
     check_reserved(call, port)?;
     if let Some(name) = port.name() {
         check_name(name)?;
-        let twin = call.view.port_names.get(name);
-        if twin.is_some_and(|twin| *twin != port.id) {
+        let other = call.view.port_names.get(name);
+        if other.is_some_and(|other| *other != port.id) {
             return Err(ApiFault::conflict(format!(
                 "A port with name {name} already exists."
             )));
@@ -253,8 +253,8 @@ fn check_reserved(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
         return Ok(());
     };
     match call.view.reserved.get(&address) {
-        Some(twin) if *twin != port.id => Err(ApiFault::conflict(format!(
-            "Port {twin} has extra/{RESERVED} {address} already; give each port its own."
+        Some(other) if *other != port.id => Err(ApiFault::conflict(format!(
+            "Port {other} has extra/{RESERVED} {address} already; give each port its own."
         ))),
         _ => Ok(()),
     }

@@ -193,8 +193,8 @@ fn check(
 }
 
 fn texts(allocation: &Resource, name: &str) -> Result<Vec<String>, ApiFault> {
-    let kept = allocation.fields.get(name).and_then(Value::as_array);
-    let items = kept.into_iter().flatten();
+    let stored = allocation.fields.get(name).and_then(Value::as_array);
+    let items = stored.into_iter().flatten();
     items
         .map(|item| item.as_str().map(str::to_owned))
         .collect::<Option<_>>()

@@ -148,11 +148,11 @@ pub(crate) const fn crud(
     since: u16,
     key: &'static str,
     columns: Columns,
-    asks: &'static [&'static [ApiArg]],
+    query_args: &'static [&'static [ApiArg]],
 ) -> [ApiRoute; 5] {
     [
         ApiRoute::get(all, since, "List them, oldest first", list_all)
-            .query_args(asks)
+            .query_args(query_args)
             .response(ResponseSchema::List(key, columns)),
         ApiRoute::new("POST", all, since, "Create one", write::create)
             .body(BodySchema::Record(columns))
@@ -248,14 +248,14 @@ pub(crate) fn stored_field(resource: &Resource, _: &ApiCall<'_>, name: &'static 
 
 /// An object that is stored as it was written; empty by default.
 pub(crate) fn object(resource: &Resource, _: &ApiCall<'_>, name: &'static str) -> Value {
-    let kept = resource.fields.get(name).cloned();
-    kept.unwrap_or_else(|| json!({}))
+    let stored = resource.fields.get(name).cloned();
+    stored.unwrap_or_else(|| json!({}))
 }
 
 /// A list that is stored as it was written; empty by default.
 pub(crate) fn items(resource: &Resource, _: &ApiCall<'_>, name: &'static str) -> Value {
-    let kept = resource.fields.get(name).cloned();
-    kept.unwrap_or_else(|| json!([]))
+    let stored = resource.fields.get(name).cloned();
+    stored.unwrap_or_else(|| json!([]))
 }
 
 /// A flag; off by default.

@@ -133,8 +133,8 @@ fn check_owner(old: Option<&Resource>, runbook: &mut Resource) -> Result<(), Api
 }
 
 fn present(runbook: &Resource) -> Vec<String> {
-    let kept = runbook.fields.get("traits").and_then(Value::as_array);
-    let texts = kept.into_iter().flatten().filter_map(Value::as_str);
+    let stored = runbook.fields.get("traits").and_then(Value::as_array);
+    let texts = stored.into_iter().flatten().filter_map(Value::as_str);
     texts.map(str::to_owned).collect()
 }
 

@@ -180,8 +180,8 @@ fn every_kind_is_made_listed_shown_changed_and_deleted() {
     // Rules cannot be created yet; see `steps`.
     kinds.retain(|(path, ..)| *path != "/v1/inspection_rules");
     for (path, body, since, _) in kinds {
-        let mut shelf = ResourceBench::new();
-        let made = shelf.makes(path, &body);
+        let mut bench = ResourceBench::new();
+        let made = bench.makes(path, &body);
         let one = format!("{path}/{}", made["uuid"].as_str().unwrap());
         for (name, value) in body.as_object().unwrap() {
             assert_eq!(made[name], *value, "{path}");
@@ -196,38 +196,38 @@ fn every_kind_is_made_listed_shown_changed_and_deleted() {
             }
             shown
         };
-        assert_eq!(as_made(shelf.shows(&one)), made);
+        assert_eq!(as_made(bench.shows(&one)), made);
         let key = path.rsplit('/').next().unwrap();
-        let list = shelf.shows(path);
+        let list = bench.shows(path);
         assert_eq!(list[key].as_array().unwrap().len(), 1, "{path}");
         assert_eq!(list[key][0]["uuid"], made["uuid"]);
-        let wide = shelf.shows(&format!("{path}?detail=True"));
+        let wide = bench.shows(&format!("{path}?detail=True"));
         assert_eq!(as_made(wide[key][0].clone()), made, "{path}");
-        let narrow = shelf.shows(&format!("{one}?fields=uuid"));
+        let narrow = bench.shows(&format!("{one}?fields=uuid"));
         assert_eq!(narrow.as_object().unwrap().len(), 2, "{path}");
         if made.get("extra").is_some() {
-            let changed = shelf.patches(&one, "add", "/extra/a", &json!(1));
+            let changed = bench.patches(&one, "add", "/extra/a", &json!(1));
             assert_eq!(changed["extra"], json!({"a": 1}));
         } else {
-            let changed = shelf.patches(&one, "replace", "/description", &json!("x"));
+            let changed = bench.patches(&one, "replace", "/description", &json!("x"));
             assert_eq!(changed["description"], "x");
         }
         let patch = json!([{"op": "replace", "path": "/created_at", "value": "x"}]);
-        let said = shelf.refuses("PATCH", &one, &patch, 400);
+        let message = bench.refuses("PATCH", &one, &patch, 400);
         assert!(
-            said.starts_with("Cannot patch /created_at. Only "),
-            "{said}"
+            message.starts_with("Cannot patch /created_at. Only "),
+            "{message}"
         );
-        assert_eq!(shelf.send("DELETE", &one, &Value::Null).status, 204);
-        shelf.refuses("GET", &one, &Value::Null, 404);
+        assert_eq!(bench.send("DELETE", &one, &Value::Null).status, 204);
+        bench.refuses("GET", &one, &Value::Null, 404);
         if since > 1 {
             let older = format!("1.{}", since - 1);
-            let response = shelf.send_at(&older, "POST", path, &body);
+            let response = bench.send_at(&older, "POST", path, &body);
             assert!(matches!(response.status, 404 | 405), "{path}");
-            assert_eq!(shelf.send_at(&older, "GET", path, &Value::Null).status, 404);
+            assert_eq!(bench.send_at(&older, "GET", path, &Value::Null).status, 404);
         }
         let at = format!("1.{since}");
-        let response = shelf.send_at(&at, "POST", path, &body);
+        let response = bench.send_at(&at, "POST", path, &body);
         assert_eq!(response.status, 201, "{path} {}", response.text());
     }
 }
@@ -235,17 +235,17 @@ fn every_kind_is_made_listed_shown_changed_and_deleted() {
 #[test]
 fn what_is_strange_missing_or_too_large_is_refused() {
     for (path, body, ..) in every_kind() {
-        let mut shelf = ResourceBench::new();
+        let mut bench = ResourceBench::new();
         let mut strange = body.clone();
         strange["colour"] = json!(1);
-        let said = shelf.refuses("POST", path, &strange, 400);
-        assert!(said.contains("colour"), "{said}");
+        let message = bench.refuses("POST", path, &strange, 400);
+        assert!(message.contains("colour"), "{message}");
         for name in body.as_object().unwrap().keys() {
             let mut less = body.clone();
             less.as_object_mut().unwrap().remove(name);
             if path != "/v1/chassis" {
-                let said = shelf.refuses("POST", path, &less, 400);
-                assert!(said.contains(name.as_str()), "{path} {said}");
+                let message = bench.refuses("POST", path, &less, 400);
+                assert!(message.contains(name.as_str()), "{path} {message}");
             }
         }
         let mut large = body.clone();
@@ -256,12 +256,12 @@ fn what_is_strange_missing_or_too_large_is_refused() {
             large["extra"] = json!({"a": "x".repeat(40_000)});
             "extra"
         };
-        let said = shelf.refuses("POST", path, &large, 400);
-        assert!(said.contains("bytes"), "{field} {said}");
-        shelf.refuses("POST", path, &json!([]), 400);
-        let mut twin = body.clone();
-        twin["uuid"] = json!("no uuid");
-        shelf.refuses("POST", path, &twin, 400);
+        let message = bench.refuses("POST", path, &large, 400);
+        assert!(message.contains("bytes"), "{field} {message}");
+        bench.refuses("POST", path, &json!([]), 400);
+        let mut other = body.clone();
+        other["uuid"] = json!("no uuid");
+        bench.refuses("POST", path, &other, 400);
     }
 }
 
@@ -283,18 +283,18 @@ fn what_harms_machines_is_for_administrators() {
 
 #[test]
 fn a_portgroup_has_ironics_defaults_and_checks() {
-    let mut shelf = ResourceBench::new();
+    let mut bench = ResourceBench::new();
     let node = node_id(1).to_string();
     let body = json!({"node_uuid": node, "address": "52:54:00:AA:00:01", "name": "bond"});
-    let made = shelf.makes("/v1/portgroups", &body);
+    let made = bench.makes("/v1/portgroups", &body);
     assert_eq!(made["address"], "52:54:00:aa:00:01");
     assert_eq!(made["mode"], "active-backup");
     assert_eq!(made["standalone_ports_supported"], true);
     assert_eq!(made["properties"], json!({}));
-    let older = shelf.send_at("1.25", "GET", "/v1/portgroups/bond", &Value::Null);
+    let older = bench.send_at("1.25", "GET", "/v1/portgroups/bond", &Value::Null);
     let older = older.value();
     assert_eq!(older.get("mode"), None);
-    for (body, status, said) in [
+    for (body, status, message) in [
         (
             json!({"node_uuid": node, "address": "x"}),
             400,
@@ -327,40 +327,40 @@ fn a_portgroup_has_ironics_defaults_and_checks() {
             "true or false",
         ),
     ] {
-        let sentence = shelf.refuses("POST", "/v1/portgroups", &body, status);
-        assert!(sentence.contains(said), "{sentence}");
+        let sentence = bench.refuses("POST", "/v1/portgroups", &body, status);
+        assert!(sentence.contains(message), "{sentence}");
     }
     let path = "/v1/portgroups/bond";
-    let off = shelf.patches(
+    let off = bench.patches(
         path,
         "replace",
         "/standalone_ports_supported",
         &json!(false),
     );
     assert_eq!(off["standalone_ports_supported"], false);
-    let back = shelf.patches(path, "remove", "/standalone_ports_supported", &Value::Null);
+    let back = bench.patches(path, "remove", "/standalone_ports_supported", &Value::Null);
     assert_eq!(back["standalone_ports_supported"], true);
     let patch = json!([{"op": "remove", "path": "/node_uuid"}]);
-    shelf.refuses("PATCH", path, &patch, 400);
+    bench.refuses("PATCH", path, &patch, 400);
     let patch = json!([{"op": "replace", "path": "/node_uuid", "value": null}]);
-    shelf.refuses("PATCH", path, &patch, 400);
+    bench.refuses("PATCH", path, &patch, 400);
 }
 
 #[test]
 fn portgroups_are_filtered_and_have_ports() {
-    let mut shelf = ResourceBench::new();
+    let mut bench = ResourceBench::new();
     let node = node_id(1).to_string();
     let body = json!({"node_uuid": node, "address": "52:54:00:aa:00:01", "name": "bond"});
-    let group = shelf.makes("/v1/portgroups", &body)["uuid"].clone();
+    let group = bench.makes("/v1/portgroups", &body)["uuid"].clone();
     let mut member = port(1, 1);
     member
         .attributes
         .set("portgroup_uuid", Some(group.clone()))
         .unwrap();
-    shelf.0.add_port(member);
-    shelf.0.add_port(port(2, 1));
-    let count = |shelf: &ResourceBench, path: &str| {
-        let list = shelf.shows(path);
+    bench.0.add_port(member);
+    bench.0.add_port(port(2, 1));
+    let count = |bench: &ResourceBench, path: &str| {
+        let list = bench.shows(path);
         let key = if path.contains("/ports") {
             "ports"
         } else {
@@ -379,91 +379,97 @@ fn portgroups_are_filtered_and_have_ports() {
         ("/v1/portgroups/bond/ports", 1),
         ("/v1/portgroups/bond/ports/detail", 1),
     ] {
-        assert_eq!(count(&shelf, path), want, "{path}");
+        assert_eq!(count(&bench, path), want, "{path}");
     }
-    shelf.refuses("GET", "/v1/portgroups?node=x", &Value::Null, 404);
-    shelf.refuses("GET", "/v1/portgroups?address=x", &Value::Null, 400);
-    shelf.refuses("GET", "/v1/portgroups/x/ports", &Value::Null, 404);
-    let said = shelf.refuses("DELETE", "/v1/portgroups/bond", &Value::Null, 400);
-    assert!(said.ends_with("contains ports."), "{said}");
+    bench.refuses("GET", "/v1/portgroups?node=x", &Value::Null, 404);
+    bench.refuses("GET", "/v1/portgroups?address=x", &Value::Null, 400);
+    bench.refuses("GET", "/v1/portgroups/x/ports", &Value::Null, 404);
+    let message = bench.refuses("DELETE", "/v1/portgroups/bond", &Value::Null, 400);
+    assert!(message.ends_with("contains ports."), "{message}");
 }
 
 #[test]
 fn a_portgroup_of_a_busy_node_waits() {
-    let mut shelf = ResourceBench::new();
+    let mut bench = ResourceBench::new();
     let body = json!({"node_uuid": node_id(1).to_string(), "name": "bond"});
-    shelf.makes("/v1/portgroups", &body);
-    shelf
+    bench.makes("/v1/portgroups", &body);
+    bench
         .0
         .change(|node| node.provision_state = ProvisionState::Cleaning);
-    shelf.refuses("DELETE", "/v1/portgroups/bond", &Value::Null, 409);
+    bench.refuses("DELETE", "/v1/portgroups/bond", &Value::Null, 409);
     let patch = json!([{"op": "add", "path": "/extra/a", "value": 1}]);
-    shelf.refuses("PATCH", "/v1/portgroups/bond", &patch, 409);
+    bench.refuses("PATCH", "/v1/portgroups/bond", &patch, 409);
 }
 
 #[test]
 fn a_chassis_with_nodes_stays() {
-    let mut shelf = ResourceBench::new();
-    let chassis = shelf.makes("/v1/chassis", &json!({}))["uuid"].clone();
+    let mut bench = ResourceBench::new();
+    let chassis = bench.makes("/v1/chassis", &json!({}))["uuid"].clone();
     let path = format!("/v1/chassis/{}", chassis.as_str().unwrap());
-    shelf
+    bench
         .0
         .change(|node| node.attributes.set("chassis_uuid", Some(chassis)).unwrap());
-    let said = shelf.refuses("DELETE", &path, &Value::Null, 400);
-    assert!(said.ends_with("contains nodes."), "{said}");
-    shelf.refuses("GET", "/v1/chassis/left", &Value::Null, 400);
+    let message = bench.refuses("DELETE", &path, &Value::Null, 400);
+    assert!(message.ends_with("contains nodes."), "{message}");
+    bench.refuses("GET", "/v1/chassis/left", &Value::Null, 400);
 }
 
 #[test]
 fn secrets_of_volumes_are_masked_and_stored() {
-    let mut shelf = ResourceBench::new();
+    let mut bench = ResourceBench::new();
     let body = json!({
         "node_uuid": node_id(1).to_string(), "volume_type": "iscsi", "boot_index": 0,
         "volume_id": "v", "properties": {"auth_password": "hunter2", "target_portal": "p"},
     });
-    let made = shelf.makes("/v1/volume/targets", &body);
+    let made = bench.makes("/v1/volume/targets", &body);
     let masked = json!({"auth_password": "******", "target_portal": "p"});
     assert_eq!(made["properties"], masked);
     let path = format!("/v1/volume/targets/{}", made["uuid"].as_str().unwrap());
     let mut back = masked.clone();
     back["target_portal"] = json!("q");
-    shelf.patches(&path, "replace", "/properties", &back);
-    shelf.patches(&path, "add", "/extra/a", &json!(1));
-    let kept = shelf.0.view.resources.values().next().unwrap();
+    bench.patches(&path, "replace", "/properties", &back);
+    bench.patches(&path, "add", "/extra/a", &json!(1));
+    let stored = bench.0.view.resources.values().next().unwrap();
     let want = json!({"auth_password": "hunter2", "target_portal": "q"});
-    assert_eq!(kept.fields["properties"], want);
-    let twin = shelf.refuses("POST", "/v1/volume/targets", &body, 409);
-    assert!(twin.contains("boot index '0' for the same node"), "{twin}");
+    assert_eq!(stored.fields["properties"], want);
+    let other = bench.refuses("POST", "/v1/volume/targets", &body, 409);
+    assert!(
+        other.contains("boot index '0' for the same node"),
+        "{other}"
+    );
     let mut half = body.clone();
     half["boot_index"] = json!(1.5);
-    shelf.refuses("POST", "/v1/volume/targets", &half, 400);
-    let below = shelf.shows("/v1/nodes/node-1/volume/targets");
+    bench.refuses("POST", "/v1/volume/targets", &half, 400);
+    let below = bench.shows("/v1/nodes/node-1/volume/targets");
     assert_eq!(below["targets"].as_array().unwrap().len(), 1);
-    let listed = shelf.shows("/v1/volume/targets?sort_key=boot_index&node=node-1");
+    let listed = bench.shows("/v1/volume/targets?sort_key=boot_index&node=node-1");
     assert_eq!(listed["targets"][0]["uuid"], made["uuid"]);
 }
 
 #[test]
 fn volumes_of_a_running_machine_stay_as_they_are() {
-    let mut shelf = ResourceBench::with(ProvisionState::Active);
+    let mut bench = ResourceBench::with(ProvisionState::Active);
     let body = json!({
         "node_uuid": node_id(1).to_string(), "type": "iqn", "connector_id": "a",
     });
-    let made = shelf.makes("/v1/volume/connectors", &body);
-    let said = shelf.refuses("POST", "/v1/volume/connectors", &body, 409);
-    assert!(said.contains("type iqn and connector ID a"), "{said}");
+    let made = bench.makes("/v1/volume/connectors", &body);
+    let message = bench.refuses("POST", "/v1/volume/connectors", &body, 409);
+    assert!(message.contains("type iqn and connector ID a"), "{message}");
     let path = format!("/v1/volume/connectors/{}", made["uuid"].as_str().unwrap());
-    shelf
+    bench
         .0
         .change(|node| node.power_state = Some(PowerState::On));
-    let said = shelf.refuses("DELETE", &path, &Value::Null, 400);
-    assert!(said.contains("\"volume connector deletion\""), "{said}");
+    let message = bench.refuses("DELETE", &path, &Value::Null, 400);
+    assert!(
+        message.contains("\"volume connector deletion\""),
+        "{message}"
+    );
     let patch = json!([{"op": "replace", "path": "/type", "value": "ip"}]);
-    shelf.refuses("PATCH", &path, &patch, 400);
-    shelf
+    bench.refuses("PATCH", &path, &patch, 400);
+    bench
         .0
         .change(|node| node.power_state = Some(PowerState::Off));
-    let changed = shelf.patches(&path, "replace", "/type", &json!("ip"));
+    let changed = bench.patches(&path, "replace", "/type", &json!("ip"));
     assert_eq!(changed["type"], "ip");
-    assert_eq!(shelf.send("DELETE", &path, &Value::Null).status, 204);
+    assert_eq!(bench.send("DELETE", &path, &Value::Null).status, 204);
 }

@@ -59,8 +59,8 @@ const TARGET_FIELDS: &[Field<Resource>] = &[
         ValueShape::Object,
         Always,
         |target, _, name| {
-            let kept = target.fields.get(name).and_then(Value::as_object);
-            json!(kept.map(masked).unwrap_or_default())
+            let stored = target.fields.get(name).and_then(Value::as_object);
+            json!(stored.map(masked).unwrap_or_default())
         },
     ),
     field("updated_at", 32, ValueShape::Text, Never, updated),

@@ -69,8 +69,8 @@ pub(crate) fn update(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
             .filter(|row| row.in_patch())
             .map(|row| {
                 // The stored values, not the shown ones: otherwise secrets would become masks.
-                let kept = old.fields.get(row.name).cloned();
-                let value = kept.unwrap_or_else(|| row.show(old, call));
+                let stored = old.fields.get(row.name).cloned();
+                let value = stored.unwrap_or_else(|| row.show(old, call));
                 (row.name.to_owned(), value)
             })
             .collect(),
@@ -81,8 +81,8 @@ pub(crate) fn update(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
         document.retain(|name, _| changes.iter().any(|change| change.root() == name));
         for (name, value) in &mut document {
             match old.fields.get(name) {
-                Some(kept) if name == "steps" => steps::restore(value, kept),
-                Some(kept) => secrets::restore(value, kept),
+                Some(stored) if name == "steps" => steps::restore(value, stored),
+                Some(stored) => secrets::restore(value, stored),
                 None => {}
             }
         }
@@ -206,8 +206,8 @@ fn check(
     }
     for claim in resource.claims() {
         let key = (resource.kind, claim);
-        let twin = call.view.claims.get(&key);
-        if twin.is_some_and(|id| *id != resource.id) {
+        let other = call.view.claims.get(&key);
+        if other.is_some_and(|id| *id != resource.id) {
             return Err(ApiFault::conflict(resource.kind.taken(&key.1)));
         }
     }

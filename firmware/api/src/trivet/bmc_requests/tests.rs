@@ -60,11 +60,11 @@ fn every_question_has_a_path() {
 #[test]
 fn the_reply_of_a_bmc_is_the_response() {
     let request = get("/trivet/nodes/node-1/bmc/light");
-    let said = BmcReply::Indicator(BmcIndicatorState::On).value();
+    let reply = BmcReply::Indicator(BmcIndicatorState::On).value();
     let shown = bench().finish(
         &request,
         &ResponsePlan::CommandReply,
-        Ok(OrderOutcome::Reply(said)),
+        Ok(OrderOutcome::Reply(reply)),
     );
     assert_eq!(shown.value(), json!({"state": "on"}));
     let refusal = OrderRefusal::new(RefusalKind::Invalid, "IPMI has no virtual media.");
@@ -228,12 +228,12 @@ fn drives_are_listed_as_ironic_does() {
         image: image.map(str::to_owned),
         inserted: image.is_some(),
     };
-    let said = BmcReply::Media(vec![
+    let message = BmcReply::Media(vec![
         drive(&[MediaDevice::Cdrom], Some("http://x/y.iso")),
         drive(&[MediaDevice::Disk, MediaDevice::Floppy], None),
     ]);
     let request = get("/v1/nodes/node-1/vmedia").at(LATEST);
-    let done = Ok(OrderOutcome::Reply(said.value()));
+    let done = Ok(OrderOutcome::Reply(message.value()));
     let shown = redfish()
         .finish(&request, &ResponsePlan::Media, done)
         .value();
@@ -289,10 +289,10 @@ fn the_description_has_the_keys_of_the_findings() {
             ResponseSchema::Record(_, columns) | ResponseSchema::List(_, columns) => columns(),
             _ => panic!("{word} is not described"),
         };
-        let mut said: Vec<&str> = columns.iter().map(|column| column.name).collect();
-        said.sort_unstable();
+        let mut lines: Vec<&str> = columns.iter().map(|column| column.name).collect();
+        lines.sort_unstable();
         let shown: Vec<&String> = shown.as_object().unwrap().keys().collect();
-        assert_eq!(said, shown, "{word}");
+        assert_eq!(lines, shown, "{word}");
     }
     let sensor = BmcSensor {
         name: String::new(),

@@ -33,9 +33,9 @@ pub(super) fn level_granted(
     request: &IpmiMessage,
     response: &IpmiMessage,
 ) -> Option<IpmiPrivilege> {
-    let asked = request.netfn == NETFN_APP && request.command == app::SET_SESSION_PRIVILEGE;
+    let requested = request.netfn == NETFN_APP && request.command == app::SET_SESSION_PRIVILEGE;
     match response.body[..] {
-        [completion::OK, level] if asked => IpmiPrivilege::from_level(level),
+        [completion::OK, level] if requested => IpmiPrivilege::from_level(level),
         _ => None,
     }
 }

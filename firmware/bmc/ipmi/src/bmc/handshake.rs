@@ -116,23 +116,23 @@ impl IpmiSimulator {
     }
 
     pub(super) fn rakp1(&mut self, payload: &[u8], entropy: &mut dyn Entropy) -> Option<Vec<u8>> {
-        let said = Rakp1::parse(payload)?;
-        let slot = self.sessions.get_mut(&said.managed_id)?;
+        let message = Rakp1::parse(payload)?;
+        let slot = self.sessions.get_mut(&message.managed_id)?;
         let console_id = slot.request.console_id;
-        let refuse = |status| Some(refusal(said.tag, status, console_id));
-        if said.username.len() > USERNAME_BYTES_MAX {
+        let refuse = |status| Some(refusal(message.tag, status, console_id));
+        if message.username.len() > USERNAME_BYTES_MAX {
             return refuse(status::BAD_NAME_LENGTH);
         }
         let Some(user) = self
             .setup
             .users
             .iter()
-            .find(|user| user.name == said.username)
+            .find(|user| user.name == message.username)
         else {
             return refuse(status::NAME_REFUSED);
         };
         // Level zero requests the highest level.
-        let level = said.role & 0x0f;
+        let level = message.role & 0x0f;
         if level > user.limit as u8 {
             return refuse(status::ROLE_REFUSED);
         }
@@ -143,9 +143,9 @@ impl IpmiSimulator {
             // A repetition must get the same response: the console may have used the first one
             // already.
             IpmiSlotStage::Named { exchange, .. }
-                if exchange.console_random == said.console_random
-                    && exchange.role == said.role
-                    && exchange.username == said.username =>
+                if exchange.console_random == message.console_random
+                    && exchange.role == message.role
+                    && exchange.username == message.username =>
             {
                 managed_random = exchange.managed_random;
             }
@@ -154,12 +154,12 @@ impl IpmiSimulator {
         let exchange = Box::new(RakpExchange {
             suite: slot.suite,
             console_id,
-            managed_id: said.managed_id,
-            console_random: said.console_random,
+            managed_id: message.managed_id,
+            console_random: message.console_random,
             managed_random,
             guid: self.setup.guid,
-            role: said.role,
-            username: said.username,
+            role: message.role,
+            username: message.username,
         });
         let mut rest = managed_random.to_vec();
         rest.extend(self.setup.guid);
@@ -170,7 +170,7 @@ impl IpmiSimulator {
         };
         Some(
             RakpReply {
-                tag: said.tag,
+                tag: message.tag,
                 status: status::OK,
                 console_id,
                 rest: &rest,
@@ -180,8 +180,8 @@ impl IpmiSimulator {
     }
 
     pub(super) fn rakp3(&mut self, payload: &[u8]) -> Option<Vec<u8>> {
-        let said = Rakp3::parse(payload)?;
-        let slot = self.sessions.get_mut(&said.managed_id)?;
+        let message = Rakp3::parse(payload)?;
+        let slot = self.sessions.get_mut(&message.managed_id)?;
         let console_id = slot.request.console_id;
         let (exchange, user) = match &slot.stage {
             IpmiSlotStage::Opened => return None,
@@ -189,22 +189,22 @@ impl IpmiSimulator {
             IpmiSlotStage::Live(live) => (live.exchange.clone(), live.user.clone()),
         };
         let live = matches!(slot.stage, IpmiSlotStage::Live(_));
-        if said.status != status::OK {
+        if message.status != status::OK {
             // The console aborts. This message is not authenticated, so it ends only a half-open
             // session.
             if !live {
-                self.sessions.remove(&said.managed_id);
+                self.sessions.remove(&message.managed_id);
             }
             return None;
         }
-        if !same_code(&said.code, &exchange.rakp3_code(&user.password)) {
-            return Some(refusal(said.tag, status::BAD_CHECK_VALUE, console_id));
+        if !same_code(&message.code, &exchange.rakp3_code(&user.password)) {
+            return Some(refusal(message.tag, status::BAD_CHECK_VALUE, console_id));
         }
         let keys = exchange.keys(&user.password, self.setup.kg.as_deref());
         let code = exchange.rakp4_code(&keys);
         if !live {
             slot.last_used = self.clock;
-            let channel = RmcpPlusChannel::new(slot.suite, keys, said.managed_id, console_id);
+            let channel = RmcpPlusChannel::new(slot.suite, keys, message.managed_id, console_id);
             let level = IpmiPrivilege::User;
             slot.stage = IpmiSlotStage::Live(Box::new(IpmiLiveSession {
                 channel,
@@ -216,7 +216,7 @@ impl IpmiSimulator {
         }
         Some(
             RakpReply {
-                tag: said.tag,
+                tag: message.tag,
                 status: status::OK,
                 console_id,
                 rest: &code,

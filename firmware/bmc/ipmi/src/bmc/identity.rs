@@ -126,12 +126,12 @@ mod tests {
             mac: Some([2, 0, 0, 0, 0, 9]),
             ..IpmiLanConfig::default()
         };
-        let ask = |data: &[u8]| lan_parameter(data, &known);
-        assert_eq!(ask(&[1, lan::MAC, 0, 0]), [0, 0x11, 2, 0, 0, 0, 0, 9]);
-        assert_eq!(ask(&[14, lan::ADDRESS, 0, 0]), [0x80]);
-        assert_eq!(ask(&[14, 200, 0, 0]), [0x80]);
-        assert_eq!(ask(&[7, lan::MAC, 0, 0]), [0xcc]);
-        assert_eq!(ask(&[1, lan::MAC, 0]), [0xc7]);
+        let send = |data: &[u8]| lan_parameter(data, &known);
+        assert_eq!(send(&[1, lan::MAC, 0, 0]), [0, 0x11, 2, 0, 0, 0, 0, 9]);
+        assert_eq!(send(&[14, lan::ADDRESS, 0, 0]), [0x80]);
+        assert_eq!(send(&[14, 200, 0, 0]), [0x80]);
+        assert_eq!(send(&[7, lan::MAC, 0, 0]), [0xcc]);
+        assert_eq!(send(&[1, lan::MAC, 0]), [0xc7]);
         assert_eq!(channel_info(&[14])[..4], [0, 1, 4, 1]);
         assert_eq!(channel_info(&[3]), [0xcc]);
         assert_eq!(channel_info(&[]), [0xc7]);

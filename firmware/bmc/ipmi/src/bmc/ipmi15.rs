@@ -74,20 +74,20 @@ impl IpmiSimulator {
             return answer(vec![UNKNOWN_USER]);
         };
         let id = (entropy.number() as u32).max(1);
-        let mut said = [0; 16];
-        entropy.fill(&mut said);
+        let mut code = [0; 16];
+        entropy.fill(&mut code);
         let user = user.clone();
         push(
             &mut table.challenges,
             Ipmi15Challenge {
                 id,
                 user,
-                challenge: said,
+                challenge: code,
             },
         );
         let mut body = vec![completion::OK];
         body.extend(id.to_le_bytes());
-        body.extend(said);
+        body.extend(code);
         answer(body)
     }
 

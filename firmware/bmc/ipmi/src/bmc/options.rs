@@ -45,8 +45,8 @@ impl BootOptions {
                 completion::OK
             }
             (option::INFO_ACKNOWLEDGE, &[mask, bits, ..]) => {
-                let kept = self.acknowledge[1] & !mask;
-                self.acknowledge = [0, kept | bits & mask];
+                let stored = self.acknowledge[1] & !mask;
+                self.acknowledge = [0, stored | bits & mask];
                 completion::OK
             }
             (option::FLAGS, data) => match BootFlags::parse(data) {

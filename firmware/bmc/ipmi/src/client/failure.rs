@@ -9,10 +9,10 @@ impl IpmiSession {
     pub(super) fn handle_login_progress(
         &mut self,
         now: Tick,
-        heard: IpmiLoginProgress,
+        progress: IpmiLoginProgress,
         entropy: &mut dyn Entropy,
     ) {
-        match heard {
+        match progress {
             IpmiLoginProgress::Ignored => {}
             IpmiLoginProgress::Next => {
                 self.transmit_pending(now, self.timing.first_retry_ms, 1, entropy);
@@ -119,15 +119,15 @@ impl IpmiSession {
     /// Ends the order with the most specific error that is known.
     pub(super) fn give_up(&mut self, now: Tick, entropy: &mut dyn Entropy) {
         let silent = self.no_response_error(now);
-        let said = self
+        let message = self
             .pending_request
             .as_ref()
-            .is_some_and(|asked| !asked.raises_privilege);
-        let trouble = self.job.as_mut().and_then(|work| work.last_error.take());
-        let work = self.job.as_ref().filter(|_| said && trouble.is_none());
+            .is_some_and(|requested| !requested.raises_privilege);
+        let error = self.job.as_mut().and_then(|work| work.last_error.take());
+        let work = self.job.as_ref().filter(|_| message && error.is_none());
         let result = match work.and_then(|work| work.script.answer_without_response()) {
             Some(answer) => Ok(answer),
-            None => Err(trouble.unwrap_or(silent)),
+            None => Err(error.unwrap_or(silent)),
         };
         self.end_session(entropy);
         self.finish(now, result, entropy);

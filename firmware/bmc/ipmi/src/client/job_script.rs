@@ -123,7 +123,7 @@ pub(super) fn classify_completion_code(error: PowerError) -> PowerError {
         } => PowerError::BmcBusy,
         PowerError::Refused { code } => PowerError::Bmc {
             cause: BmcFailureCause::Refused,
-            said: completion_code::refusal(code),
+            message: completion_code::refusal(code),
         },
         other => other,
     }

@@ -217,7 +217,7 @@ fn accepted(code: u8) -> Result<PowerAnswer, PowerError> {
 /// Returns every response, refusals too: only the caller of a raw command knows its meaning.
 fn raw(code: u8, data: &[u8]) -> Result<PowerAnswer, PowerError> {
     let data = RawBytes::new(data).ok_or(PowerError::InvalidResponse {
-        said: "the response is too long",
+        message: "the response is too long",
     })?;
     Ok(PowerAnswer::Raw { code, data })
 }
@@ -227,7 +227,7 @@ fn power(data: &[u8]) -> Result<PowerState, PowerError> {
         Some(state) if state & 1 != 0 => Ok(PowerState::On),
         Some(_) => Ok(PowerState::Off),
         None => Err(PowerError::InvalidResponse {
-            said: "a chassis status without a power state",
+            message: "a chassis status without a power state",
         }),
     }
 }
@@ -240,7 +240,7 @@ fn boot(data: &[u8]) -> Result<PowerAnswer, PowerError> {
         .filter(|_| data[1] & 0x7f == option::FLAGS)
         .and_then(BootFlags::parse)
         .ok_or(PowerError::InvalidResponse {
-            said: "boot flags cut short",
+            message: "boot flags cut short",
         })?;
     let device: Option<BootDevice> = flags.device.filter(|_| flags.valid);
     Ok(PowerAnswer::Boot {
@@ -263,24 +263,24 @@ mod tests {
     type IpmiPowerScriptResult = Result<PowerAnswer, PowerError>;
 
     /// Runs an order with these responses; returns the data of each request and the result.
-    fn play(
+    fn run_script(
         order: PowerOrder,
         answers: &[(u8, &[u8])],
     ) -> (Vec<(u8, Vec<u8>)>, Option<IpmiPowerScriptResult>) {
         let (mut script, request) = IpmiPowerScript::start(order);
-        let mut asked = vec![(request.command, request.data)];
+        let mut requests = vec![(request.command, request.data)];
         for (code, data) in answers {
             match script.handle_response(*code, data) {
-                IpmiPowerNext::Send(request) => asked.push((request.command, request.data)),
-                IpmiPowerNext::Done(result) => return (asked, Some(result)),
+                IpmiPowerNext::Send(request) => requests.push((request.command, request.data)),
+                IpmiPowerNext::Done(result) => return (requests, Some(result)),
             }
         }
-        (asked, None)
+        (requests, None)
     }
 
     #[track_caller]
     fn ends(order: PowerOrder, answers: &[(u8, &[u8])], want: Result<PowerAnswer, PowerError>) {
-        assert_eq!(play(order, answers).1, Some(want));
+        assert_eq!(run_script(order, answers).1, Some(want));
     }
 
     #[test]
@@ -293,7 +293,7 @@ mod tests {
             );
         }
         let want = PowerError::InvalidResponse {
-            said: "a chassis status without a power state",
+            message: "a chassis status without a power state",
         };
         ends(PowerOrder::Status, &[(0, &[])], Err(want));
     }
@@ -316,8 +316,8 @@ mod tests {
 
     #[test]
     fn switches_on_what_cannot_be_cycled_because_it_is_off() {
-        let (asked, end) = play(PowerOrder::Cycle, &[(0xd5, &[]), (0, &[])]);
-        assert_eq!(asked, [(2, vec![2]), (2, vec![1])]);
+        let (requests, end) = run_script(PowerOrder::Cycle, &[(0xd5, &[]), (0, &[])]);
+        assert_eq!(requests, [(2, vec![2]), (2, vec![1])]);
         assert_eq!(end, Some(Ok(PowerAnswer::Accepted)));
         ends(PowerOrder::Cycle, &[(0, &[])], Ok(PowerAnswer::Accepted));
     }
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn sets_flags_even_where_the_other_parameters_are_refused() {
         let answers: [(u8, &[u8]); 4] = [(0x80, &[]), (0xcc, &[]), (0, &[]), (0x80, &[])];
-        let (asked, end) = play(SET_PXE, &answers);
+        let (requests, end) = run_script(SET_PXE, &answers);
         let want: Vec<Vec<u8>> = vec![
             vec![0, 1],
             vec![3, 8],
@@ -344,7 +344,10 @@ mod tests {
             vec![0, 0],
         ];
         assert_eq!(
-            asked.into_iter().map(|(_, data)| data).collect::<Vec<_>>(),
+            requests
+                .into_iter()
+                .map(|(_, data)| data)
+                .collect::<Vec<_>>(),
             want
         );
         assert_eq!(end, Some(Ok(PowerAnswer::Accepted)));
@@ -353,8 +356,8 @@ mod tests {
     #[test]
     fn refused_flags_are_a_refusal_after_the_end_is_marked() {
         let answers: [(u8, &[u8]); 4] = [(0, &[]), (0, &[]), (0xcc, &[]), (0, &[])];
-        let (asked, end) = play(SET_PXE, &answers);
-        assert_eq!(asked.len(), 4);
+        let (requests, end) = run_script(SET_PXE, &answers);
+        assert_eq!(requests.len(), 4);
         assert_eq!(end, Some(Err(PowerError::Refused { code: 0xcc })));
     }
 
@@ -381,7 +384,7 @@ mod tests {
             ends(PowerOrder::ReadBoot, &[(0, &data)], want);
         }
         let nonsense = Err(PowerError::InvalidResponse {
-            said: "boot flags cut short",
+            message: "boot flags cut short",
         });
         ends(PowerOrder::ReadBoot, &[(0, &[1])], nonsense.clone());
         ends(

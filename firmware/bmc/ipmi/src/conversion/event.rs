@@ -156,15 +156,18 @@ mod tests {
             kind,
             data: [0x50 | at, 1, 2],
         };
-        let told = bmc_event(&SelRecord::new(7, 1_700_000_000, event));
-        assert_eq!((&*told.message, told.severity), want);
-        assert_eq!(told.asserted, Some(asserted));
-        assert_eq!((&*told.id, told.sensor.as_deref()), ("7", Some("0x30")));
+        let reported = bmc_event(&SelRecord::new(7, 1_700_000_000, event));
+        assert_eq!((&*reported.message, reported.severity), want);
+        assert_eq!(reported.asserted, Some(asserted));
         assert_eq!(
-            told.time.as_deref(),
+            (&*reported.id, reported.sensor.as_deref()),
+            ("7", Some("0x30"))
+        );
+        assert_eq!(
+            reported.time.as_deref(),
             Some("2023-11-14T22:13:20.000000+00:00")
         );
-        assert_eq!(told.raw.map(|raw| raw.len()), Some(32));
+        assert_eq!(reported.raw.map(|raw| raw.len()), Some(32));
     }
 
     #[test]
@@ -231,7 +234,7 @@ mod tests {
     #[test]
     fn a_clock_that_was_not_set_gives_no_time() {
         let mut record = SelRecord::parse(&[9; 16]).unwrap();
-        for (time_s, told_at) in [
+        for (time_s, has_time) in [
             (None, false),
             (Some(0), false),
             (Some(0x2000_0000), false),
@@ -239,13 +242,13 @@ mod tests {
             (Some(u32::MAX), false),
         ] {
             record.time_s = time_s;
-            assert_eq!(bmc_event(&record).time.is_some(), told_at, "{time_s:?}");
+            assert_eq!(bmc_event(&record).time.is_some(), has_time, "{time_s:?}");
         }
-        let told = bmc_event(&record);
+        let reported = bmc_event(&record);
         assert_eq!(
-            (told.severity, told.sensor),
+            (reported.severity, reported.sensor),
             (BmcEventSeverity::Unknown, None)
         );
-        assert!(told.message.contains("OEM"), "{}", told.message);
+        assert!(reported.message.contains("OEM"), "{}", reported.message);
     }
 }

@@ -9,24 +9,36 @@ use crate::sel::SelInfo;
 
 #[test]
 fn what_ipmi_can_do_has_an_operation() {
-    for (asking, want) in [
-        (Asked::Sensors, IpmiOperation::Sensors),
-        (Asked::Events, IpmiOperation::SelList),
-        (Asked::ClearEvents, IpmiOperation::SelClear),
-        (Asked::Inventory, IpmiOperation::ReadFru { device: 0 }),
-        (Asked::Identity, IpmiOperation::Identity),
-        (Asked::Network, IpmiOperation::Lan { channel: 14 }),
-        (Asked::Users, IpmiOperation::Users { channel: 14 }),
-        (Asked::Indicator, IpmiOperation::IdentifyState),
-        (Asked::Mailbox, IpmiOperation::ReadMailbox { blocks: 16 }),
+    for (request, want) in [
+        (RequestedOperation::Sensors, IpmiOperation::Sensors),
+        (RequestedOperation::Events, IpmiOperation::SelList),
+        (RequestedOperation::ClearEvents, IpmiOperation::SelClear),
         (
-            Asked::WriteMailbox(HiddenBytes::new("x")),
+            RequestedOperation::Inventory,
+            IpmiOperation::ReadFru { device: 0 },
+        ),
+        (RequestedOperation::Identity, IpmiOperation::Identity),
+        (
+            RequestedOperation::Network,
+            IpmiOperation::Lan { channel: 14 },
+        ),
+        (
+            RequestedOperation::Users,
+            IpmiOperation::Users { channel: 14 },
+        ),
+        (RequestedOperation::Indicator, IpmiOperation::IdentifyState),
+        (
+            RequestedOperation::Mailbox,
+            IpmiOperation::ReadMailbox { blocks: 16 },
+        ),
+        (
+            RequestedOperation::WriteMailbox(HiddenBytes::new("x")),
             IpmiOperation::WriteMailbox {
                 bytes: b"x".to_vec(),
             },
         ),
         (
-            Asked::WriteInventory {
+            RequestedOperation::WriteInventory {
                 device: 1,
                 offset: 8,
                 bytes: vec![5],
@@ -38,40 +50,40 @@ fn what_ipmi_can_do_has_an_operation() {
             },
         ),
     ] {
-        assert_eq!(to_operation(&asking).as_ref(), Ok(&want));
-        assert_eq!(asking.at_most_once(), want.at_most_once(), "{asking:?}");
+        assert_eq!(to_operation(&request).as_ref(), Ok(&want));
+        assert_eq!(request.at_most_once(), want.at_most_once(), "{request:?}");
     }
     for (wanted, light) in [
         (Wanted::Off, IpmiIdentify::For { seconds: 0 }),
         (Wanted::On, IpmiIdentify::On),
         (Wanted::For { seconds: 9 }, IpmiIdentify::For { seconds: 9 }),
     ] {
-        let operation = to_operation(&Asked::SetIndicator(wanted));
+        let operation = to_operation(&RequestedOperation::SetIndicator(wanted));
         assert_eq!(operation, Ok(IpmiOperation::Identify { identify: light }));
     }
 }
 
 #[test]
 fn what_ipmi_cannot_do_is_refused_with_a_sentence() {
-    for asking in [
-        Asked::BootMode,
-        Asked::SetBootMode(BootMode::Uefi),
-        Asked::SecureBoot,
-        Asked::SetSecureBoot(true),
-        Asked::Media,
-        Asked::InsertMedia {
+    for request in [
+        RequestedOperation::BootMode,
+        RequestedOperation::SetBootMode(BootMode::Uefi),
+        RequestedOperation::SecureBoot,
+        RequestedOperation::SetSecureBoot(true),
+        RequestedOperation::Media,
+        RequestedOperation::InsertMedia {
             device: MediaDevice::Cdrom,
             url: SecretText::new("http://images.example/a.iso"),
         },
-        Asked::EjectMedia {
+        RequestedOperation::EjectMedia {
             devices: Vec::new(),
         },
-        Asked::System,
+        RequestedOperation::System,
     ] {
-        let Err(PowerError::Unsupported { said }) = to_operation(&asking) else {
-            panic!("{asking:?}");
+        let Err(PowerError::Unsupported { message }) = to_operation(&request) else {
+            panic!("{request:?}");
         };
-        assert!(said.starts_with("IPMI"), "{said}");
+        assert!(message.starts_with("IPMI"), "{message}");
     }
 }
 
@@ -110,10 +122,13 @@ fn states_power_and_odd_numbers_of_sensors_are_converted() {
         thresholds: [None; 6],
         state: SdrSensorState::Bits(0b101),
     };
-    let told = sensor(reading);
-    assert_eq!((told.kind.as_str(), told.value), ("power", Some(0.3)));
+    let reported = sensor(reading);
     assert_eq!(
-        (told.state, told.states),
+        (reported.kind.as_str(), reported.value),
+        ("power", Some(0.3))
+    );
+    assert_eq!(
+        (reported.state, reported.states),
         (SensorState::Discrete, vec![0, 2])
     );
     assert!(rounded(1e308) > 1e307, "large values stay");

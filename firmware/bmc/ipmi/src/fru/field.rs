@@ -47,8 +47,8 @@ fn six_bits(bytes: &[u8]) -> String {
 
 /// Removes characters that cannot be printed, and trailing blanks.
 fn clean(text: &str) -> String {
-    let kept = text.chars().filter(|letter| !letter.is_control());
-    kept.collect::<String>().trim().to_owned()
+    let printable = text.chars().filter(|character| !character.is_control());
+    printable.collect::<String>().trim().to_owned()
 }
 
 /// The remaining fields of an area.
@@ -101,10 +101,10 @@ impl<'a> FruFields<'a> {
 /// Appends a field in eight-bit text. A single character would read as the end of all fields, so a
 /// blank is added.
 pub(super) fn push(out: &mut Vec<u8>, text: &str) {
-    let letters = text
+    let characters = text
         .chars()
-        .map(|letter| u8::try_from(letter).unwrap_or(b'?'));
-    let mut bytes: Vec<u8> = letters.take(usize::from(LENGTH_MASK)).collect();
+        .map(|character| u8::try_from(character).unwrap_or(b'?'));
+    let mut bytes: Vec<u8> = characters.take(usize::from(LENGTH_MASK)).collect();
     if bytes.len() == 1 {
         bytes.push(b' ');
     }

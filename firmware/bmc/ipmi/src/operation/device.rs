@@ -115,7 +115,7 @@ mod tests {
     use trivet_model::PowerError;
 
     use super::super::IpmiOperation;
-    use super::super::tests::{is_invalid_response, play};
+    use super::super::tests::{is_invalid_response, run_script};
     use super::*;
 
     const DEVICE: [u8; 12] = [
@@ -124,12 +124,13 @@ mod tests {
 
     #[test]
     fn all_three_are_requested_and_guids_may_be_absent() {
-        let (asked, outcome) = play(IpmiOperation::Identity, |request| match request.command {
-            app::DEVICE_ID => DEVICE.to_vec(),
-            app::DEVICE_GUID => vec![0xc1],
-            _ => [&[0][..], &[7; 16]].concat(),
-        });
-        assert_eq!(asked.len(), 3);
+        let (requests, outcome) =
+            run_script(IpmiOperation::Identity, |request| match request.command {
+                app::DEVICE_ID => DEVICE.to_vec(),
+                app::DEVICE_GUID => vec![0xc1],
+                _ => [&[0][..], &[7; 16]].concat(),
+            });
+        assert_eq!(requests.len(), 3);
         let want = DeviceId {
             id: 0x20,
             revision: 1,
@@ -149,10 +150,10 @@ mod tests {
     #[test]
     fn a_short_device_identifier_is_refused() {
         for length in 1..DEVICE.len() {
-            let (_, outcome) = play(IpmiOperation::Identity, |_| DEVICE[..length].to_vec());
+            let (_, outcome) = run_script(IpmiOperation::Identity, |_| DEVICE[..length].to_vec());
             assert!(is_invalid_response(&outcome), "{length}");
         }
-        let (_, outcome) = play(IpmiOperation::Identity, |_| vec![0xd4]);
+        let (_, outcome) = run_script(IpmiOperation::Identity, |_| vec![0xd4]);
         assert_eq!(outcome, Err(PowerError::Refused { code: 0xd4 }));
     }
 

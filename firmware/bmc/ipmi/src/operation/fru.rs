@@ -143,9 +143,9 @@ impl FruScript {
     }
 
     fn handle_write(&mut self, data: &[u8]) -> IpmiOperationNext {
-        let asked = self.chunk_size.next_len(self.end - self.at);
+        let requested = self.chunk_size.next_len(self.end - self.at);
         let written = usize::from(data.first().copied().unwrap_or_default()) * self.unit;
-        if written == 0 || written > asked {
+        if written == 0 || written > requested {
             return invalid_response("it wrote none of a FRU piece, or more than that");
         }
         self.at += written;
@@ -157,12 +157,12 @@ impl FruScript {
     }
 
     fn handle_read(&mut self, data: &[u8]) -> IpmiOperationNext {
-        let asked = self.chunk_size.next_len(self.end - self.at);
+        let requested = self.chunk_size.next_len(self.end - self.at);
         let Some((&count, bytes)) = data.split_first() else {
             return invalid_response("a FRU piece without a count");
         };
         let count = usize::from(count) * self.unit;
-        if count == 0 || count > asked || count != bytes.len() {
+        if count == 0 || count > requested || count != bytes.len() {
             return invalid_response("a FRU piece of another length than it says");
         }
         self.bytes.extend(bytes);
@@ -181,7 +181,7 @@ impl FruScript {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{is_invalid_response, play};
+    use super::super::tests::{is_invalid_response, run_script};
     use super::super::{IpmiOperation, IpmiOperationResult, IpmiOperationScript};
     use super::*;
 
@@ -219,7 +219,7 @@ mod tests {
                     self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
                     vec![0, (bytes.len() / self.unit) as u8]
                 }
-                other => panic!("asked {other:?}"),
+                other => panic!("unexpected request {other:?}"),
             }
         }
     }
@@ -241,10 +241,11 @@ mod tests {
                 piece,
                 unit,
             };
-            let (_, outcome) = play(IpmiOperation::ReadFru { device: 3 }, |it| device.answer(it));
+            let (_, outcome) =
+                run_script(IpmiOperation::ReadFru { device: 3 }, |it| device.answer(it));
             assert_eq!(outcome, Ok(IpmiReply::Fru(bytes)), "{piece} {unit}");
             let operation = write(40, &[9; 50]);
-            let (_, outcome) = play(operation, |it| device.answer(it));
+            let (_, outcome) = run_script(operation, |it| device.answer(it));
             assert_eq!(outcome, Ok(IpmiReply::Done), "{piece} {unit}");
             assert_eq!(device.bytes[39..=40], [39, 9]);
             assert_eq!(device.bytes[89..=90], [9, 90]);
@@ -254,10 +255,13 @@ mod tests {
     #[test]
     fn an_empty_device_reads_as_nothing() {
         for size in [[0, 0, 0], [1, 0, 1]] {
-            let (asked, outcome) = play(IpmiOperation::ReadFru { device: 3 }, |_| {
+            let (requests, outcome) = run_script(IpmiOperation::ReadFru { device: 3 }, |_| {
                 [&[0][..], &size].concat()
             });
-            assert_eq!((asked.len(), outcome), (1, Ok(IpmiReply::Fru(Vec::new()))));
+            assert_eq!(
+                (requests.len(), outcome),
+                (1, Ok(IpmiReply::Fru(Vec::new())))
+            );
         }
     }
 
@@ -266,7 +270,7 @@ mod tests {
             storage::FRU_INFO => info.to_vec(),
             _ => piece.to_vec(),
         };
-        play(IpmiOperation::ReadFru { device: 3 }, answer).1
+        run_script(IpmiOperation::ReadFru { device: 3 }, answer).1
     }
 
     #[test]
@@ -296,19 +300,19 @@ mod tests {
     #[test]
     fn a_wrong_write_is_reported() {
         for count in [0, 17, 255] {
-            let (_, outcome) = play(write(0, &[1; 16]), |it| match it.command {
+            let (_, outcome) = run_script(write(0, &[1; 16]), |it| match it.command {
                 storage::FRU_INFO => vec![0, 64, 0, 0],
                 _ => vec![0, count],
             });
             assert!(is_invalid_response(&outcome));
         }
-        let (_, outcome) = play(write(0, &[1; 2]), |it| match it.command {
+        let (_, outcome) = run_script(write(0, &[1; 2]), |it| match it.command {
             storage::FRU_INFO => vec![0, 64, 0, 0],
             storage::READ_FRU => vec![0, 2, 1, 2],
             _ => vec![0, 2],
         });
         assert!(is_invalid_response(&outcome), "reads back otherwise");
-        let (_, outcome) = play(write(0, &[1; 2]), |it| match it.command {
+        let (_, outcome) = run_script(write(0, &[1; 2]), |it| match it.command {
             storage::FRU_INFO => vec![0, 64, 0, 0],
             _ => vec![0x80],
         });
@@ -321,8 +325,8 @@ mod tests {
             assert!(IpmiOperationScript::start(write(offset, &vec![0; length])).is_err());
         }
         for (offset, info) in [(60, [0, 64, 0, 0]), (1, [0, 64, 0, 1])] {
-            let (asked, outcome) = play(write(offset, &[1; 5]), |_| info.to_vec());
-            assert_eq!(asked.len(), 1);
+            let (requests, outcome) = run_script(write(offset, &[1; 5]), |_| info.to_vec());
+            assert_eq!(requests.len(), 1);
             assert!(matches!(outcome, Err(PowerError::Unsupported { .. })));
         }
     }

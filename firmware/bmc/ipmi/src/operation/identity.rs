@@ -148,8 +148,8 @@ pub(super) fn parse_identify_state(code: u8, data: &[u8]) -> IpmiOperationResult
     if code != completion::OK {
         return Err(PowerError::Refused { code });
     }
-    let said = "a chassis status cut short";
-    let bits = data.get(2).ok_or(PowerError::InvalidResponse { said })?;
+    let message = "a chassis status cut short";
+    let bits = data.get(2).ok_or(PowerError::InvalidResponse { message })?;
     Ok(IpmiReply::IdentifyState(match bits & 0x70 {
         0x40 => IpmiIdentifyState::Off,
         0x50 => IpmiIdentifyState::Timed,
@@ -167,7 +167,7 @@ pub(super) fn parse_guid(code: u8, data: &[u8]) -> IpmiOperationResult {
         .filter(|_| data.len() == 16)
         .map(IpmiReply::Guid)
         .ok_or(PowerError::InvalidResponse {
-            said: "a GUID that is not 16 bytes",
+            message: "a GUID that is not 16 bytes",
         })
 }
 
@@ -279,10 +279,12 @@ impl UsersScript {
             return invalid_response("a user's name longer than 16 bytes");
         }
         let name = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
-        let letters = name.iter().copied().map(char::from);
+        let characters = name.iter().copied().map(char::from);
         self.users.push(UserEntry {
             id: self.id,
-            name: letters.filter(|letter| !letter.is_control()).collect(),
+            name: characters
+                .filter(|character| !character.is_control())
+                .collect(),
             limit: access & 0x0f,
             messaging: access & 0x10 != 0,
         });
@@ -297,7 +299,7 @@ impl UsersScript {
 #[cfg(test)]
 mod tests {
     use super::super::IpmiOperation;
-    use super::super::tests::{is_invalid_response, play};
+    use super::super::tests::{is_invalid_response, run_script};
     use super::*;
 
     #[test]
@@ -307,13 +309,17 @@ mod tests {
             (IpmiIdentify::For { seconds: 0 }, &[0]),
             (IpmiIdentify::On, &[0, 1]),
         ] {
-            let (asked, outcome) = play(IpmiOperation::Identify { identify: light }, |_| vec![0]);
-            assert_eq!((asked[0].netfn, asked[0].command), (0, 4));
-            assert_eq!((&asked[0].data[..], outcome), (data, Ok(IpmiReply::Done)));
+            let (requests, outcome) =
+                run_script(IpmiOperation::Identify { identify: light }, |_| vec![0]);
+            assert_eq!((requests[0].netfn, requests[0].command), (0, 4));
+            assert_eq!(
+                (&requests[0].data[..], outcome),
+                (data, Ok(IpmiReply::Done))
+            );
             assert_eq!(IpmiIdentify::parse(data), light);
         }
         let light = IpmiIdentify::On;
-        let (_, outcome) = play(IpmiOperation::Identify { identify: light }, |_| vec![0xcc]);
+        let (_, outcome) = run_script(IpmiOperation::Identify { identify: light }, |_| vec![0xcc]);
         assert_eq!(outcome, Err(PowerError::Refused { code: 0xcc }));
         assert_eq!(IpmiIdentify::parse(&[]), IpmiIdentify::For { seconds: 15 });
     }
@@ -326,20 +332,20 @@ mod tests {
             IpmiIdentifyState::On,
             IpmiIdentifyState::Unknown,
         ] {
-            let (asked, outcome) = play(IpmiOperation::IdentifyState, |_| {
+            let (requests, outcome) = run_script(IpmiOperation::IdentifyState, |_| {
                 vec![0, 1, 0, light.bits(), 0]
             });
-            assert_eq!((asked[0].netfn, asked[0].command), (0, 1));
+            assert_eq!((requests[0].netfn, requests[0].command), (0, 1));
             assert_eq!(outcome, Ok(IpmiReply::IdentifyState(light)));
         }
-        let (_, outcome) = play(IpmiOperation::IdentifyState, |_| vec![0, 1, 0, 0x70]);
+        let (_, outcome) = run_script(IpmiOperation::IdentifyState, |_| vec![0, 1, 0, 0x70]);
         assert_eq!(
             outcome,
             Ok(IpmiReply::IdentifyState(IpmiIdentifyState::Unknown))
         );
-        let (_, outcome) = play(IpmiOperation::IdentifyState, |_| vec![0, 1, 0]);
+        let (_, outcome) = run_script(IpmiOperation::IdentifyState, |_| vec![0, 1, 0]);
         assert!(is_invalid_response(&outcome));
-        let (_, outcome) = play(IpmiOperation::IdentifyState, |_| vec![0xd4]);
+        let (_, outcome) = run_script(IpmiOperation::IdentifyState, |_| vec![0xd4]);
         assert_eq!(outcome, Err(PowerError::Refused { code: 0xd4 }));
         assert_eq!(
             IpmiIdentifyState::from(IpmiIdentify::On),
@@ -361,21 +367,22 @@ mod tests {
             (IpmiOperation::SystemGuid, 0x37),
             (IpmiOperation::DeviceGuid, 0x08),
         ] {
-            let (asked, outcome) = play(operation.clone(), |_| [&[0][..], &[7; 16]].concat());
-            assert_eq!(asked[0].command, command);
+            let (requests, outcome) =
+                run_script(operation.clone(), |_| [&[0][..], &[7; 16]].concat());
+            assert_eq!(requests[0].command, command);
             assert_eq!(outcome, Ok(IpmiReply::Guid([7; 16])));
             for length in [1, 16, 18] {
-                let (_, outcome) = play(operation.clone(), |_| vec![0; length]);
+                let (_, outcome) = run_script(operation.clone(), |_| vec![0; length]);
                 assert!(is_invalid_response(&outcome));
             }
-            let (_, outcome) = play(operation, |_| vec![0xc1]);
+            let (_, outcome) = run_script(operation, |_| vec![0xc1]);
             assert_eq!(outcome, Err(PowerError::Refused { code: 0xc1 }));
         }
     }
 
     fn lan_of(answer: impl Fn(u8) -> Vec<u8>) -> IpmiOperationResult {
         let operation = IpmiOperation::Lan { channel: 1 };
-        play(operation, |request| {
+        run_script(operation, |request| {
             assert_eq!((request.netfn, request.command), (0x0c, 2));
             assert_eq!(request.data[0], 1);
             answer(request.data[1])
@@ -424,21 +431,22 @@ mod tests {
 
     #[test]
     fn users_are_listed_up_to_the_number_the_bmc_has() {
-        let (asked, outcome) = play(IpmiOperation::Users { channel: 14 }, |request| {
-            match (request.command, &request.data[..]) {
-                (app::USER_ACCESS, [14, 1]) => vec![0, 3, 1, 1, 0x0f],
-                (app::USER_ACCESS, [14, _]) => vec![0, 3, 1, 1, 0x14],
-                (app::USER_NAME, [1]) => vec![0xcc],
-                (app::USER_NAME, [2]) => [&b"\0admin"[..], &[0; 11]].concat(),
-                (app::USER_NAME, [3]) => [&[0][..], &[b'n'; 16]].concat(),
-                other => panic!("asked {other:?}"),
-            }
-        });
-        assert_eq!(asked.len(), 6);
+        let (requests, outcome) =
+            run_script(IpmiOperation::Users { channel: 14 }, |request| {
+                match (request.command, &request.data[..]) {
+                    (app::USER_ACCESS, [14, 1]) => vec![0, 3, 1, 1, 0x0f],
+                    (app::USER_ACCESS, [14, _]) => vec![0, 3, 1, 1, 0x14],
+                    (app::USER_NAME, [1]) => vec![0xcc],
+                    (app::USER_NAME, [2]) => [&b"\0admin"[..], &[0; 11]].concat(),
+                    (app::USER_NAME, [3]) => [&[0][..], &[b'n'; 16]].concat(),
+                    other => panic!("unexpected request {other:?}"),
+                }
+            });
+        assert_eq!(requests.len(), 6);
         let Ok(IpmiReply::Users(users)) = outcome else {
             panic!("{outcome:?}");
         };
-        let told: Vec<_> = users
+        let reported: Vec<_> = users
             .iter()
             .map(|user| (user.id, &*user.name, user.limit, user.messaging))
             .collect();
@@ -448,22 +456,22 @@ mod tests {
             (2, "admin", 4, true),
             (3, &long, 4, true),
         ];
-        assert_eq!(told, want);
+        assert_eq!(reported, want);
     }
 
     #[test]
     fn users_without_end_or_sense_are_refused() {
-        let (asked, _) = play(IpmiOperation::Users { channel: 1 }, |_| {
+        let (requests, _) = run_script(IpmiOperation::Users { channel: 1 }, |_| {
             vec![0, 0xff, 0, 0, 0]
         });
-        assert_eq!(asked.len(), 2 * usize::from(USERS_MAX));
+        assert_eq!(requests.len(), 2 * usize::from(USERS_MAX));
         for body in [&[0][..], &[0, 1, 1, 1]] {
-            let (_, outcome) = play(IpmiOperation::Users { channel: 1 }, |_| body.to_vec());
+            let (_, outcome) = run_script(IpmiOperation::Users { channel: 1 }, |_| body.to_vec());
             assert!(is_invalid_response(&outcome));
         }
-        let (_, outcome) = play(IpmiOperation::Users { channel: 1 }, |_| vec![0; 18]);
+        let (_, outcome) = run_script(IpmiOperation::Users { channel: 1 }, |_| vec![0; 18]);
         assert!(is_invalid_response(&outcome));
-        let (_, outcome) = play(IpmiOperation::Users { channel: 1 }, |_| vec![0xcc]);
+        let (_, outcome) = run_script(IpmiOperation::Users { channel: 1 }, |_| vec![0xcc]);
         assert_eq!(outcome, Err(PowerError::Refused { code: 0xcc }));
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn read_flags() -> IpmiRequest {
 /// locked.
 fn parameter(data: &[u8], number: u8) -> Option<&[u8]> {
     match data {
-        [_version, said, rest @ ..] if said & 0x7f == number => Some(rest),
+        [_version, message, rest @ ..] if message & 0x7f == number => Some(rest),
         _ => None,
     }
 }
@@ -56,16 +56,16 @@ pub(super) fn parse_flags(code: u8, data: &[u8]) -> IpmiOperationResult {
         .and_then(BootFlags::parse)
         .map(IpmiReply::BootFlags)
         .ok_or(PowerError::InvalidResponse {
-            said: "boot flags cut short",
+            message: "boot flags cut short",
         })
 }
 
 /// One block of the mailbox in a response. A BMC may leave out zeros at the end.
 fn block(data: &[u8], number: u8) -> Option<[u8; MAILBOX_BLOCK_BYTES]> {
-    let (&said, bytes) = parameter(data, option::MAILBOX)?.split_first()?;
+    let (&message, bytes) = parameter(data, option::MAILBOX)?.split_first()?;
     let mut whole = [0; MAILBOX_BLOCK_BYTES];
     whole.get_mut(..bytes.len())?.copy_from_slice(bytes);
-    (said == number).then_some(whole)
+    (message == number).then_some(whole)
 }
 
 /// Reads the mailbox.
@@ -102,7 +102,7 @@ impl MailboxReadScript {
             code => return refused(code),
         }
         let Some(block) = block(data, self.next) else {
-            return invalid_response("a mailbox block that is not the one asked for");
+            return invalid_response("a mailbox block that is not the requested one");
         };
         self.bytes.extend(block);
         self.next += 1;
@@ -234,7 +234,7 @@ impl MailboxWriteScript {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{is_invalid_response, play};
+    use super::super::tests::{is_invalid_response, run_script};
     use super::super::{IpmiOperation, IpmiOperationScript};
     use super::*;
 
@@ -265,7 +265,7 @@ mod tests {
                     let bytes = &self.blocks[usize::from(*block)];
                     [&[0, 1, option::MAILBOX, *block][..], bytes].concat()
                 }
-                other => panic!("asked {other:?}"),
+                other => panic!("unexpected request {other:?}"),
             }
         }
     }
@@ -275,16 +275,16 @@ mod tests {
         let read = IpmiOperation::ReadMailbox { blocks: 16 };
         for code in [0xc9, 0xcc, 0xcb] {
             let mut small = FakeMailbox::new(&[]);
-            let (asked, outcome) = play(read.clone(), |request| match request.data[1] {
+            let (requests, outcome) = run_script(read.clone(), |request| match request.data[1] {
                 5.. => vec![code],
                 _ => small.answer(request),
             });
             assert_eq!(
-                (asked.len(), outcome),
+                (requests.len(), outcome),
                 (6, Ok(IpmiReply::Mailbox(vec![0; 80])))
             );
         }
-        let (_, outcome) = play(read, |_| vec![0xcc]);
+        let (_, outcome) = run_script(read, |_| vec![0xcc]);
         assert_eq!(outcome, Err(PowerError::Refused { code: 0xcc }));
     }
 
@@ -296,9 +296,9 @@ mod tests {
     #[test]
     fn writes_block_by_block_inside_a_frame_and_reads_back() {
         let mut mailbox = FakeMailbox::new(&[]);
-        let (asked, outcome) = play(write_of(20), |request| mailbox.answer(request));
+        let (requests, outcome) = run_script(write_of(20), |request| mailbox.answer(request));
         assert_eq!(outcome, Ok(IpmiReply::Done));
-        let heads: Vec<_> = asked
+        let heads: Vec<_> = requests
             .iter()
             .map(|request| (request.command, request.data[0], request.data[1]))
             .collect();
@@ -311,10 +311,10 @@ mod tests {
             (9, 7, 1),
         ];
         assert_eq!(heads, want);
-        assert_eq!(asked[2].data[2..8], [17, 18, 19, 20, 0, 0]);
-        assert_eq!(asked[2].data.len(), 18);
+        assert_eq!(requests[2].data[2..8], [17, 18, 19, 20, 0, 0]);
+        assert_eq!(requests[2].data.len(), 18);
         let read = IpmiOperation::ReadMailbox { blocks: 2 };
-        let (_, outcome) = play(read, |request| mailbox.answer(request));
+        let (_, outcome) = run_script(read, |request| mailbox.answer(request));
         let Ok(IpmiReply::Mailbox(bytes)) = outcome else {
             panic!("{outcome:?}");
         };
@@ -330,7 +330,7 @@ mod tests {
             (&[0x81, 0, 0x81, 0, 0x81, 0, 0x81], false),
         ] {
             let mut mailbox = FakeMailbox::new(frames);
-            let (_, outcome) = play(write_of(1), |request| mailbox.answer(request));
+            let (_, outcome) = run_script(write_of(1), |request| mailbox.answer(request));
             let want = Err(PowerError::Refused { code: 0x81 });
             assert_eq!(outcome, if good { Ok(IpmiReply::Done) } else { want });
         }
@@ -338,22 +338,22 @@ mod tests {
 
     #[test]
     fn a_refused_block_is_reported_after_set_complete() {
-        let (asked, outcome) = play(write_of(40), |request| {
+        let (requests, outcome) = run_script(write_of(40), |request| {
             vec![if request.data[0] == 7 { 0xcc } else { 0 }]
         });
         assert_eq!(outcome, Err(PowerError::Refused { code: 0xcc }));
-        let last = asked.last().map(|request| request.data.clone());
-        assert_eq!((asked.len(), last), (3, Some(vec![0, 0])));
+        let last = requests.last().map(|request| request.data.clone());
+        assert_eq!((requests.len(), last), (3, Some(vec![0, 0])));
     }
 
     #[test]
     fn what_reads_back_otherwise_was_not_written() {
-        let (_, outcome) = play(write_of(3), |request| match request.command {
+        let (_, outcome) = run_script(write_of(3), |request| match request.command {
             chassis::BOOT_OPTIONS => vec![0, 1, 7, 0, 1, 2, 9],
             _ => vec![0],
         });
         assert!(is_invalid_response(&outcome), "{outcome:?}");
-        let (_, outcome) = play(write_of(3), |request| match request.command {
+        let (_, outcome) = run_script(write_of(3), |request| match request.command {
             chassis::BOOT_OPTIONS => vec![0, 1, 7, 0, 1, 2, 3],
             _ => vec![0],
         });
@@ -377,10 +377,10 @@ mod tests {
             ],
         ] {
             let read = IpmiOperation::ReadMailbox { blocks: 1 };
-            let (_, outcome) = play(read, |_| body.to_vec());
+            let (_, outcome) = run_script(read, |_| body.to_vec());
             assert!(is_invalid_response(&outcome), "{body:?}: {outcome:?}");
         }
-        let (_, outcome) = play(IpmiOperation::ReadMailbox { blocks: 9 }, |_| vec![0xc9]);
+        let (_, outcome) = run_script(IpmiOperation::ReadMailbox { blocks: 9 }, |_| vec![0xc9]);
         assert_eq!(outcome, Err(PowerError::Refused { code: 0xc9 }));
     }
 
@@ -401,10 +401,10 @@ mod tests {
 
     #[test]
     fn flags_are_read_with_every_bit() {
-        let (asked, outcome) = play(IpmiOperation::BootFlags, |_| {
+        let (requests, outcome) = run_script(IpmiOperation::BootFlags, |_| {
             vec![0, 1, 0x85, 0x60, 4, 0, 0, 0]
         });
-        assert_eq!(asked[0].data, [5, 0, 0]);
+        assert_eq!(requests[0].data, [5, 0, 0]);
         let want = BootFlags {
             valid: false,
             persistent: true,
@@ -413,10 +413,10 @@ mod tests {
         };
         assert_eq!(outcome, Ok(IpmiReply::BootFlags(want)));
         for body in [&[0][..], &[0, 1, 5, 0x80, 4], &[0, 1, 7, 0x80, 4, 0, 0, 0]] {
-            let (_, outcome) = play(IpmiOperation::BootFlags, |_| body.to_vec());
+            let (_, outcome) = run_script(IpmiOperation::BootFlags, |_| body.to_vec());
             assert!(is_invalid_response(&outcome));
         }
-        let (_, outcome) = play(IpmiOperation::BootFlags, |_| vec![0xd4]);
+        let (_, outcome) = run_script(IpmiOperation::BootFlags, |_| vec![0xd4]);
         assert_eq!(outcome, Err(PowerError::Refused { code: 0xd4 }));
     }
 }

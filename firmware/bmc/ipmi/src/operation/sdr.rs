@@ -130,10 +130,10 @@ impl SdrScript {
     }
 
     fn handle_body(&mut self, data: &[u8]) -> IpmiOperationNext {
-        let asked = self.chunk_size.next_len(self.length - self.bytes.len());
+        let requested = self.chunk_size.next_len(self.length - self.bytes.len());
         let bytes = data.get(2..).unwrap_or_default();
-        if bytes.is_empty() || bytes.len() > asked {
-            return invalid_response("none of a sensor record, or more than was asked for");
+        if bytes.is_empty() || bytes.len() > requested {
+            return invalid_response("none of a sensor record, or more than was requested");
         }
         self.bytes.extend(bytes);
         if self.bytes.len() < self.length {
@@ -180,7 +180,7 @@ impl SdrScript {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{is_invalid_response, play};
+    use super::super::tests::{is_invalid_response, run_script};
     use super::super::{IpmiOperation, IpmiOperationResult};
     use super::*;
     use crate::sdr::SdrSensorState;
@@ -189,7 +189,7 @@ mod tests {
 
     /// A repository of whole records that returns chunks of this many bytes.
     fn repository(records: &[Vec<u8>], piece: usize) -> (Vec<IpmiRequest>, IpmiOperationResult) {
-        play(IpmiOperation::Sensors, |request| match request.command {
+        run_script(IpmiOperation::Sensors, |request| match request.command {
             storage::RESERVE_SDR => vec![0, 1, 2],
             storage::SDR => {
                 assert_eq!(request.data[..2], [1, 2]);
@@ -241,14 +241,14 @@ mod tests {
             assert_eq!(
                 readings[2].state,
                 SdrSensorState::Unavailable,
-                "asked elsewhere"
+                "unexpected request"
             );
         }
     }
 
     #[test]
     fn an_empty_repository_has_no_sensors() {
-        let (_, outcome) = play(IpmiOperation::Sensors, |request| match request.command {
+        let (_, outcome) = run_script(IpmiOperation::Sensors, |request| match request.command {
             storage::RESERVE_SDR => vec![0, 1, 0],
             _ => vec![0xcb],
         });
@@ -259,14 +259,15 @@ mod tests {
     fn a_sensor_that_refuses_is_unavailable_and_the_rest_is_read() {
         let record = sensor(5, 0x20);
         for answer in [&[0xcb][..], &[0xc1], &[0], &[0, 1]] {
-            let (_, outcome) = play(IpmiOperation::Sensors, |request| match request.command {
-                storage::RESERVE_SDR => vec![0, 1, 0],
-                storage::SDR => {
-                    let [at, count] = [request.data[4], request.data[5]].map(usize::from);
-                    [&[0, 0xff, 0xff][..], &record[at..at + count]].concat()
-                }
-                _ => answer.to_vec(),
-            });
+            let (_, outcome) =
+                run_script(IpmiOperation::Sensors, |request| match request.command {
+                    storage::RESERVE_SDR => vec![0, 1, 0],
+                    storage::SDR => {
+                        let [at, count] = [request.data[4], request.data[5]].map(usize::from);
+                        [&[0, 0xff, 0xff][..], &record[at..at + count]].concat()
+                    }
+                    _ => answer.to_vec(),
+                });
             assert_eq!(readings(outcome)[0].state, SdrSensorState::Unavailable);
         }
     }
@@ -274,21 +275,22 @@ mod tests {
     #[test]
     fn a_cancelled_reservation_is_made_again_but_not_for_ever() {
         let mut reservations = 0;
-        let (asked, outcome) = play(IpmiOperation::Sensors, |request| match request.command {
-            storage::RESERVE_SDR => {
-                reservations += 1;
-                vec![0, reservations, 0]
-            }
-            _ => vec![0xc5],
-        });
+        let (requests, outcome) =
+            run_script(IpmiOperation::Sensors, |request| match request.command {
+                storage::RESERVE_SDR => {
+                    reservations += 1;
+                    vec![0, reservations, 0]
+                }
+                _ => vec![0xc5],
+            });
         assert_eq!(outcome, Err(PowerError::Refused { code: 0xc5 }));
-        assert_eq!(asked.len(), 2 * usize::from(RESERVATIONS_MAX));
+        assert_eq!(requests.len(), 2 * usize::from(RESERVATIONS_MAX));
     }
 
     #[test]
     fn records_that_cannot_be_are_refused() {
-        let play_sdr = |head: &[u8], body: &[u8]| {
-            play(IpmiOperation::Sensors, |request| match request.command {
+        let run_sdr = |head: &[u8], body: &[u8]| {
+            run_script(IpmiOperation::Sensors, |request| match request.command {
                 storage::RESERVE_SDR => vec![0, 1, 0],
                 _ if request.data[4] == 0 => head.to_vec(),
                 _ => body.to_vec(),
@@ -309,27 +311,28 @@ mod tests {
             (&head, &[0, 0xff, 0xff]),
             (&head, &[0; 60]),
         ] {
-            let outcome = play_sdr(head, body);
+            let outcome = run_sdr(head, body);
             assert!(is_invalid_response(&outcome), "{head:?}: {outcome:?}");
         }
-        let outcome = play_sdr(&[0xd4], &[]);
+        let outcome = run_sdr(&[0xd4], &[]);
         assert_eq!(outcome, Err(PowerError::Refused { code: 0xd4 }));
-        let (_, outcome) = play(IpmiOperation::Sensors, |_| vec![0, 1]);
+        let (_, outcome) = run_script(IpmiOperation::Sensors, |_| vec![0, 1]);
         assert!(is_invalid_response(&outcome), "half a reservation");
     }
 
     #[test]
     fn a_repository_without_end_is_cut() {
         let mut next = 0_u16;
-        let (asked, outcome) = play(IpmiOperation::Sensors, |request| match request.command {
-            storage::RESERVE_SDR => vec![0, 1, 0],
-            _ => {
-                next = next % 30_000 + 1;
-                let [low, high] = next.to_le_bytes();
-                vec![0, low, high, 1, 0, 0x51, 0x11, 3]
-            }
-        });
-        assert_eq!(asked.len(), 1 + SENSOR_RECORDS_MAX);
+        let (requests, outcome) =
+            run_script(IpmiOperation::Sensors, |request| match request.command {
+                storage::RESERVE_SDR => vec![0, 1, 0],
+                _ => {
+                    next = next % 30_000 + 1;
+                    let [low, high] = next.to_le_bytes();
+                    vec![0, low, high, 1, 0, 0x51, 0x11, 3]
+                }
+            });
+        assert_eq!(requests.len(), 1 + SENSOR_RECORDS_MAX);
         assert!(readings(outcome).is_empty());
     }
 }

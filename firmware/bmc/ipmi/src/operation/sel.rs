@@ -180,7 +180,7 @@ impl SelScript {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{is_invalid_response, play};
+    use super::super::tests::{is_invalid_response, run_script};
     use super::super::{IpmiOperation, IpmiOperationResult};
     use super::*;
     use trivet_model::PowerError;
@@ -200,19 +200,20 @@ mod tests {
     /// Runs a list where a function of its number returns each entry.
     fn list(mut answer: impl FnMut(u16, u16) -> Vec<u8>) -> (usize, IpmiOperationResult) {
         let mut reservation = 0;
-        let (asked, outcome) = play(IpmiOperation::SelList, |request| match request.command {
-            storage::SEL_INFO => info(3),
-            storage::RESERVE_SEL => {
-                reservation += 1;
-                vec![0, reservation, 0]
-            }
-            _ => {
-                let word = |at| u16::from_le_bytes([request.data[at], request.data[at + 1]]);
-                assert_eq!(word(0), u16::from(reservation));
-                answer(word(2), word(0))
-            }
-        });
-        (asked.len(), outcome)
+        let (requests, outcome) =
+            run_script(IpmiOperation::SelList, |request| match request.command {
+                storage::SEL_INFO => info(3),
+                storage::RESERVE_SEL => {
+                    reservation += 1;
+                    vec![0, reservation, 0]
+                }
+                _ => {
+                    let word = |at| u16::from_le_bytes([request.data[at], request.data[at + 1]]);
+                    assert_eq!(word(0), u16::from(reservation));
+                    answer(word(2), word(0))
+                }
+            });
+        (requests.len(), outcome)
     }
 
     fn ids(outcome: IpmiOperationResult) -> Vec<u16> {
@@ -224,27 +225,27 @@ mod tests {
 
     #[test]
     fn lists_record_by_record_and_reserves_again_when_it_must() {
-        let (asked, outcome) = list(|id, _| match id {
+        let (requests, outcome) = list(|id, _| match id {
             0 => entry(5, 1),
             5 => entry(0xffff, 5),
             _ => vec![0xcb],
         });
-        assert_eq!((asked, ids(outcome)), (4, vec![1, 5]));
+        assert_eq!((requests, ids(outcome)), (4, vec![1, 5]));
         let (_, outcome) = list(|id, reservation| match id {
             0 => entry(5, 1),
             _ if reservation < 3 => vec![0xc5],
             _ => entry(0xffff, 5),
         });
         assert_eq!(ids(outcome), [1, 5]);
-        let (asked, outcome) = list(|_, _| vec![0xc5]);
+        let (requests, outcome) = list(|_, _| vec![0xc5]);
         assert_eq!(outcome, Err(PowerError::Refused { code: 0xc5 }));
-        assert!(asked < 20);
+        assert!(requests < 20);
     }
 
     #[test]
     fn an_empty_log_is_not_read_and_one_emptied_meanwhile_ends() {
-        let (asked, outcome) = play(IpmiOperation::SelList, |_| info(0));
-        assert_eq!((asked.len(), ids(outcome)), (1, vec![]));
+        let (requests, outcome) = run_script(IpmiOperation::SelList, |_| info(0));
+        assert_eq!((requests.len(), ids(outcome)), (1, vec![]));
         let (_, outcome) = list(|_, _| vec![0xcb]);
         assert!(ids(outcome).is_empty());
     }
@@ -269,10 +270,10 @@ mod tests {
             assert!(is_invalid_response(&outcome), "{length}");
         }
         for length in 1..15 {
-            let (_, outcome) = play(IpmiOperation::SelInfo, |_| info(3)[..length].to_vec());
+            let (_, outcome) = run_script(IpmiOperation::SelInfo, |_| info(3)[..length].to_vec());
             assert!(is_invalid_response(&outcome), "{length}");
         }
-        let (_, outcome) = play(IpmiOperation::SelClear, |request| match request.command {
+        let (_, outcome) = run_script(IpmiOperation::SelClear, |request| match request.command {
             storage::SEL_INFO => info(3),
             _ => vec![0],
         });
@@ -282,29 +283,29 @@ mod tests {
     #[test]
     fn clears_with_a_reservation_and_waits_for_the_end() {
         let mut polls = 0;
-        let mut clear = |patience: u8| {
+        let mut clear = |timeout: u8| {
             polls = 0;
-            play(IpmiOperation::SelClear, |request| match request.command {
+            run_script(IpmiOperation::SelClear, |request| match request.command {
                 storage::SEL_INFO => info(3),
                 storage::RESERVE_SEL => vec![0, 7, 1],
                 _ => {
                     assert_eq!(request.data[..5], [7, 1, b'C', b'L', b'R']);
                     assert_eq!(request.data[5], if polls == 0 { 0xaa } else { 0 });
                     polls += 1;
-                    vec![0, u8::from(polls > patience)]
+                    vec![0, u8::from(polls > timeout)]
                 }
             })
         };
         assert_eq!(clear(0).1, Ok(IpmiReply::Done));
         assert_eq!(clear(5).1, Ok(IpmiReply::Done));
         assert!(is_invalid_response(&clear(200).1));
-        let (_, outcome) = play(IpmiOperation::SelClear, |_| vec![0xd4]);
+        let (_, outcome) = run_script(IpmiOperation::SelClear, |_| vec![0xd4]);
         assert_eq!(outcome, Err(PowerError::Refused { code: 0xd4 }));
     }
 
     #[test]
     fn a_bmc_without_reservations_is_still_read() {
-        let (_, outcome) = play(IpmiOperation::SelList, |request| match request.command {
+        let (_, outcome) = run_script(IpmiOperation::SelList, |request| match request.command {
             storage::SEL_INFO => info(3),
             storage::RESERVE_SEL => vec![0xc1],
             _ => entry(0xffff, 1),

@@ -151,13 +151,13 @@ fn one_damaged_handshake_message_does_not_fail_the_order() {
         for bit in (0..64 * 8).step_by(5) {
             let mut rig = IpmiTestRig::new(target(), setup());
             rig.order(1, PowerOrder::On).unwrap();
-            let got = play_with_one_bent(&mut rig, nth, bit);
+            let got = run_with_one_changed(&mut rig, nth, bit);
             assert_eq!(got, [(1, ACCEPTED)], "datagram {nth}, bit {bit}");
         }
     }
 }
 
-fn play_with_one_bent(
+fn run_with_one_changed(
     rig: &mut IpmiTestRig,
     nth: usize,
     bit: usize,

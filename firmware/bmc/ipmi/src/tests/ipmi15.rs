@@ -68,27 +68,27 @@ fn fails(target: IpmiTarget, want: PowerError) {
 
 #[test]
 fn a_wrong_password_gets_no_response_and_is_reported() {
-    let said = "it did not reply to the password, which is probably wrong";
+    let message = "it did not reply to the password, which is probably wrong";
     let password = b"wrong".to_vec();
     fails(
         IpmiTarget {
             password,
             ..ipmi15_target()
         },
-        PowerError::Login { said },
+        PowerError::Login { message },
     );
 }
 
 #[test]
 fn an_unknown_user_is_named() {
-    let said = "it does not know the user";
+    let message = "it does not know the user";
     let username = b"root".to_vec();
     fails(
         IpmiTarget {
             username,
             ..ipmi15_target()
         },
-        PowerError::Login { said },
+        PowerError::Login { message },
     );
 }
 
@@ -106,7 +106,9 @@ fn a_level_above_the_users_is_named() {
 fn a_bmc_that_does_not_support_it_is_reported() {
     let mut rig = IpmiTestRig::new(ipmi15_target(), setup());
     match rig.run(PowerOrder::On) {
-        Err(PowerError::InvalidResponse { said }) => assert!(said.contains("no login with MD5")),
+        Err(PowerError::InvalidResponse { message }) => {
+            assert!(message.contains("no login with MD5"));
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -139,12 +141,12 @@ fn unsigned_wrongly_signed_cut_and_old_answers_are_not_accepted() {
     assert_eq!(rig.run(PowerOrder::Off), ACCEPTED);
     let recorded = rig.received.clone();
     rig.order(1, PowerOrder::Status).unwrap();
-    let asked = rig.session.transmit().unwrap();
-    let Some(RmcpPacket::Ipmi15(packet)) = RmcpPacket::parse(&asked) else {
+    let requested = rig.session.transmit().unwrap();
+    let Some(RmcpPacket::Ipmi15(packet)) = RmcpPacket::parse(&requested) else {
         panic!("a signed packet");
     };
     let request = IpmiMessage::parse(packet.message).unwrap();
-    let lie = request.response(vec![0, 1, 0, 0]).emit();
+    let mismatch = request.response(vec![0, 1, 0, 0]).emit();
     let answers = recorded
         .iter()
         .filter_map(|it| match RmcpPacket::parse(it)? {
@@ -153,10 +155,10 @@ fn unsigned_wrongly_signed_cut_and_old_answers_are_not_accepted() {
         });
     let next = answers.max().unwrap() + 1;
     for sequence in next.saturating_sub(3)..next + 3 {
-        let forged = sign(b"guess", packet.session_id, sequence, &lie).unwrap();
+        let forged = sign(b"guess", packet.session_id, sequence, &mismatch).unwrap();
         rig.forge(&forged);
     }
-    rig.forge(&packet::emit_sessionless(&lie).unwrap());
+    rig.forge(&packet::emit_sessionless(&mismatch).unwrap());
     for bytes in &recorded {
         rig.forge(bytes);
         for end in 0..bytes.len() {

@@ -21,8 +21,8 @@ fn fails(target: IpmiTarget, setup: IpmiSimulatorSetup, want: PowerError) {
 }
 
 #[track_caller]
-fn refuses(target: IpmiTarget, setup: IpmiSimulatorSetup, said: &'static str) {
-    fails(target, setup, PowerError::Login { said });
+fn refuses(target: IpmiTarget, setup: IpmiSimulatorSetup, message: &'static str) {
+    fails(target, setup, PowerError::Login { message });
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_forced_suite_is_the_only_one_tried() {
 
 /// Runs the present order where a refusal of two bytes arrives before every response to Open
 /// Session, and, if `short`, instead of it for suite 17.
-fn play_short(rig: &mut IpmiTestRig, short: bool) -> Vec<(u64, super::rig::IpmiPowerResult)> {
+fn run_short(rig: &mut IpmiTestRig, short: bool) -> Vec<(u64, super::rig::IpmiPowerResult)> {
     for _ in 0..100 {
         while let Some(bytes) = rig.session.transmit() {
             let open = bytes[4] == 6 && bytes[5] == KIND_OPEN_REQUEST;
@@ -156,7 +156,7 @@ fn a_refusal_of_two_bytes_counts_without_another_response() {
     let mut rig = IpmiTestRig::new(target(), setup());
     let before = rig.now;
     rig.order(1, PowerOrder::On).unwrap();
-    assert_eq!(play_short(&mut rig, true), [(1, ACCEPTED)]);
+    assert_eq!(run_short(&mut rig, true), [(1, ACCEPTED)]);
     assert_eq!(rig.now.since_ms(before), 250);
 }
 
@@ -165,7 +165,7 @@ fn a_refusal_of_two_bytes_does_not_count_if_there_is_an_answer() {
     let mut rig = IpmiTestRig::new(target(), setup());
     let before = rig.now;
     rig.order(1, PowerOrder::On).unwrap();
-    assert_eq!(play_short(&mut rig, false), [(1, ACCEPTED)]);
+    assert_eq!(run_short(&mut rig, false), [(1, ACCEPTED)]);
     assert_eq!(rig.now, before);
 }
 
@@ -219,14 +219,14 @@ impl IpmiManualConsole {
     }
 
     fn rakp1(&mut self, managed_id: u32, role: u8, name: &[u8]) -> Vec<u8> {
-        let said = Rakp1 {
+        let message = Rakp1 {
             tag: 2,
             managed_id,
             console_random: [9; 16],
             role,
             username: name.to_vec(),
         };
-        self.payload(1, KIND_RAKP_1, &said.emit()).unwrap()
+        self.payload(1, KIND_RAKP_1, &message.emit()).unwrap()
     }
 
     /// The code of message 3 for a session whose message 2 was `answer`.
@@ -246,13 +246,13 @@ impl IpmiManualConsole {
     }
 
     fn rakp3(&mut self, managed_id: u32, status: u8, code: Vec<u8>) -> Option<Vec<u8>> {
-        let said = Rakp3 {
+        let message = Rakp3 {
             tag: 3,
             status,
             managed_id,
             code,
         };
-        self.payload(1, KIND_RAKP_3, &said.emit())
+        self.payload(1, KIND_RAKP_3, &message.emit())
     }
 }
 
@@ -348,7 +348,7 @@ fn the_session_table_is_bounded_and_half_open_sessions_go_first() {
 #[test]
 fn outside_a_session_the_bmc_returns_only_login_data() {
     let mut hand = IpmiManualConsole::new();
-    let mut ask = |netfn, command, data: &[u8]| {
+    let mut send = |netfn, command, data: &[u8]| {
         let message = IpmiMessage::request(netfn, 1, command, data).emit();
         let old = hand
             .send(1, &packet::emit_sessionless(&message).unwrap())
@@ -365,17 +365,17 @@ fn outside_a_session_the_bmc_returns_only_login_data() {
         IpmiMessage::parse(one).unwrap().body
     };
     assert_eq!(
-        ask(6, 0x38, &[0x8e, 4]),
+        send(6, 0x38, &[0x8e, 4]),
         [0, 1, 0x80, 0x04, 0x02, 0, 0, 0, 0]
     );
-    assert_eq!(ask(6, 0x38, &[0x87, 4]), [0xcc]);
-    assert_eq!(ask(6, 0x38, &[]), [0xc7]);
+    assert_eq!(send(6, 0x38, &[0x87, 4]), [0xcc]);
+    assert_eq!(send(6, 0x38, &[]), [0xc7]);
     let suites = [0, 1, 0xc0, 3, 1, 0x41, 0x81, 0xc0, 17, 3, 0x44, 0x81];
-    assert_eq!(ask(6, 0x54, &[0x0e, 0, 0x80]), suites);
-    assert_eq!(ask(6, 0x54, &[0x0e, 0, 0x81]), [0, 1]);
-    assert_eq!(ask(6, 0x37, &[])[1..], *b"0123456789abcdef");
-    assert_eq!(ask(0, 0x01, &[]), [0xd4]);
-    assert_eq!(ask(0, 0x02, &[1]), [0xd4]);
+    assert_eq!(send(6, 0x54, &[0x0e, 0, 0x80]), suites);
+    assert_eq!(send(6, 0x54, &[0x0e, 0, 0x81]), [0, 1]);
+    assert_eq!(send(6, 0x37, &[])[1..], *b"0123456789abcdef");
+    assert_eq!(send(0, 0x01, &[]), [0xd4]);
+    assert_eq!(send(0, 0x02, &[1]), [0xd4]);
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn a_session_starts_below_operator_until_it_is_raised() {
     hand.rakp3(id, 0, exchange.rakp3_code(b"password")).unwrap();
     let keys = exchange.keys(b"password", None);
     let mut channel = RmcpPlusChannel::new(IpmiCipherSuite::Sha1, keys, 77, id);
-    let mut ask = |netfn, command, data: &[u8]| {
+    let mut send = |netfn, command, data: &[u8]| {
         let message = IpmiMessage::request(netfn, 1, command, data).emit();
         let bytes = channel.seal(0, &message, &mut SeededRandom::new(1));
         let answer = hand.send(1, &bytes).unwrap();
@@ -398,20 +398,20 @@ fn a_session_starts_below_operator_until_it_is_raised() {
             .unwrap()
             .body
     };
-    assert_eq!(ask(0, 0x02, &[1]), [0xd4]);
-    assert_eq!(ask(0, 0x08, &[5, 0x80, 4, 0, 0, 0]), [0xd4]);
-    assert_eq!(ask(6, 0x3b, &[0]), [0, 2]);
-    assert_eq!(ask(6, 0x3b, &[5]), [0xcc]);
-    assert_eq!(ask(6, 0x3b, &[]), [0xc7]);
-    assert_eq!(ask(6, 0x3b, &[4]), [0, 4]);
-    assert_eq!(ask(0, 0x02, &[]), [0xc7]);
-    assert_eq!(ask(0, 0x02, &[9]), [0xcc]);
-    assert_eq!(ask(0, 0x02, &[1]), [0], "a refusal is not stored");
-    assert_eq!(ask(0, 0x08, &[5, 0x80, 4, 0, 0, 0]), [0]);
-    assert_eq!(ask(6, 0x01, &[])[..2], [0, 0x20]);
-    assert_eq!(ask(6, 0x7f, &[]), [0xc1]);
-    assert_eq!(ask(6, 0x3c, &[1, 2, 3, 4]), [0x87]);
-    assert_eq!(ask(6, 0x3c, &[1]), [0xc7]);
-    assert_eq!(ask(6, 0x3c, &id.to_le_bytes()), [0]);
+    assert_eq!(send(0, 0x02, &[1]), [0xd4]);
+    assert_eq!(send(0, 0x08, &[5, 0x80, 4, 0, 0, 0]), [0xd4]);
+    assert_eq!(send(6, 0x3b, &[0]), [0, 2]);
+    assert_eq!(send(6, 0x3b, &[5]), [0xcc]);
+    assert_eq!(send(6, 0x3b, &[]), [0xc7]);
+    assert_eq!(send(6, 0x3b, &[4]), [0, 4]);
+    assert_eq!(send(0, 0x02, &[]), [0xc7]);
+    assert_eq!(send(0, 0x02, &[9]), [0xcc]);
+    assert_eq!(send(0, 0x02, &[1]), [0], "a refusal is not stored");
+    assert_eq!(send(0, 0x08, &[5, 0x80, 4, 0, 0, 0]), [0]);
+    assert_eq!(send(6, 0x01, &[])[..2], [0, 0x20]);
+    assert_eq!(send(6, 0x7f, &[]), [0xc1]);
+    assert_eq!(send(6, 0x3c, &[1, 2, 3, 4]), [0x87]);
+    assert_eq!(send(6, 0x3c, &[1]), [0xc7]);
+    assert_eq!(send(6, 0x3c, &id.to_le_bytes()), [0]);
     assert_eq!(hand.bmc.sessions(), 0);
 }

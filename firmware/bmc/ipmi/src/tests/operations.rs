@@ -70,15 +70,15 @@ fn the_flags_are_read_back_bit_by_bit() {
 #[test]
 fn operations_and_orders_wait_for_each_other_and_share_one_bound() {
     let mut rig = IpmiTestRig::new(target(), setup());
-    let ask = |rig: &mut IpmiTestRig, id: u64| match id % 2 {
+    let send = |rig: &mut IpmiTestRig, id: u64| match id % 2 {
         0 => rig.order(id, PowerOrder::Status),
         _ => (rig.session).operation(rig.now, id, write_mailbox(), &mut rig.entropy),
     };
     for id in 0..ORDERS_WAITING_MAX as u64 {
-        assert_eq!(ask(&mut rig, id), Ok(()));
+        assert_eq!(send(&mut rig, id), Ok(()));
     }
-    assert_eq!(ask(&mut rig, 98), Err(PowerError::QueueFull));
-    assert_eq!(ask(&mut rig, 99), Err(PowerError::QueueFull));
+    assert_eq!(send(&mut rig, 98), Err(PowerError::QueueFull));
+    assert_eq!(send(&mut rig, 99), Err(PowerError::QueueFull));
     assert_eq!(rig.run_until_idle().len(), ORDERS_WAITING_MAX / 2);
     let reports: Vec<_> = core::iter::from_fn(|| rig.session.reply()).collect();
     assert_eq!(reports.len(), ORDERS_WAITING_MAX / 2);
@@ -259,10 +259,10 @@ fn sessions_of_an_unresponsive_bmc(operation: IpmiOperation) -> usize {
     // RMCP+ and the payload type of Open Session (section 13.27).
     let opens = |bytes: &[u8]| bytes[4] == 6 && bytes[5] == 0x10;
     let mut rig = IpmiTestRig::new(target(), setup());
-    let asked = rig
+    let requested = rig
         .session
         .operation(rig.now, 1, operation, &mut rig.entropy);
-    asked.unwrap();
+    requested.unwrap();
     let mut opened = 0;
     for _ in 0..200 {
         while let Some(bytes) = rig.session.transmit() {
@@ -309,10 +309,10 @@ fn sensors_are_read_with_name_value_unit_and_state() {
         panic!("no sensors");
     };
     assert_eq!(readings.len(), 12);
-    let said = |at: usize| (readings[at].value, readings[at].state);
-    assert_eq!(said(0), (Some(68.0), SdrSensorState::Ok));
-    assert_eq!(said(2), (Some(70.0), SdrSensorState::NonCritical));
-    assert_eq!(said(3), (None, SdrSensorState::Unavailable));
+    let message_of = |at: usize| (readings[at].value, readings[at].state);
+    assert_eq!(message_of(0), (Some(68.0), SdrSensorState::Ok));
+    assert_eq!(message_of(2), (Some(70.0), SdrSensorState::NonCritical));
+    assert_eq!(message_of(3), (None, SdrSensorState::Unavailable));
     assert_eq!(readings[11].name, "Inlet 11");
     assert_eq!(readings[11].unit, "degrees C");
 }
@@ -363,13 +363,13 @@ fn a_bmc_returns_its_identity_and_network() {
         mask: Some([255, 255, 255, 0].into()),
         gateway: Some([10, 0, 0, 1].into()),
     };
-    let ask = IpmiOperation::Lan { channel: 14 };
+    let operation = IpmiOperation::Lan { channel: 14 };
     assert_eq!(
-        rig.run_operation(ask.clone()),
+        rig.run_operation(operation.clone()),
         Ok(IpmiReply::Lan(IpmiLanConfig::default()))
     );
     rig.bmc.set_lan(lan);
-    assert_eq!(rig.run_operation(ask), Ok(IpmiReply::Lan(lan)));
+    assert_eq!(rig.run_operation(operation), Ok(IpmiReply::Lan(lan)));
     let elsewhere = rig.run_operation(IpmiOperation::Lan { channel: 7 });
     assert_eq!(elsewhere, refused(0xcc));
 }

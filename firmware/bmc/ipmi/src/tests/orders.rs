@@ -258,11 +258,11 @@ fn a_bmc_rests_between_two_orders_and_never_has_two_at_once() {
         assert_eq!(rig.session.deadline(), Some(rig.now.after_ms(rest_ms)));
         rig.now = rig.now.after_ms(rest_ms);
         rig.session.tick(rig.now, &mut rig.entropy);
-        let asked = rig.session.transmit().unwrap();
+        let requested = rig.session.transmit().unwrap();
         assert_eq!(rig.session.transmit(), None);
         let answer = rig
             .bmc
-            .datagram(1, &asked, &mut rig.machine, &mut rig.entropy);
+            .datagram(1, &requested, &mut rig.machine, &mut rig.entropy);
         rig.now = rig.now.after_ms(3);
         rig.forge(&answer.unwrap());
         assert!(rig.session.answer().is_some());
@@ -273,11 +273,11 @@ fn a_bmc_rests_between_two_orders_and_never_has_two_at_once() {
 #[test]
 fn the_time_limit_of_an_order_holds() {
     let mut rig = IpmiTestRig::new(target(), setup());
-    let pace = crate::IpmiTiming {
+    let timing = crate::IpmiTiming {
         tries_max: 1_000,
         ..crate::IpmiTiming::default()
     };
-    rig.session = crate::IpmiSession::new(target(), pace);
+    rig.session = crate::IpmiSession::new(target(), timing);
     rig.faults.lost = 1000;
     let got = rig.run(PowerOrder::On);
     assert_eq!(got, Err(PowerError::NoResponse { waited_ms: 20_000 }));
@@ -311,7 +311,7 @@ fn a_bmc_that_answers_only_the_old_protocol_is_reported() {
 }
 
 /// Reads the power state of a BMC that is busy for this many requests.
-fn play_busy(busy: u32) -> super::rig::IpmiPowerResult {
+fn run_busy(busy: u32) -> super::rig::IpmiPowerResult {
     let mut rig = IpmiTestRig::new(target(), setup());
     assert_eq!(rig.run(PowerOrder::On), ACCEPTED);
     rig.bmc.set_busy_requests(busy);
@@ -320,6 +320,6 @@ fn play_busy(busy: u32) -> super::rig::IpmiPowerResult {
 
 #[test]
 fn a_busy_bmc_is_retried_in_the_same_session() {
-    assert_eq!(play_busy(2), Ok(PowerAnswer::Power(PowerState::On)));
-    assert_eq!(play_busy(100), Err(PowerError::BmcBusy));
+    assert_eq!(run_busy(2), Ok(PowerAnswer::Power(PowerState::On)));
+    assert_eq!(run_busy(100), Err(PowerError::BmcBusy));
 }

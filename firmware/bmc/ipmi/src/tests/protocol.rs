@@ -60,13 +60,18 @@ impl IpmiProtocolBench {
         self.with(|ipmi, context| ipmi.order(context, &target, number, PowerOrder::Status))
     }
 
-    fn request(&mut self, node: &Node, number: u64, asked: &BmcRequest) -> Result<(), PowerError> {
+    fn request(
+        &mut self,
+        node: &Node,
+        number: u64,
+        requested: &BmcRequest,
+    ) -> Result<(), PowerError> {
         let target = BmcTarget {
             node,
             macs: &[],
             boots_agent: false,
         };
-        self.with(|ipmi, context| ipmi.request(context, &target, number, asked))
+        self.with(|ipmi, context| ipmi.request(context, &target, number, requested))
     }
 
     /// Delivers datagrams in both directions and lets time pass until nothing happens. Returns
@@ -103,7 +108,7 @@ impl IpmiProtocolBench {
                 BmcProtocolEvent::OrderAnswered { number, answer } => (number, answer.is_ok()),
                 BmcProtocolEvent::RequestAnswered { number, reply } => (number, reply.is_ok()),
                 BmcProtocolEvent::Note { .. } | BmcProtocolEvent::HardwareHealth { .. } => {
-                    panic!("{event:?}")
+                    panic!("{event:?}");
                 }
             });
         }

@@ -21,7 +21,7 @@ pub(super) const ACCEPTED: IpmiPowerResult = Ok(PowerAnswer::Accepted);
 pub(super) fn refused<T>(code: u8) -> Result<T, PowerError> {
     Err(PowerError::Bmc {
         cause: BmcFailureCause::Refused,
-        said: crate::completion_code::refusal(code),
+        message: crate::completion_code::refusal(code),
     })
 }
 

@@ -66,11 +66,11 @@ fn sealed(bytes: &[u8]) -> bool {
 
 /// Runs an order where the BMC accepts the privilege level and then does not respond; returns how
 /// often the machine or the BMC received the order, and the result.
-fn play_unresponsive(order: PowerOrder) -> (usize, IpmiPowerResult) {
+fn run_unresponsive(order: PowerOrder) -> (usize, IpmiPowerResult) {
     let mut rig = IpmiTestRig::new(target(), setup());
     rig.machine.power = trivet_model::PowerState::On;
     rig.order(1, order).unwrap();
-    let (mut inside, mut heard) = (0, 0);
+    let (mut inside, mut received) = (0, 0);
     for _ in 0..200 {
         while let Some(bytes) = rig.session.transmit() {
             inside += usize::from(sealed(&bytes));
@@ -78,13 +78,13 @@ fn play_unresponsive(order: PowerOrder) -> (usize, IpmiPowerResult) {
                 .bmc
                 .datagram(1, &bytes, &mut rig.machine, &mut rig.entropy);
             if inside > 1 {
-                heard += usize::from(sealed(&bytes));
+                received += usize::from(sealed(&bytes));
             } else if let Some(answer) = answer {
                 rig.forge(&answer);
             }
         }
         if let Some((_, result)) = rig.session.answer() {
-            return (heard, result);
+            return (received, result);
         }
         rig.now = rig.session.deadline().unwrap();
         rig.session.tick(rig.now, &mut rig.entropy);
@@ -94,19 +94,19 @@ fn play_unresponsive(order: PowerOrder) -> (usize, IpmiPowerResult) {
 
 #[test]
 fn an_at_most_once_order_is_not_sent_in_a_second_session() {
-    let (heard, outcome) = play_unresponsive(PowerOrder::Nmi);
+    let (received, outcome) = run_unresponsive(PowerOrder::Nmi);
     assert!(matches!(outcome, Err(PowerError::NoResponse { .. })));
     assert!(
-        (1..=6).contains(&heard),
-        "{heard} in one session, then closed"
+        (1..=6).contains(&received),
+        "{received} in one session, then closed"
     );
-    let (_, outcome) = play_unresponsive(raw(6, 1, &[]));
+    let (_, outcome) = run_unresponsive(raw(6, 1, &[]));
     assert!(matches!(outcome, Err(PowerError::NoResponse { .. })));
 }
 
 #[test]
 fn a_bmc_that_restarts_before_it_answers_counts_as_reset() {
-    let (_, outcome) = play_unresponsive(PowerOrder::BmcReset { warm: false });
+    let (_, outcome) = run_unresponsive(PowerOrder::BmcReset { warm: false });
     assert_eq!(outcome, ACCEPTED);
     // If the order was never sent, a missing response is a timeout as usual.
     let mut rig = IpmiTestRig::new(target(), setup());

@@ -162,9 +162,9 @@ fn a_repeated_control_is_done_once_although_its_answer_was_lost() {
 
 #[test]
 fn a_bmc_that_does_not_answer_a_power_request_gets_it_twice_at_most() {
-    for kept in [false, true] {
+    for stored in [false, true] {
         let mut rig = IpmiTestRig::seeded(1, IpmiWireFaults::default());
-        if kept {
+        if stored {
             assert_eq!(rig.run(PowerOrder::Status), rig.run(PowerOrder::Status));
         }
         rig.order(1, PowerOrder::Off).unwrap();
@@ -192,7 +192,7 @@ fn a_bmc_that_does_not_answer_a_power_request_gets_it_twice_at_most() {
             answer,
             Some((1, Err(PowerError::NoResponse { .. })))
         ));
-        assert_eq!(requests, 2, "kept {kept}");
+        assert_eq!(requests, 2, "reused {stored}");
     }
 }
 
@@ -225,8 +225,8 @@ fn a_control_whose_number_came_round_is_done() {
 #[test]
 fn acts_beyond_those_a_bmc_remembers_are_still_done() {
     let mut rig = IpmiTestRig::seeded(1, IpmiWireFaults::default());
-    for turn in 0..40 {
-        let order = if turn % 2 == 0 {
+    for round in 0..40 {
+        let order = if round % 2 == 0 {
             PowerOrder::On
         } else {
             PowerOrder::Off

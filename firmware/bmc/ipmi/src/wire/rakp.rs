@@ -54,7 +54,7 @@ pub(crate) mod status {
 
     /// The error for a refusal.
     pub(crate) fn error(code: u8) -> PowerError {
-        let said = match code {
+        let message = match code {
             _ if is_no_free_session(code) => return PowerError::NoFreeSession,
             _ if is_about_algorithms(code) => return PowerError::NoSuite,
             0x09 | ROLE_REFUSED => return PowerError::Privilege,
@@ -63,7 +63,7 @@ pub(crate) mod status {
             BAD_CHECK_VALUE => "the password is wrong",
             _ => "unknown status code",
         };
-        PowerError::Login { said }
+        PowerError::Login { message }
     }
 }
 

@@ -40,8 +40,10 @@ pub struct RedfishInventory {
     pub macs: Vec<MacAddr>,
 }
 
-pub(super) fn read(book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<RedfishInventory> {
-    let system = book.system()?;
+pub(super) fn read(
+    context: &mut RedfishScriptContext<'_>,
+) -> RedfishScriptResult<RedfishInventory> {
+    let system = context.system()?;
     let text = |keys: &[&str]| text(system, keys);
     let memory = system.at(&["MemorySummary", "TotalSystemMemoryGiB"]);
     let mut found = RedfishInventory {
@@ -60,11 +62,11 @@ pub(super) fn read(book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<R
         cpu_model: text(&["ProcessorSummary", "Model"]),
         macs: Vec::new(),
     };
-    let Some(path) = book.linked(system.at(&["EthernetInterfaces"]))? else {
+    let Some(path) = context.linked(system.at(&["EthernetInterfaces"]))? else {
         return Ok(found);
     };
-    for path in book.members(&path)?.into_iter().take(PORTS_MAX) {
-        let port = book.get(&path)?;
+    for path in context.members(&path)?.into_iter().take(PORTS_MAX) {
+        let port = context.get(&path)?;
         let mac = port
             .text(&["PermanentMACAddress"])
             .or(port.text(&["MACAddress"]));
@@ -82,11 +84,11 @@ fn text(seen: RedfishResource<'_>, keys: &[&str]) -> Option<String> {
 }
 
 /// Every BMC has the service root; its manager resource has more details.
-pub(super) fn identity(book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<BmcIdentity> {
-    let root = book.get("/redfish/v1")?;
-    let system = book.system()?;
-    let path = manager(book)?;
-    let manager = book.get(&path)?;
+pub(super) fn identity(context: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<BmcIdentity> {
+    let root = context.get("/redfish/v1")?;
+    let system = context.system()?;
+    let path = manager(context)?;
+    let manager = context.get(&path)?;
     Ok(BmcIdentity {
         protocol: "redfish".to_owned(),
         protocol_version: text(root, &["RedfishVersion"]),

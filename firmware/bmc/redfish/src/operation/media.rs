@@ -15,14 +15,14 @@ const DRIVES_MAX: usize = 8;
 
 /// All drives, with their paths.
 fn drives<'a>(
-    book: &mut RedfishScriptContext<'a>,
+    context: &mut RedfishScriptContext<'a>,
 ) -> RedfishScriptResult<Vec<(String, RedfishResource<'a>)>> {
-    let link = book.system()?.at(&["VirtualMedia"]);
-    let mut paths = members(book, link)?;
+    let link = context.system()?.at(&["VirtualMedia"]);
+    let mut paths = members(context, link)?;
     if paths.is_empty() {
-        let manager = manager(book)?;
-        let link = book.get(&manager)?.at(&["VirtualMedia"]);
-        paths = members(book, link)?;
+        let manager = manager(context)?;
+        let link = context.get(&manager)?.at(&["VirtualMedia"]);
+        paths = members(context, link)?;
     }
     if paths.is_empty() {
         return Err(fault::unsupported("the BMC has no virtual media").into());
@@ -30,18 +30,18 @@ fn drives<'a>(
     let paths = paths.into_iter().take(DRIVES_MAX);
     paths
         .map(|path| {
-            let seen = book.get(&path)?;
+            let seen = context.get(&path)?;
             Ok((path, seen))
         })
         .collect()
 }
 
 fn members(
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
     link: Option<&Value>,
 ) -> RedfishScriptResult<Vec<String>> {
-    match book.linked(link)? {
-        Some(path) => book.members(&path),
+    match context.linked(link)? {
+        Some(path) => context.members(&path),
         None => Ok(Vec::new()),
     }
 }
@@ -86,8 +86,8 @@ fn without_login(url: &str) -> String {
     }
 }
 
-pub(super) fn read(book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<RedfishReply> {
-    let drives = drives(book)?;
+pub(super) fn read(context: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<RedfishReply> {
+    let drives = drives(context)?;
     let drive = |(path, seen): (String, RedfishResource<'_>)| {
         let id = seen.text(&["Id"]).map(fault::clean);
         VirtualMediaDrive {
@@ -102,7 +102,7 @@ pub(super) fn read(book: &mut RedfishScriptContext<'_>) -> RedfishScriptResult<R
 
 /// Sends the drive's action, or changes the drive if it has no such action.
 fn change<'a>(
-    book: &mut RedfishScriptContext<'a>,
+    context: &mut RedfishScriptContext<'a>,
     (path, drive): (&str, RedfishResource<'a>),
     name: &str,
     (by_action, by_patch): (Value, Value),
@@ -112,60 +112,64 @@ fn change<'a>(
         .and_then(Value::as_str)
     {
         Some(target) => {
-            let target = book.path(target)?;
+            let target = context.path(target)?;
             // Sent once: the BMC may have begun to fetch the image.
-            book.post(&target, by_action, true)
+            context.post(&target, by_action, true)
         }
-        None => book.patch(path, drive, by_patch),
+        None => context.patch(path, drive, by_patch),
     }
 }
 
 fn eject_image<'a>(
-    book: &mut RedfishScriptContext<'a>,
+    context: &mut RedfishScriptContext<'a>,
     path: &str,
     drive: RedfishResource<'a>,
 ) -> RedfishScriptResult<()> {
     let bodies = (json!({}), json!({"Image": null, "Inserted": false}));
-    let written = change(book, (path, drive), "#VirtualMedia.EjectMedia", bodies)?;
-    let lie = "the image is still in its virtual drive";
-    await_change(book, path, written, lie, |now| image(&now).is_none())
+    let written = change(context, (path, drive), "#VirtualMedia.EjectMedia", bodies)?;
+    let mismatch = "the image is still in its virtual drive";
+    await_change(context, path, written, mismatch, |now| {
+        image(&now).is_none()
+    })
 }
 
 pub(super) fn eject(
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
     wanted: &[MediaDevice],
 ) -> RedfishScriptResult<RedfishReply> {
-    for (path, drive) in drives(book)? {
+    for (path, drive) in drives(context)? {
         let meant = wanted.is_empty() || devices(drive).iter().any(|one| wanted.contains(one));
         if meant && image(&drive).is_some() {
-            eject_image(book, &path, drive)?;
+            eject_image(context, &path, drive)?;
         }
     }
     Ok(RedfishReply::Done)
 }
 
 pub(super) fn insert(
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
     device: MediaDevice,
     url: &str,
 ) -> RedfishScriptResult<RedfishReply> {
-    let mut drives = drives(book)?.into_iter();
+    let mut drives = drives(context)?.into_iter();
     let fits = drives.find(|(_, drive)| devices(*drive).contains(&device));
     let lacks = || fault::unsupported("the BMC has no virtual drive of that kind");
     let (path, mut drive) = fits.ok_or_else(lacks)?;
     match image(&drive) {
         Some(there) if there == url => return Ok(RedfishReply::Done),
         Some(_) => {
-            eject_image(book, &path, drive)?;
-            drive = book.get(&path)?;
+            eject_image(context, &path, drive)?;
+            drive = context.get(&path)?;
         }
         None => {}
     }
     let body = json!({"Image": url, "Inserted": true, "WriteProtected": true});
     let bodies = (body.clone(), body);
-    let written = change(book, (&path, drive), "#VirtualMedia.InsertMedia", bodies)?;
-    let lie = "its virtual drive is empty";
-    await_change(book, &path, written, lie, |now| image(&now).is_some())?;
+    let written = change(context, (&path, drive), "#VirtualMedia.InsertMedia", bodies)?;
+    let mismatch = "its virtual drive is empty";
+    await_change(context, &path, written, mismatch, |now| {
+        image(&now).is_some()
+    })?;
     Ok(RedfishReply::Done)
 }
 

@@ -52,23 +52,23 @@ const POWER: [[&str; 5]; 3] = [
 ];
 
 pub(super) fn read(
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
 ) -> RedfishScriptResult<Vec<RedfishSensorReading>> {
-    let links = book.system()?.at(&["Links", "Chassis"]);
+    let links = context.system()?.at(&["Links", "Chassis"]);
     let links = links.and_then(Value::as_array);
     let mut all = Vec::new();
     for link in links.into_iter().flatten().take(CHASSIS_MAX) {
-        let Some(path) = book.linked(Some(link))? else {
+        let Some(path) = context.linked(Some(link))? else {
             continue;
         };
-        let chassis = book.get(&path)?;
-        if let Some(path) = book.linked(chassis.at(&["Sensors"]))? {
-            sensors(book, &path, &mut all)?;
+        let chassis = context.get(&path)?;
+        if let Some(path) = context.linked(chassis.at(&["Sensors"]))? {
+            sensors(context, &path, &mut all)?;
             continue;
         }
         for (key, tables) in [("Thermal", &THERMAL[..]), ("Power", &POWER[..])] {
-            if let Some(path) = book.linked(chassis.at(&[key]))? {
-                let seen = book.get(&path)?;
+            if let Some(path) = context.linked(chassis.at(&[key]))? {
+                let seen = context.get(&path)?;
                 for table in tables {
                     rows(seen, table, &mut all);
                 }
@@ -83,18 +83,18 @@ pub(super) fn read(
 }
 
 fn sensors(
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
     path: &str,
     all: &mut Vec<RedfishSensorReading>,
 ) -> RedfishScriptResult<()> {
-    let seen = book.get(path)?;
+    let seen = context.get(path)?;
     let members = seen.at(&["Members"]).and_then(Value::as_array);
     for member in members.into_iter().flatten().take(SINGLE_MAX) {
         // Some BMCs include the whole members in the collection.
         if member.get("Reading").is_some() {
             all.extend(sensor(member));
-        } else if let Some(path) = book.linked(Some(member))? {
-            all.extend(sensor(book.get(&path)?.body));
+        } else if let Some(path) = context.linked(Some(member))? {
+            all.extend(sensor(context.get(&path)?.body));
         }
     }
     Ok(())

@@ -34,38 +34,40 @@ pub(super) fn check_id(id: &str) -> Result<(), PowerError> {
 
 /// The path of the collection of subscriptions, and the service that has it.
 fn subscriptions<'a>(
-    book: &mut RedfishScriptContext<'a>,
+    context: &mut RedfishScriptContext<'a>,
 ) -> RedfishScriptResult<(String, RedfishResource<'a>)> {
     let lacks = || fault::unsupported("the BMC sends no events: its Redfish has no EventService");
-    let root = book.get("/redfish/v1")?;
-    let service = book.linked(root.at(&["EventService"]))?.ok_or_else(lacks)?;
-    let service = book.get(&service)?;
-    let path = book.linked(service.at(&["Subscriptions"]))?;
+    let root = context.get("/redfish/v1")?;
+    let service = context
+        .linked(root.at(&["EventService"]))?
+        .ok_or_else(lacks)?;
+    let service = context.get(&service)?;
+    let path = context.linked(service.at(&["Subscriptions"]))?;
     let path = path.ok_or_else(lacks)?;
     Ok((path.trim_end_matches('/').to_owned(), service))
 }
 
 pub(super) fn create(
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
     wanted: &EventSubscription,
 ) -> RedfishScriptResult<BmcSubscription> {
-    let (path, service) = subscriptions(book)?;
+    let (path, service) = subscriptions(context)?;
     let offered = service.at(&["EventTypesForSubscription"]);
     if let Some(offered) = offered.and_then(Value::as_array) {
         let unknown = |kind: &&String| !offered.iter().any(|one| one == kind.as_str());
         if wanted.event_types.iter().any(|kind| unknown(&kind)) {
-            let said = "EventTypes has a type that the BMC does not offer in its EventService";
-            return Err(fault::unsupported(said).into());
+            let message = "EventTypes has a type that the BMC does not offer in its EventService";
+            return Err(fault::unsupported(message).into());
         }
     }
-    let created = book.create(&path, body(wanted));
+    let created = context.create(&path, body(wanted));
     let created = created.map_err(|stop| without_secrets(stop, wanted))?;
     let described = created.body.as_ref().filter(|body| body["Id"].is_string());
     let described = match (described, created.location.as_deref()) {
         (Some(body), _) => body,
         (None, Some(location)) => {
-            let location = book.path(location)?;
-            book.get(&location)?.body
+            let location = context.path(location)?;
+            context.get(&location)?.body
         }
         (None, None) => {
             return Err(fault::invalid_response("a subscription without a name").into());
@@ -98,7 +100,7 @@ fn body(wanted: &EventSubscription) -> Value {
 fn subscription(described: &Value) -> Result<BmcSubscription, PowerError> {
     let text = |key: &str| {
         let text = described[key].as_str().unwrap_or_default();
-        let plain = text.chars().filter(|letter| !letter.is_control());
+        let plain = text.chars().filter(|character| !character.is_control());
         plain.take(SUBSCRIPTION_TEXT_BYTES_MAX).collect::<String>()
     };
     let types = described["EventTypes"].as_array().into_iter().flatten();
@@ -117,24 +119,24 @@ fn subscription(described: &Value) -> Result<BmcSubscription, PowerError> {
 
 /// A BMC may quote the request in its refusal.
 fn without_secrets(stop: RedfishScriptStop, wanted: &EventSubscription) -> RedfishScriptStop {
-    let RedfishScriptStop::Fail(PowerError::Bmc { cause, mut said }) = stop else {
+    let RedfishScriptStop::Fail(PowerError::Bmc { cause, mut message }) = stop else {
         return stop;
     };
     let values = wanted.http_headers.iter().map(|(_, value)| value);
     for secret in values.chain([&wanted.context, &wanted.destination]) {
         if !secret.reveal().is_empty() {
-            said = said.replace(secret.reveal(), MASK);
+            message = message.replace(secret.reveal(), MASK);
         }
     }
-    RedfishScriptStop::Fail(PowerError::Bmc { cause, said })
+    RedfishScriptStop::Fail(PowerError::Bmc { cause, message })
 }
 
 pub(super) fn delete(
-    book: &mut RedfishScriptContext<'_>,
+    context: &mut RedfishScriptContext<'_>,
     id: &str,
 ) -> RedfishScriptResult<RedfishReply> {
-    let (path, _) = subscriptions(book)?;
-    if book.delete(&format!("{path}/{id}"))? {
+    let (path, _) = subscriptions(context)?;
+    if context.delete(&format!("{path}/{id}"))? {
         return Ok(RedfishReply::Done);
     }
     Err(fault::missing(format!(
@@ -162,9 +164,9 @@ mod tests {
 
     #[test]
     fn what_the_bmc_says_is_bounded() {
-        let said = json!({"Id": "7", "Context": "\u{1b}[2J".to_owned() + &"x".repeat(9000),
+        let message = json!({"Id": "7", "Context": "\u{1b}[2J".to_owned() + &"x".repeat(9000),
                           "EventTypes": vec!["Alert"; 99], "Destination": 5});
-        let found = subscription(&said).unwrap();
+        let found = subscription(&message).unwrap();
         assert_eq!(found.context.chars().count(), SUBSCRIPTION_TEXT_BYTES_MAX);
         assert_eq!(found.event_types.len(), SUBSCRIPTION_LIST_MAX);
         assert_eq!((found.id.as_str(), found.destination.as_str()), ("7", ""));

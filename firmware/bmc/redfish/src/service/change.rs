@@ -109,10 +109,10 @@ impl RedfishSimulator {
         id.parse::<usize>().ok()?.checked_sub(1)
     }
 
-    fn begin(&mut self, now: Tick, deed: RedfishSimulatorAction) -> BmcHttpResponse {
-        self.record_action(&deed);
+    fn begin(&mut self, now: Tick, action: RedfishSimulatorAction) -> BmcHttpResponse {
+        self.record_action(&action);
         let Some(task_ms) = self.setup.task_ms else {
-            return match self.execute(now, &deed) {
+            return match self.execute(now, &action) {
                 Ok(()) => done(),
                 Err(status) => refused(status, "Base.1.8.ActionNotSupported", "Not in this state."),
             };
@@ -127,7 +127,7 @@ impl RedfishSimulator {
             self.numbers,
             RedfishSimulatorTask {
                 until,
-                action: deed,
+                action,
                 ended,
             },
         );
@@ -156,8 +156,8 @@ impl RedfishSimulator {
         let ended = match task.ended {
             Some(ended) => ended,
             None => {
-                let deed = task.action.clone();
-                self.execute(now, &deed)
+                let action = task.action.clone();
+                self.execute(now, &action)
             }
         };
         if let Some(task) = self.tasks.get_mut(&number) {
@@ -176,9 +176,9 @@ impl RedfishSimulator {
     }
 
     /// Executes an action, or returns the HTTP status of the refusal.
-    fn execute(&mut self, now: Tick, deed: &RedfishSimulatorAction) -> Result<(), u16> {
+    fn execute(&mut self, now: Tick, action: &RedfishSimulatorAction) -> Result<(), u16> {
         let (lag_ms, lazy) = (self.setup.lag_ms, self.faults.ignores_resets);
-        let index = match deed {
+        let index = match action {
             RedfishSimulatorAction::Reset(index, _)
             | RedfishSimulatorAction::Media(index, _)
             | RedfishSimulatorAction::Change(index, _)
@@ -186,7 +186,7 @@ impl RedfishSimulator {
             RedfishSimulatorAction::ManagerReset => return Ok(()),
         };
         let machine = self.machines.get_mut(index).ok_or(404_u16)?;
-        match deed {
+        match action {
             RedfishSimulatorAction::Reset(_, word) => {
                 let to = match (word.as_str(), machine.power) {
                     ("On" | "ForceOn", PowerState::Off)

@@ -12,20 +12,20 @@ use crate::{BmcHttpMethod, BmcHttpResponse, RedfishOperation, RedfishReply};
 /// A faulty network to a faulty BMC. The BMC may or may not have received a lost request; a
 /// repeated response belongs to the previous request.
 fn bad(rig: &mut RedfishTestRig, seed: u64) {
-    let mut dice = SeededRandom::new(seed);
+    let mut random = SeededRandom::new(seed);
     let mut before: Option<BmcHttpResponse> = None;
     rig.wire(move |now, request, service, entropy| {
-        match dice.below(40) {
+        match random.below(40) {
             0 => return Err(unreachable()),
             1 => return Err(lost()),
             2 => {
                 let _ = deliver(now, request, service, entropy);
                 return Err(lost());
             }
-            3 => service.faults.busy = (1, dice.below(5)),
+            3 => service.faults.busy = (1, random.below(5)),
             4 => service.drop_sessions(),
             5 => service.faults.truncated = 1,
-            6 => service.restart(now.after_ms(dice.below(15_000))),
+            6 => service.restart(now.after_ms(random.below(15_000))),
             7 => service.faults.reported_power = Some(PowerState::On),
             8 => service.faults.reported_power = None,
             9 if request.method == BmcHttpMethod::Get => {
@@ -53,9 +53,9 @@ fn setup(seed: u64) -> RedfishSimulatorSetup {
 
 /// Number of resets of this type since the last call.
 fn resets(rig: &mut RedfishTestRig, word: &str) -> usize {
-    let deeds = rig.service.take_actions();
+    let actions = rig.service.take_actions();
     let wanted = RedfishSimulatorAction::Reset(0, word.to_owned());
-    deeds.iter().filter(|deed| **deed == wanted).count()
+    actions.iter().filter(|action| **action == wanted).count()
 }
 
 #[test]
@@ -66,10 +66,10 @@ fn every_order_ends_and_what_counts_is_done_once_at_most() {
         bad(&mut rig, seed);
         for order in [PowerOrder::Nmi, PowerOrder::Cycle, PowerOrder::Reset] {
             let answer = rig.order(order);
-            let deeds = rig.service.take_actions();
+            let actions = rig.service.take_actions();
             assert!(
-                deeds.len() <= 1,
-                "seed {seed}: {order:?} {deeds:?} {answer:?}"
+                actions.len() <= 1,
+                "seed {seed}: {order:?} {actions:?} {answer:?}"
             );
             if let Err(error) = answer {
                 assert!(!error.to_string().is_empty());
@@ -81,7 +81,7 @@ fn every_order_ends_and_what_counts_is_done_once_at_most() {
 }
 
 #[test]
-fn with_patience_every_machine_gets_where_it_should() {
+fn with_long_timeouts_every_machine_reaches_its_target() {
     for seed in 0..200 {
         let mut rig = RedfishTestRig::new(setup(seed));
         bad(&mut rig, 1_000 + seed);

@@ -208,13 +208,13 @@ fn links_to_other_hosts_are_never_followed() {
 
 #[test]
 fn an_action_or_a_drive_elsewhere_is_not_used() {
-    let evil = "https://evil.example/x";
+    let hostile = "https://evil.example/x";
     let system = json!({
         "PowerState": "On", "@odata.id": "/s",
-        "Actions": {"#ComputerSystem.Reset": {"target": evil}},
-        "VirtualMedia": {"@odata.id": evil}, "SecureBoot": {"@odata.id": evil},
-        "Links": {"Chassis": [{"@odata.id": evil}], "ManagedBy": [{"@odata.id": evil}]},
-        "EthernetInterfaces": {"@odata.id": evil},
+        "Actions": {"#ComputerSystem.Reset": {"target": hostile}},
+        "VirtualMedia": {"@odata.id": hostile}, "SecureBoot": {"@odata.id": hostile},
+        "Links": {"Chassis": [{"@odata.id": hostile}], "ManagedBy": [{"@odata.id": hostile}]},
+        "EthernetInterfaces": {"@odata.id": hostile},
     });
     let peer = move |request: &crate::BmcHttpRequest| {
         assert!(request.path.starts_with('/') && !request.path.contains("evil"));
@@ -244,8 +244,8 @@ fn a_redirect_is_not_followed() {
         };
         let mut rig = RedfishTestRig::against(move |_| answer.clone());
         let answer = rig.order(PowerOrder::Status);
-        let said = answer.as_ref().unwrap_err().to_string();
-        assert!(said.contains("redfish_address"), "{said}");
+        let text = answer.as_ref().unwrap_err().to_string();
+        assert!(text.contains("redfish_address"), "{text}");
         assert_eq!(rig.requests.len(), 1);
     }
 }
@@ -388,15 +388,15 @@ proptest! {
 #[test]
 fn secrets_that_a_bmc_repeats_are_redacted() {
     let far = "x".repeat(190);
-    for said in [
+    for message in [
         "The value 'calvin' for the property Password is of a different format".to_owned(),
         "Authorization: Basic cm9vdDpjYWx2aW4=".to_owned(),
         // Truncated in the middle of the secret.
         format!("{far}calvin"),
     ] {
         for status in [400, 401, 403, 404, 500, 503] {
-            let body = json!({"error": {"message": said, "@Message.ExtendedInfo":
-                [{"MessageId": "Base.1.0.PropertyValueFormatError", "Message": said}]}});
+            let body = json!({"error": {"message": message, "@Message.ExtendedInfo":
+                [{"MessageId": "Base.1.0.PropertyValueFormatError", "Message": message}]}});
             let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
             rig.wire(move |_, _, _, _| Ok(json_answer(status, &body)));
             let shown = rig.order(PowerOrder::On).unwrap_err().to_string();

@@ -95,8 +95,8 @@ fn the_operator_chooses_how_to_log_in() {
         ..RedfishSimulatorSetup::default()
     };
     let mut rig = RedfishTestRig::with(without, json!({"redfish_auth_type": "session"}));
-    let said = rig.order(PowerOrder::Status).unwrap_err().to_string();
-    assert!(said.contains("redfish_auth_type"), "{said}");
+    let text = rig.order(PowerOrder::Status).unwrap_err().to_string();
+    assert!(text.contains("redfish_auth_type"), "{text}");
     assert_eq!(kinds(&rig), ["none"]);
 }
 
@@ -120,10 +120,10 @@ fn a_wrong_password_is_sent_once_and_reported() {
         let more = json!({"redfish_password": "wrong", "redfish_auth_type": auth});
         let mut rig = RedfishTestRig::with(RedfishSimulatorSetup::default(), more);
         let answer = rig.order(PowerOrder::Status);
-        let said = answer.as_ref().unwrap_err().to_string();
+        let text = answer.as_ref().unwrap_err().to_string();
         assert!(
-            said.contains("redfish_password") && !said.contains("wrong"),
-            "{said}"
+            text.contains("redfish_password") && !text.contains("wrong"),
+            "{text}"
         );
         assert_eq!(cause(answer), BmcFailureCause::Login);
         // More attempts could lock the account.
@@ -197,20 +197,20 @@ fn a_full_session_table_by_another_status_has_its_own_message() {
 
 #[test]
 fn a_login_that_gets_lost_is_tried_again_within_bounds() {
-    for trouble in [unreachable(), lost()] {
+    for error in [unreachable(), lost()] {
         let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
         let mut left = 2;
-        let said = trouble.clone();
+        let message = error.clone();
         rig.wire(move |now, request, service, entropy| {
             if left > 0 {
                 left -= 1;
-                return Err(said.clone());
+                return Err(message.clone());
             }
             deliver(now, request, service, entropy)
         });
         assert_eq!(rig.order(PowerOrder::Status), OFF);
         let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
-        rig.wire(move |_, _, _, _| Err(trouble.clone()));
+        rig.wire(move |_, _, _, _| Err(error.clone()));
         assert_eq!(
             cause(rig.order(PowerOrder::Status)),
             BmcFailureCause::Unreachable
@@ -225,14 +225,14 @@ fn a_certificate_that_is_not_trusted_ends_it_at_once() {
     rig.wire(|_, _, _, _| {
         Err(BmcHttpError::Untrusted {
             fingerprint: Some("ab".repeat(32)),
-            said: "self-signed".to_owned(),
+            message: "self-signed".to_owned(),
         })
     });
     let answer = rig.order(PowerOrder::Status);
-    let said = answer.as_ref().unwrap_err().to_string();
+    let text = answer.as_ref().unwrap_err().to_string();
     assert!(
-        said.contains(&"ab".repeat(32)) && said.contains("redfish_pin"),
-        "{said}"
+        text.contains(&"ab".repeat(32)) && text.contains("redfish_pin"),
+        "{text}"
     );
     assert!(answer.as_ref().unwrap_err().is_lasting());
     assert_eq!(cause(answer), BmcFailureCause::Untrusted);

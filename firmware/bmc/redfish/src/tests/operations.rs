@@ -36,12 +36,12 @@ fn inside(rig: &mut RedfishTestRig) -> Option<String> {
     cd.unwrap().image.clone()
 }
 
-fn media(deeds: Vec<RedfishSimulatorAction>) -> Vec<Option<String>> {
-    let image = |deed| match deed {
+fn media(actions: Vec<RedfishSimulatorAction>) -> Vec<Option<String>> {
+    let image = |action| match action {
         RedfishSimulatorAction::Media(_, image) => image,
         other => panic!("{other:?}"),
     };
-    deeds.into_iter().map(image).collect()
+    actions.into_iter().map(image).collect()
 }
 
 /// A BMC that consists of one system and its linked resources; every other path is 404.

@@ -108,29 +108,29 @@ fn a_wrong_power_state_does_not_keep_a_machine_off() {
 fn a_refusal_that_matters_is_quoted() {
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     let answer = rig.order(PowerOrder::Nmi);
-    let said = answer.as_ref().unwrap_err().to_string();
+    let text = answer.as_ref().unwrap_err().to_string();
     assert!(
-        said.contains("409") && said.contains("Not in this state"),
-        "{said}"
+        text.contains("409") && text.contains("Not in this state"),
+        "{text}"
     );
     assert_eq!(cause(answer), BmcFailureCause::Refused);
 }
 
 #[test]
 fn a_lost_switch_counts_by_what_is_read_after_it() {
-    for heard in [true, false] {
+    for received in [true, false] {
         let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
         rig.wire(move |now, request, service, entropy| {
             if !request.path.ends_with("ComputerSystem.Reset") {
                 return deliver(now, request, service, entropy);
             }
-            if heard {
+            if received {
                 let _ = deliver(now, request, service, entropy);
             }
             Err(lost())
         });
         let answer = rig.order(PowerOrder::On);
-        if heard {
+        if received {
             assert_eq!(answer, ACCEPTED);
         } else {
             assert_eq!(cause(answer), BmcFailureCause::Unreachable);
@@ -303,10 +303,10 @@ fn an_order_that_redfish_does_not_have_is_refused_with_a_sentence() {
         data: RawBytes::new(&[]).unwrap(),
     };
     for order in [safe, raw] {
-        let Err(PowerError::Unsupported { said }) = rig.order(order) else {
+        let Err(PowerError::Unsupported { message }) = rig.order(order) else {
             panic!("{order:?}");
         };
-        assert!(said.contains("Redfish"), "{said}");
+        assert!(message.contains("Redfish"), "{message}");
     }
     assert!(rig.requests.is_empty());
 }
@@ -423,8 +423,8 @@ fn more_than_one_system_needs_an_identifier() {
         ..RedfishSimulatorSetup::default()
     };
     let mut rig = RedfishTestRig::new(setup.clone());
-    let said = rig.order(PowerOrder::Status).unwrap_err().to_string();
-    assert!(said.contains("redfish_system_id"), "{said}");
+    let text = rig.order(PowerOrder::Status).unwrap_err().to_string();
+    assert!(text.contains("redfish_system_id"), "{text}");
     let second = json!({"redfish_system_id": "/redfish/v1/Systems/2"});
     let mut rig = RedfishTestRig::with(setup, second);
     assert_eq!(rig.order(PowerOrder::On), ACCEPTED);

@@ -73,13 +73,18 @@ impl RedfishProtocolBench {
         self.with(|redfish, context| redfish.order(context, &target, number, PowerOrder::Status))
     }
 
-    fn request(&mut self, node: &Node, number: u64, asked: &BmcRequest) -> Result<(), PowerError> {
+    fn request(
+        &mut self,
+        node: &Node,
+        number: u64,
+        requested: &BmcRequest,
+    ) -> Result<(), PowerError> {
         let target = BmcTarget {
             node,
             macs: &[],
             boots_agent: false,
         };
-        self.with(|redfish, context| redfish.request(context, &target, number, asked))
+        self.with(|redfish, context| redfish.request(context, &target, number, requested))
     }
 
     /// Takes the requests that may be sent now.
@@ -200,7 +205,7 @@ fn a_late_answer_to_a_removed_session_only_lets_the_next_request_go() {
     assert_eq!(bench.answered(), [(7, false)]);
     assert!(bench.transmit().is_empty(), "the BMC is still at work");
     let lost = BmcHttpError::Lost {
-        said: "reset by peer".to_owned(),
+        message: "reset by peer".to_owned(),
     };
     bench.end(&calls[0], Err(lost));
     bench.run();

@@ -33,13 +33,13 @@ pub(super) struct RedfishTestRig {
 
 pub(super) fn unreachable() -> BmcHttpError {
     BmcHttpError::Unreachable {
-        said: "connection refused".to_owned(),
+        message: "connection refused".to_owned(),
     }
 }
 
 pub(super) fn lost() -> BmcHttpError {
     BmcHttpError::Lost {
-        said: "reset by peer".to_owned(),
+        message: "reset by peer".to_owned(),
     }
 }
 

@@ -26,14 +26,18 @@ fn request(method: BmcHttpMethod, path: &str, body: Option<Value>) -> BmcHttpReq
     }
 }
 
-fn ask(service: &mut RedfishSimulator, now: Tick, request: &BmcHttpRequest) -> BmcHttpResponse {
+fn call_service(
+    service: &mut RedfishSimulator,
+    now: Tick,
+    request: &BmcHttpRequest,
+) -> BmcHttpResponse {
     service
         .handle(now, request, &mut SeededRandom::new(3))
         .unwrap()
 }
 
 fn get(service: &mut RedfishSimulator, path: &str) -> (u16, Value) {
-    let answer = ask(
+    let answer = call_service(
         service,
         Tick::default(),
         &request(BmcHttpMethod::Get, path, None),
@@ -81,10 +85,16 @@ fn unauthenticated_clients_see_only_the_root() {
         BmcHttpCredentials::Basic(SecretText::new("root:wrong")),
     ] {
         wrong.credentials = Some(credentials);
-        assert_eq!(ask(&mut service, Tick::default(), &wrong).status, 401);
+        assert_eq!(
+            call_service(&mut service, Tick::default(), &wrong).status,
+            401
+        );
     }
     wrong.credentials = Some(BmcHttpCredentials::Basic(SecretText::new("root:calvin")));
-    assert_eq!(ask(&mut service, Tick::default(), &wrong).status, 200);
+    assert_eq!(
+        call_service(&mut service, Tick::default(), &wrong).status,
+        200
+    );
 }
 
 #[test]
@@ -104,10 +114,16 @@ fn sessions_are_made_used_ended_and_bounded() {
     assert_eq!(log_in(&mut service).status, 503);
     let mut end = request(BmcHttpMethod::Delete, "/SessionService/Sessions/1", None);
     end.credentials = Some(BmcHttpCredentials::Token(first.token.unwrap()));
-    assert_eq!(ask(&mut service, Tick::default(), &end).status, 204);
+    assert_eq!(
+        call_service(&mut service, Tick::default(), &end).status,
+        204
+    );
     assert_eq!(service.sessions(), SESSIONS_MAX - 1);
     // Its token is no longer valid.
-    assert_eq!(ask(&mut service, Tick::default(), &end).status, 401);
+    assert_eq!(
+        call_service(&mut service, Tick::default(), &end).status,
+        401
+    );
 }
 
 #[test]
@@ -120,10 +136,10 @@ fn power_follows_after_its_lag() {
     let path = "/Systems/1/Actions/ComputerSystem.Reset";
     let on = request(BmcHttpMethod::Post, path, Some(json!({"ResetType": "On"})));
     let now = Tick::default();
-    assert_eq!(ask(&mut service, now, &on).status, 204);
+    assert_eq!(call_service(&mut service, now, &on).status, 204);
     assert_eq!(service.machine(0).unwrap().power, PowerState::Off);
     let look = request(BmcHttpMethod::Get, "/Systems/1", None);
-    ask(&mut service, now.after_ms(500), &look);
+    call_service(&mut service, now.after_ms(500), &look);
     assert_eq!(service.machine(0).unwrap().power, PowerState::On);
     assert_eq!(
         service.take_actions(),
@@ -136,13 +152,22 @@ fn power_follows_after_its_lag() {
 fn marks_change_with_the_resource() {
     let mut service = open();
     let look = request(BmcHttpMethod::Get, "/Systems/1", None);
-    let etag = ask(&mut service, Tick::default(), &look).etag;
+    let etag = call_service(&mut service, Tick::default(), &look).etag;
     let light = json!({"LocationIndicatorActive": true});
     let mut change = request(BmcHttpMethod::Patch, "/Systems/1", Some(light));
     change.if_match.clone_from(&etag);
-    assert_eq!(ask(&mut service, Tick::default(), &change).status, 204);
-    assert_eq!(ask(&mut service, Tick::default(), &change).status, 412);
-    assert_ne!(ask(&mut service, Tick::default(), &look).etag, etag);
+    assert_eq!(
+        call_service(&mut service, Tick::default(), &change).status,
+        204
+    );
+    assert_eq!(
+        call_service(&mut service, Tick::default(), &change).status,
+        412
+    );
+    assert_ne!(
+        call_service(&mut service, Tick::default(), &look).etag,
+        etag
+    );
 }
 
 #[test]
@@ -177,7 +202,7 @@ fn nonsense_is_refused() {
         ),
         (BmcHttpMethod::Delete, "/Systems/1", Value::Null, 404),
     ] {
-        let answer = ask(
+        let answer = call_service(
             &mut service,
             Tick::default(),
             &request(method, path, Some(body)),
@@ -186,7 +211,10 @@ fn nonsense_is_refused() {
     }
     let mut elsewhere = request(BmcHttpMethod::Get, "", None);
     elsewhere.path = "/".to_owned();
-    assert_eq!(ask(&mut service, Tick::default(), &elsewhere).status, 404);
+    assert_eq!(
+        call_service(&mut service, Tick::default(), &elsewhere).status,
+        404
+    );
 }
 
 #[test]
@@ -199,7 +227,7 @@ fn it_is_away_while_it_restarts() {
         Some(json!({"ResetType": "ForceRestart"})),
     );
     let now = Tick::default();
-    assert_eq!(ask(&mut service, now, &reset).status, 204);
+    assert_eq!(call_service(&mut service, now, &reset).status, 204);
     let look = request(BmcHttpMethod::Get, "", None);
     let mut at = |ms| service.handle(now.after_ms(ms), &look, &mut SeededRandom::new(1));
     assert!(at(10_000).is_none());

@@ -89,16 +89,16 @@ fn a_subscription_is_created_once_and_its_secrets_are_not_quoted() {
         BmcFailureCause::Unreachable
     );
     assert_eq!(rig.service.subscriptions().len(), 1, "it is not sent again");
-    let said = json!({"error": {"message": "bad header t0ken"}});
-    let mut rig = answering(move || json_answer(400, &said));
+    let text = json!({"error": {"message": "bad header t0ken"}});
+    let mut rig = answering(move || json_answer(400, &text));
     let refused = rig.operation(subscribe(|wanted| {
         let header = ("X-Auth".to_owned(), SecretText::new("t0ken"));
         wanted.http_headers.push(header);
     }));
-    let said = refused.unwrap_err().to_string();
+    let text = refused.unwrap_err().to_string();
     assert!(
-        said.contains("bad header") && !said.contains("t0ken"),
-        "{said}"
+        text.contains("bad header") && !text.contains("t0ken"),
+        "{text}"
     );
 }
 
@@ -106,7 +106,9 @@ fn a_subscription_is_created_once_and_its_secrets_are_not_quoted() {
 fn a_bmc_without_events_and_a_type_that_it_lacks_are_refused() {
     let mut rig = RedfishTestRig::against(|_| json_answer(200, &json!({})));
     let none = rig.operation(subscribe(|_| {}));
-    assert!(matches!(none, Err(PowerError::Unsupported { said }) if said.contains("EventService")));
+    assert!(
+        matches!(none, Err(PowerError::Unsupported { message }) if message.contains("EventService"))
+    );
     let mut rig = RedfishTestRig::new(RedfishSimulatorSetup::default());
     let kinds = |kinds: &[&str]| {
         let kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
@@ -114,7 +116,9 @@ fn a_bmc_without_events_and_a_type_that_it_lacks_are_refused() {
     };
     assert!(rig.operation(kinds(&["Alert", "StatusChange"])).is_ok());
     let odd = rig.operation(kinds(&["Alert", "Dance"]));
-    assert!(matches!(odd, Err(PowerError::Unsupported { said }) if said.contains("EventTypes")));
+    assert!(
+        matches!(odd, Err(PowerError::Unsupported { message }) if message.contains("EventTypes"))
+    );
 }
 
 #[test]

@@ -71,8 +71,8 @@ fn a_task_is_followed_to_its_end() {
 #[test]
 fn a_task_that_fails_is_a_refusal_with_its_message() {
     let mut rig = slow(1_000);
-    let said = rig.order(PowerOrder::Nmi).unwrap_err().to_string();
-    assert!(said.contains("Not in this state"), "{said}");
+    let text = rig.order(PowerOrder::Nmi).unwrap_err().to_string();
+    assert!(text.contains("Not in this state"), "{text}");
     // A request for the present state succeeds.
     assert_eq!(rig.order(PowerOrder::Off), ACCEPTED);
 }

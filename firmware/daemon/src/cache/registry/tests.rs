@@ -250,10 +250,10 @@ async fn a_challenge_of_another_server_is_not_answered() {
     .await;
     let registry = with_tokens(Some(blobs.address)).await;
     let origin = Origin::default();
-    let mut asked = query(registry.reference(":12"), Some("ann:hunter2"));
-    asked.format = Some(ImageFormat::Raw);
-    let image = origin.resolve(&asked).await.unwrap();
-    let layer = asked.reference.with_digest(image.layer);
+    let mut requested = query(registry.reference(":12"), Some("ann:hunter2"));
+    requested.format = Some(ImageFormat::Raw);
+    let image = origin.resolve(&requested).await.unwrap();
+    let layer = requested.reference.with_digest(image.layer);
     let response = origin
         .request_layer(&layer, &layer_request())
         .await
@@ -284,17 +284,17 @@ async fn the_login_of_the_settings_is_used_without_a_secret_of_the_node() {
         registries: Registries::new(&[settings]),
         ..Origin::default()
     };
-    let mut asked = query(registry.reference(""), None);
-    asked.format = Some(ImageFormat::Raw);
-    let why = origin.resolve(&asked).await.unwrap_err().to_string();
+    let mut requested = query(registry.reference(""), None);
+    requested.format = Some(ImageFormat::Raw);
+    let why = origin.resolve(&requested).await.unwrap_err().to_string();
     assert!(why.contains("password_file of registry"), "{why}");
     std::fs::write(&path, "hunter2\nnot this line\n").unwrap();
-    assert!(origin.resolve(&asked).await.is_ok());
+    assert!(origin.resolve(&requested).await.is_ok());
     std::fs::write(&path, "other\n").unwrap();
-    let why = origin.resolve(&asked).await.unwrap_err().to_string();
+    let why = origin.resolve(&requested).await.unwrap_err().to_string();
     assert!(why.contains("refused the login of user ann"), "{why}");
-    asked.credentials = RegistryCredentials::of_pull_secret("ann:hunter2");
-    assert!(origin.resolve(&asked).await.is_ok());
+    requested.credentials = RegistryCredentials::of_pull_secret("ann:hunter2");
+    assert!(origin.resolve(&requested).await.is_ok());
 }
 
 #[tokio::test]

@@ -61,7 +61,7 @@ struct Shared {
     clock: DaemonClock,
     sink: NewsSink,
     log: Mutex<Vec<ImageStatus>>,
-    told: Notify,
+    reported: Notify,
     /// The library has a new deadline.
     changed: Notify,
     urls: Mutex<BTreeMap<String, oneshot::Sender<Result<FetchedFile, String>>>>,
@@ -82,7 +82,7 @@ impl CacheBench {
                 clock: options.clock,
                 sink,
                 log: Mutex::default(),
-                told: Notify::new(),
+                reported: Notify::new(),
                 changed: Notify::new(),
                 urls: Mutex::default(),
                 checksums: Mutex::default(),
@@ -116,7 +116,7 @@ impl CacheBench {
             }
         }
         drop(library);
-        self.shared.told.notify_waiters();
+        self.shared.reported.notify_waiters();
         self.shared.changed.notify_one();
         result
     }
@@ -174,25 +174,25 @@ impl CacheBench {
             news.key == key && news.name == wanted.name && is_final
         };
         loop {
-            let told = self.shared.told.notified();
+            let reported = self.shared.reported.notified();
             if self.shared.log.lock().unwrap()[from..]
                 .iter()
                 .any(is_answer)
             {
                 return;
             }
-            told.await;
+            reported.await;
         }
     }
 
-    /// The images that were found at the start are verified without being asked.
+    /// The images that were found at the start are verified without a request.
     pub(super) async fn resume_all(&self) {
         loop {
-            let told = self.shared.told.notified();
+            let reported = self.shared.reported.notified();
             if !self.shared.library.lock().unwrap().is_resuming() {
                 return;
             }
-            told.await;
+            reported.await;
         }
     }
 

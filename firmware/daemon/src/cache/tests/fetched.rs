@@ -75,9 +75,9 @@ async fn a_file_that_has_changed_at_its_source_is_fetched_again() {
     let (cache, url) = (cache(&scratch), source.url());
     assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
     let other = image[1..].to_vec();
-    source.change(|manners| {
-        manners.content = Arc::new(other.clone());
-        manners.tag = Some("\"two\"");
+    source.change(|behaviour| {
+        behaviour.content = Arc::new(other.clone());
+        behaviour.tag = Some("\"two\"");
     });
     assert_eq!(fetch(&cache, &url).await, Ok(fresh(&other)));
     assert!(served(&cache, &url, sha256(&other)).await == other);
@@ -94,9 +94,9 @@ async fn a_copy_is_used_while_its_source_does_not_answer() {
     let (cache, url) = (cache(&scratch), source.url());
     assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
     drop(source);
-    let kept = fetch(&cache, &url).await.unwrap();
-    assert_eq!(kept.digest, sha256(&image));
-    let why = kept.old.unwrap();
+    let stored = fetch(&cache, &url).await.unwrap();
+    assert_eq!(stored.digest, sha256(&image));
+    let why = stored.old.unwrap();
     assert!(why.contains(&url) && why.contains("earlier"), "{why}");
     assert!(served(&cache, &url, sha256(&image)).await == image);
 }
@@ -104,9 +104,9 @@ async fn a_copy_is_used_while_its_source_does_not_answer() {
 #[tokio::test]
 async fn a_file_that_its_source_does_not_have_is_an_error_with_its_url() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
-    let mut manners = SourceBehaviour::plain(image.clone());
-    manners.refuses = Some("404 Not Found");
-    let source = FakeImageSource::new(manners).await;
+    let mut behaviour = SourceBehaviour::plain(image.clone());
+    behaviour.refuses = Some("404 Not Found");
+    let source = FakeImageSource::new(behaviour).await;
     let (cache, url) = (cache(&scratch), source.url());
     let why = fetch(&cache, &url).await.unwrap_err();
     assert!(why.contains(&url) && why.contains("404"), "{why}");
@@ -116,14 +116,14 @@ async fn a_file_that_its_source_does_not_have_is_an_error_with_its_url() {
 #[tokio::test]
 async fn a_truncated_file_leaves_no_files_behind() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
-    let mut manners = SourceBehaviour::plain(image.clone());
-    manners.cut_after = Some(CHUNK);
-    let source = FakeImageSource::new(manners).await;
+    let mut behaviour = SourceBehaviour::plain(image.clone());
+    behaviour.cut_after = Some(CHUNK);
+    let source = FakeImageSource::new(behaviour).await;
     let (cache, url) = (cache(&scratch), source.url());
     let why = fetch(&cache, &url).await.unwrap_err();
     assert!(why.contains("disconnected"), "{why}");
     assert_eq!(on_their_way(&scratch), 0);
-    source.change(|manners| manners.cut_after = None);
+    source.change(|behaviour| behaviour.cut_after = None);
     assert_eq!(fetch(&cache, &url).await, Ok(fresh(&image)));
 }
 
@@ -155,9 +155,9 @@ async fn a_file_whose_bytes_are_an_image_of_the_cache_is_that_image() {
 #[tokio::test]
 async fn a_source_without_validators_is_reported_as_such() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
-    let mut manners = SourceBehaviour::plain(image.clone());
-    manners.tag = None;
-    let source = FakeImageSource::new(manners).await;
+    let mut behaviour = SourceBehaviour::plain(image.clone());
+    behaviour.tag = None;
+    let source = FakeImageSource::new(behaviour).await;
     let file = fetch(&cache(&scratch), &source.url()).await.unwrap();
     assert!(!file.has_validator && file.old.is_none());
     assert_eq!(file.digest, sha256(&image));
@@ -166,9 +166,9 @@ async fn a_source_without_validators_is_reported_as_such() {
 #[tokio::test]
 async fn a_file_with_a_digest_is_downloaded_once_from_a_source_without_validators() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
-    let mut manners = SourceBehaviour::plain(image.clone());
-    manners.tag = None;
-    let source = FakeImageSource::new(manners).await;
+    let mut behaviour = SourceBehaviour::plain(image.clone());
+    behaviour.tag = None;
+    let source = FakeImageSource::new(behaviour).await;
     let (cache, wanted) = (cache(&scratch), source.wanted(sha256(&image)));
     cache.ensure(&wanted).await;
     cache.ensure(&wanted).await;

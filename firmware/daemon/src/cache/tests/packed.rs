@@ -59,8 +59,8 @@ fn cache_with_news(
     ways: BenchOptions,
 ) -> (CacheBench, Arc<Mutex<Vec<ImageStatus>>>) {
     let news = Arc::new(Mutex::new(Vec::new()));
-    let kept = Arc::clone(&news);
-    let sink: NewsSink = Box::new(move |one| kept.lock().unwrap().push(one));
+    let stored = Arc::clone(&news);
+    let sink: NewsSink = Box::new(move |one| stored.lock().unwrap().push(one));
     let cache = CacheBench::open(&scratch.0.join("cache"), ways, sink).unwrap();
     (cache, news)
 }
@@ -97,8 +97,8 @@ async fn many_readers_of_a_packed_image_read_the_disk_in_it() {
         for _ in 0..8 {
             readers.spawn(read(cache.reader(&wanted).unwrap()));
         }
-        while let Some(went) = readers.join_next().await {
-            assert!(went.unwrap().unwrap() == raw, "{name}");
+        while let Some(outcome) = readers.join_next().await {
+            assert!(outcome.unwrap().unwrap() == raw, "{name}");
         }
         assert_eq!(source.sent(), image.len() as u64, "it came once");
         wait_for_news(&news, |one| one.state == ImageState::Complete).await;
@@ -196,7 +196,7 @@ async fn an_image_that_is_refused_says_why_and_is_never_served() {
 }
 
 #[tokio::test]
-async fn an_image_that_was_said_to_be_something_else_is_taken_as_it_is() {
+async fn an_image_with_a_wrong_declared_format_is_used_as_it_is() {
     let (scratch, raw) = (TestbedDirectory::new(), disk());
     let image = qcow2(&raw);
     let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
@@ -407,8 +407,11 @@ async fn an_image_that_changes_between_its_check_and_its_unpacking_is_not_unpack
         image.len() as u64,
     );
     let taking = unpack_worker::UnpackWorker::new(from, (entry, Arc::new(into)), None);
-    let went = taking.run(trivet_unpack::Packing::Qcow2, &|_| Ok(()));
-    assert!(matches!(went, Err(unpack_worker::DiskUnpackError::Corrupt)));
+    let outcome = taking.run(trivet_unpack::Packing::Qcow2, &|_| Ok(()));
+    assert!(matches!(
+        outcome,
+        Err(unpack_worker::DiskUnpackError::Corrupt)
+    ));
 }
 
 #[tokio::test]

@@ -6,15 +6,18 @@ use std::sync::mpsc;
 
 /// A cache, and a receiver of its reports.
 fn cache_with_news(scratch: &TestbedDirectory) -> (CacheBench, mpsc::Receiver<ImageStatus>) {
-    let (tell, told) = mpsc::channel();
-    let news = Box::new(move |news| drop(tell.send(news)));
+    let (sender, reports) = mpsc::channel();
+    let news = Box::new(move |news| drop(sender.send(news)));
     let root = scratch.0.join("cache");
     let ways = BenchOptions::plain(DaemonClock::start());
-    (CacheBench::open(&root, ways, news).unwrap(), told)
+    (CacheBench::open(&root, ways, news).unwrap(), reports)
 }
 
-fn states(told: &mpsc::Receiver<ImageStatus>) -> Vec<String> {
-    told.try_iter().map(|news| news.state.to_string()).collect()
+fn states(reports: &mpsc::Receiver<ImageStatus>) -> Vec<String> {
+    reports
+        .try_iter()
+        .map(|news| news.state.to_string())
+        .collect()
 }
 
 #[tokio::test]
@@ -22,12 +25,12 @@ async fn reverifying_a_valid_image_reports_it_as_whole() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let wanted = source.wanted(sha256(&image));
-    let (cache, told) = cache_with_news(&scratch);
+    let (cache, reported) = cache_with_news(&scratch);
     cache.ensure(&wanted).await;
-    assert_eq!(states(&told).last().unwrap(), "whole");
+    assert_eq!(states(&reported).last().unwrap(), "whole");
     let sent = source.sent();
     cache.reverify(&wanted).await;
-    assert_eq!(states(&told), ["whole"]);
+    assert_eq!(states(&reported), ["whole"]);
     assert_eq!(source.sent(), sent, "nothing is fetched for a doubt");
 }
 
@@ -36,15 +39,15 @@ async fn reverifying_a_corrupt_image_repairs_it_at_once() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let wanted = source.wanted(sha256(&image));
-    let (cache, told) = cache_with_news(&scratch);
+    let (cache, reported) = cache_with_news(&scratch);
     cache.ensure(&wanted).await;
     let path = scratch.0.join(format!("cache/{}.whole", wanted.key()));
     flip_byte(&path, CHUNK_BYTES + 3);
     let sent = source.sent();
     assert!(cache.chunk_list(&wanted).await.is_some());
-    states(&told);
+    states(&reported);
     cache.reverify(&wanted).await;
-    assert!(states(&told).contains(&"rotten".to_owned()));
+    assert!(states(&reported).contains(&"rotten".to_owned()));
     assert_eq!(source.sent() - sent, CHUNK_BYTES);
     assert!(std::fs::read(&path).unwrap() == image);
 }
@@ -57,9 +60,9 @@ async fn bit_rot_with_an_unreachable_source_keeps_the_correct_chunks() {
     let mut wanted = source.wanted(sha256(&image));
     flip_byte(&path, 3);
     drop(source);
-    let (cache, told) = cache_with_news(&scratch);
+    let (cache, reported) = cache_with_news(&scratch);
     cache.ensure(&wanted).await;
-    let last = told.try_iter().last().unwrap();
+    let last = reported.try_iter().last().unwrap();
     let ImageState::Failed(why) = &last.state else {
         panic!("{last:?}")
     };
@@ -79,7 +82,7 @@ async fn a_source_without_ranges_repairs_by_sending_all() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let source = FakeImageSource::new(SourceBehaviour::plain(image.clone())).await;
     let path = filled(&scratch, &source, &image).await;
-    source.change(|manners| manners.ranges = false);
+    source.change(|behaviour| behaviour.ranges = false);
     flip_byte(&path, 3);
     let cache = cache(&scratch);
     let wanted = source.wanted(sha256(&image));
@@ -97,7 +100,7 @@ async fn the_chunk_list_of_a_whole_image_proves_every_chunk() {
         cache.chunk_list(&wanted).await.is_none(),
         "it is on its way"
     );
-    source.gate.add_permits(OPEN / 2);
+    source.permits.add_permits(OPEN / 2);
     assert!(read(reader).await.unwrap() == image);
     let bytes = cache.chunk_list(&wanted).await.unwrap();
     let list = trivet_chunks::ChunkList::read(&wanted.digest, &bytes).unwrap();
@@ -118,7 +121,7 @@ async fn the_digest_is_found_in_a_checksum_file() {
     assert_eq!(cache.find_checksum(&url, "disk.raw").await, Ok(digest));
     let why = cache.find_checksum(&url, "other.raw").await.unwrap_err();
     assert!(why.contains("has no SHA-256 or SHA-512 for other.raw"));
-    source.change(|manners| manners.content = Arc::new(vec![b'a'; 2 << 20]));
+    source.change(|behaviour| behaviour.content = Arc::new(vec![b'a'; 2 << 20]));
     let why = cache.find_checksum(&url, "disk.raw").await.unwrap_err();
     assert!(why.contains("too long"), "{why}");
     let why = cache.find_checksum("http://127.0.0.1:1/x", "a").await;
@@ -134,10 +137,10 @@ async fn an_image_that_is_removed_is_not_fetched_any_further() {
     let mut reader = cache.reader(&wanted).unwrap();
     reader.readable(0).await.unwrap();
     cache.drop_image(wanted.key());
-    assert!(reader.finished().await.is_err(), "its readers hear of it");
+    assert!(reader.finished().await.is_err(), "its readers notice it");
     // A later request is a separate fill, and the first one does not change it.
     let reader = cache.reader(&wanted).unwrap();
-    source.gate.add_permits(OPEN / 2);
+    source.permits.add_permits(OPEN / 2);
     assert!(read(reader).await.unwrap() == image);
     assert!(source.sent() < 2 * image.len() as u64);
     let path = scratch.0.join(format!("cache/{}.whole", wanted.key()));

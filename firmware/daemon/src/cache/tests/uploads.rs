@@ -62,10 +62,10 @@ fn body(bytes: &[u8]) -> Full<Bytes> {
 async fn cut(cache: &CacheBench, image: &[u8], after: usize) {
     let (send, mut fed) = channel_body();
     let uploaded = async {
-        let went = cache.upload(&wanted(image), whole(image), &mut fed).await;
+        let outcome = cache.upload(&wanted(image), whole(image), &mut fed).await;
         assert!(
-            matches!(went, Err(ImageUploadError::Interrupted(_))),
-            "{went:?}"
+            matches!(outcome, Err(ImageUploadError::Interrupted(_))),
+            "{outcome:?}"
         );
     };
     let sent = async {
@@ -123,28 +123,28 @@ async fn bytes_received_before_a_disconnect_are_kept_and_continued() {
     assert!(why.contains("2097152 bytes of its upload"), "{why}");
     for wrong in [CHUNK, 2 * CHUNK + 777, 3 * CHUNK] {
         let offer = from(&image, wrong);
-        let went = cache
+        let outcome = cache
             .upload(&wanted(&image), offer, &mut body(&image[wrong..]))
             .await;
         let part = "2097152 bytes here";
         assert!(
-            matches!(&went, Err(ImageUploadError::Conflict(why)) if why.contains(part)),
-            "{went:?}"
+            matches!(&outcome, Err(ImageUploadError::Conflict(why)) if why.contains(part)),
+            "{outcome:?}"
         );
     }
     let other = ImageUploadRange {
         size: image.len() as u64 + 1,
         ..from(&image, 2 * CHUNK)
     };
-    let went = cache.upload(&wanted(&image), other, &mut body(b"")).await;
+    let outcome = cache.upload(&wanted(&image), other, &mut body(b"")).await;
     assert!(
-        matches!(went, Err(ImageUploadError::Conflict(_))),
-        "{went:?}"
+        matches!(outcome, Err(ImageUploadError::Conflict(_))),
+        "{outcome:?}"
     );
     let offer = from(&image, 2 * CHUNK);
     let mut rest = body(&image[2 * CHUNK..]);
-    let went = cache.upload(&wanted(&image), offer, &mut rest).await;
-    assert_eq!(went, Ok(image.len() as u64));
+    let outcome = cache.upload(&wanted(&image), offer, &mut rest).await;
+    assert_eq!(outcome, Ok(image.len() as u64));
     let reader = cache.reader(&wanted(&image)).unwrap();
     assert!(read(reader).await.unwrap() == image);
 }
@@ -160,9 +160,9 @@ async fn an_upload_in_parts_is_one() {
             bytes: part.len() as u64,
             size: image.len() as u64,
         };
-        let went = cache.upload(&wanted(&image), offer, &mut body(part)).await;
+        let outcome = cache.upload(&wanted(&image), offer, &mut body(part)).await;
         let here = image.len().min((at + 1) * CHUNK);
-        assert_eq!(went, Ok(here as u64), "{at}");
+        assert_eq!(outcome, Ok(here as u64), "{at}");
     }
 }
 
@@ -186,10 +186,10 @@ async fn an_upload_that_was_killed_is_checked_and_goes_on_after_the_restart() {
         "{why}"
     );
     let offer = from(&image, CHUNK);
-    let went = second
+    let outcome = second
         .upload(&wanted(&image), offer, &mut body(&image[CHUNK..]))
         .await;
-    assert_eq!(went, Ok(image.len() as u64));
+    assert_eq!(outcome, Ok(image.len() as u64));
     let reader = second.reader(&wanted(&image)).unwrap();
     assert!(read(reader).await.unwrap() == image);
 }
@@ -200,31 +200,31 @@ async fn another_file_than_the_digest_says_is_dropped() {
     let cache = cache(&scratch);
     let mut wrong = image.clone();
     wrong[CHUNK + 7] ^= 1;
-    let went = cache
+    let outcome = cache
         .upload(&wanted(&image), whole(&wrong), &mut body(&wrong))
         .await;
-    let Err(ImageUploadError::Mismatch(why)) = went else {
-        panic!("{went:?}");
+    let Err(ImageUploadError::Mismatch(why)) = outcome else {
+        panic!("{outcome:?}");
     };
     for digest in [sha256(&image), sha256(&wrong)] {
         assert!(why.contains(&digest.to_string()), "{why}");
     }
     expect_no_files(&scratch.0.join("cache")).await;
     // The right file is accepted at once.
-    let went = cache
+    let outcome = cache
         .upload(&wanted(&image), whole(&image), &mut body(&image))
         .await;
-    assert_eq!(went, Ok(image.len() as u64));
+    assert_eq!(outcome, Ok(image.len() as u64));
 }
 
 #[tokio::test]
 async fn bit_rot_without_a_source_is_never_served_and_needs_an_upload() {
     let (scratch, image) = (TestbedDirectory::new(), sample());
     let first = cache(&scratch);
-    let went = first
+    let outcome = first
         .upload(&wanted(&image), whole(&image), &mut body(&image))
         .await;
-    assert_eq!(went, Ok(image.len() as u64));
+    assert_eq!(outcome, Ok(image.len() as u64));
     drop(first);
     let key = wanted(&image).key();
     let path = scratch.0.join(format!("cache/{key}.whole"));
@@ -237,10 +237,10 @@ async fn bit_rot_without_a_source_is_never_served_and_needs_an_upload() {
     assert!(why.contains("upload it again"), "{why}");
     assert!(!path.exists());
     let offer = from(&image, 2 * CHUNK);
-    let went = second
+    let outcome = second
         .upload(&wanted(&image), offer, &mut body(&image[2 * CHUNK..]))
         .await;
-    assert_eq!(went, Ok(image.len() as u64));
+    assert_eq!(outcome, Ok(image.len() as u64));
 }
 
 #[tokio::test]
@@ -252,10 +252,10 @@ async fn an_upload_without_space_is_refused_before_its_body() {
     };
     let cache = CacheBench::open(&scratch.0.join("cache"), ways, Box::new(|_| {})).unwrap();
     let (_send, mut fed) = channel_body();
-    let went = cache.upload(&wanted(&image), whole(&image), &mut fed).await;
+    let outcome = cache.upload(&wanted(&image), whole(&image), &mut fed).await;
     assert!(
-        matches!(&went, Err(ImageUploadError::NoSpace(why)) if why.contains("images.quota_gib")),
-        "{went:?}"
+        matches!(&outcome, Err(ImageUploadError::NoSpace(why)) if why.contains("images.quota_gib")),
+        "{outcome:?}"
     );
     expect_no_files(&scratch.0.join("cache")).await;
 }
@@ -306,12 +306,12 @@ async fn an_upload_without_space_keeps_the_bytes_of_an_earlier_one() {
         size: 1 << 43,
         ..whole(&image)
     };
-    let went = cache
+    let outcome = cache
         .upload(&wanted(&image), offer, &mut body(&image))
         .await;
     assert!(
-        matches!(&went, Err(ImageUploadError::NoSpace(_))),
-        "{went:?}"
+        matches!(&outcome, Err(ImageUploadError::NoSpace(_))),
+        "{outcome:?}"
     );
     let have = 2 * CHUNK;
     let rest = cache

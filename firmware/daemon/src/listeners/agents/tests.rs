@@ -100,8 +100,8 @@ async fn an_agent_with_another_certificate_or_none_receives_no_token() {
         let (_, acceptor) = certified();
         let (address, agent) = agent(FINE, Some(acceptor)).await;
         let answer = call(&format!("https://{address}"), pin, &request(5000)).await;
-        let said = answer.unwrap_err();
-        assert!(!said.contains(SECRET), "{said}");
+        let reply = answer.unwrap_err();
+        assert!(!reply.contains(SECRET), "{reply}");
         if pin == Some(other.as_str()) {
             assert_eq!(agent.await.unwrap(), "");
         }
@@ -112,15 +112,15 @@ async fn an_agent_with_another_certificate_or_none_receives_no_token() {
 async fn an_agent_that_is_silent_gone_or_endless_is_an_error_without_the_token() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
-    let said = call(&url, None, &request(50)).await.unwrap_err();
-    assert_eq!(said, "no answer within 50 ms");
+    let reply = call(&url, None, &request(50)).await.unwrap_err();
+    assert_eq!(reply, "no answer within 50 ms");
     drop(silent);
     let gone = call(&url, None, &request(5000)).await.unwrap_err();
     let endless = "HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n";
     let (address, _agent) = agent(endless, None).await;
     let long = call(&format!("http://{address}"), None, &request(5000)).await;
-    for said in [gone, long.unwrap_err()] {
-        assert!(!said.contains(SECRET), "{said}");
+    for reply in [gone, long.unwrap_err()] {
+        assert!(!reply.contains(SECRET), "{reply}");
     }
 }
 

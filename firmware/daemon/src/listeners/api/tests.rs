@@ -57,17 +57,17 @@ async fn served_api(auth: impl FnOnce(&TestbedDirectory) -> Authenticator) -> Se
         observed: ApiTelemetry::new(false),
         logs: AgentLogStore::at(scratch.0.join("logs")),
     });
-    let mut doors = JoinSet::new();
+    let mut tasks = JoinSet::new();
     let places = http::ConnectionLimit::new(64);
     let waits = http::ClientTimeouts::default();
     let handler = handler(Arc::clone(&api));
-    http::serve(&mut doors, vec![listener], None, (&places, waits), &handler);
+    http::serve(&mut tasks, vec![listener], None, (&places, waits), &handler);
     ServedApi {
         api,
         engine,
         address,
         notes,
-        _listeners: doors,
+        _listeners: tasks,
         scratch,
     }
 }
@@ -149,8 +149,8 @@ async fn roles_decide_who_may_do_what() {
         let (code, head, body) = status(&one, line, headers, body).await;
         assert_eq!(code, want, "{line}: {body}");
         if code == 403 {
-            let said = fault(&body)["faultstring"].to_string();
-            assert!(said.contains("needs the role"), "{said}");
+            let text = fault(&body)["faultstring"].to_string();
+            assert!(text.contains("needs the role"), "{text}");
             assert!(head.contains("x-openstack-ironic-api-maximum-version"));
         }
     }
@@ -194,8 +194,8 @@ async fn a_client_that_guesses_passwords_gets_retry_after() {
     let (code, head, body) = status(&one, "GET /v1/nodes", ADMIN, "").await;
     assert_eq!(code, 429);
     assert!(head.contains("\r\nretry-after: "), "{head}");
-    let said = fault(&body);
-    assert!(said["description"].to_string().contains("try again in"));
+    let message = fault(&body);
+    assert!(message["description"].to_string().contains("try again in"));
     assert_eq!(status(&one, "GET /v1", ADMIN, "").await.0, 200, "discovery");
     assert_eq!(status(&one, "GET /v1/nodes", WATCHER, "").await.0, 200);
     one.engine.stop().await;
@@ -226,9 +226,9 @@ async fn a_body_that_says_it_is_too_long_is_refused_at_once() {
 async fn a_client_that_sends_too_much_still_receives_the_reason() {
     let one = served_api(|_| Authenticator::Open).await;
     let body = " ".repeat(trivet_api::BODY_BYTES_MAX + 1);
-    let (code, _, said) = status(&one, "POST /v1/nodes", "", &body).await;
+    let (code, _, message) = status(&one, "POST /v1/nodes", "", &body).await;
     assert_eq!(code, 413);
-    assert_eq!(fault(&said)["code"], 413);
+    assert_eq!(fault(&message)["code"], 413);
     one.engine.stop().await;
 }
 
@@ -237,9 +237,9 @@ async fn nonsense_is_refused_in_ironics_form() {
     let one = served_api(|_| Authenticator::Open).await;
     let deep = "[".repeat(100_000);
     for body in ["\u{fffd}", "{", deep.as_str()] {
-        let (code, _, said) = status(&one, "POST /v1/nodes", "", body).await;
-        assert_eq!(code, 400, "{said}");
-        assert!(fault(&said).is_object());
+        let (code, _, message) = status(&one, "POST /v1/nodes", "", body).await;
+        assert_eq!(code, 400, "{message}");
+        assert!(fault(&message).is_object());
     }
     let (code, ..) = status(&one, "GET /v1/nodes/%ff%fe", "", "").await;
     assert!((400..500).contains(&code), "{code}");
@@ -309,9 +309,9 @@ async fn race(one: &ServedApi, line: &str, bodies: [Value; 2]) -> usize {
     };
     assert!(winner.0 < 300, "{line}: nobody won: {}", winner.2);
     assert_eq!(loser.0, 409, "{line}: {}", loser.2);
-    let said = fault(&loser.2);
-    assert_eq!(said["faultcode"], "Client");
-    assert!(said["faultstring"].is_string(), "{said}");
+    let message = fault(&loser.2);
+    assert_eq!(message["faultcode"], "Client");
+    assert!(message["faultstring"].is_string(), "{message}");
     won
 }
 
@@ -361,13 +361,13 @@ async fn a_write_needs_a_json_body_and_no_page_of_another_site() {
         ("origin: http://localhost\r\n", "201"),
         ("", "201"),
     ] {
-        let (head, said) = http_request(one.address, "POST /v1/nodes", headers, body).await;
+        let (head, reply) = http_request(one.address, "POST /v1/nodes", headers, body).await;
         assert!(
             head.starts_with(&format!("http/1.1 {status}")),
-            "{headers} {head} {said}"
+            "{headers} {head} {reply}"
         );
         if status == "415" {
-            assert!(said.contains("application/json"), "{said}");
+            assert!(reply.contains("application/json"), "{reply}");
         }
     }
 }
@@ -400,11 +400,11 @@ fn a_flood_of_refused_heartbeats_writes_no_more_lines_than_the_log_allows() {
             }
         })
     };
-    let said: usize = (0..10_000).map(|_| refused(0).len()).sum();
-    assert!(said > 0 && said <= 1000, "{said}");
+    let total: usize = (0..10_000).map(|_| refused(0).len()).sum();
+    assert!(total > 0 && total <= 1000, "{total}");
     let lines = refused(60_000);
     assert_eq!(lines.len(), 2, "{lines:?}");
-    let left_out = format!("{} lines about requests of machines", 10_000 - said);
+    let left_out = format!("{} lines about requests of machines", 10_000 - total);
     assert!(lines[0].contains(&left_out), "{lines:?}");
     assert_eq!(lines[1], "trivet: refused");
     assert_eq!(refused(60_000), ["trivet: refused"], "logged once");

@@ -29,7 +29,7 @@ impl ApiService {
         let (wanted, offer) = match self.wanted(caller, request, image, headers, &body).await {
             Ok(both) => both,
             Err(answer) => {
-                // A client that waits for "100 Continue" is not asked to send.
+                // A client that waits for "100 Continue" gets no "100 Continue".
                 if !headers.contains_key("expect") {
                     http::drain_in_background(body);
                 }
@@ -43,15 +43,15 @@ impl ApiService {
         let waits = headers.contains_key("expect");
         let taking = tokio::spawn(async move {
             let mut body = body;
-            let went = cache.upload(&wanted, offer, &mut body).await;
+            let outcome = cache.upload(&wanted, offer, &mut body).await;
             let unread = matches!(
-                went,
+                outcome,
                 Err(ImageUploadError::Conflict(_) | ImageUploadError::NoSpace(_))
             );
-            if went.is_err() && !(unread && waits) {
+            if outcome.is_err() && !(unread && waits) {
                 http::drain_in_background(body);
             }
-            went
+            outcome
         });
         match taking.await {
             Ok(Ok(have)) => {

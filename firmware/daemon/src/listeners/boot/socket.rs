@@ -49,8 +49,8 @@ impl BootSocket {
     pub(super) async fn writable(&self) -> io::Result<()> {
         let mut left = self.unacknowledged();
         loop {
-            if let Ok(went) = timeout(self.stall, self.stream.writable()).await {
-                return went;
+            if let Ok(outcome) = timeout(self.stall, self.stream.writable()).await {
+                return outcome;
             }
             let now = self.unacknowledged();
             if now >= left {

@@ -137,7 +137,7 @@ impl BootPlainStream {
             into.reserve(RECEIVE_BYTES);
             match stream.try_read_buf(into) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                went => return went,
+                outcome => return outcome,
             }
         }
     }
@@ -173,14 +173,14 @@ impl BootPlainStream {
                 let call = || board::send_file(&*stream, &*source, at, count as usize);
                 stream.try_io(Interest::WRITABLE, call)
             };
-            let went = if in_memory(file, at, count) {
+            let outcome = if in_memory(file, at, count) {
                 send()
             } else {
                 tokio::task::spawn_blocking(send)
                     .await
                     .map_err(io::Error::other)?
             };
-            match went {
+            match outcome {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     socket.writable().await?;
                 }

@@ -50,28 +50,28 @@ async fn served_with_settings(
 ) -> ServedBootFiles {
     scratch.file("files/hello", b"0123456789");
     scratch.file("loaders/snponly.efi", b"a loader");
-    let (told, notes) = unbounded_channel();
+    let (reported, notes) = unbounded_channel();
     let (engine, cache) = testbed::engine_with_cache(settings, &scratch.0, move |output| {
         if let RackOutput::Note { note, .. } = output {
-            let _ = told.send(note.kind);
+            let _ = reported.send(note.kind);
         }
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let over_tls = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let secure = over_tls.local_addr().unwrap();
-    let mut doors = JoinSet::new();
+    let mut tasks = JoinSet::new();
     let places = ConnectionLimit::new(64);
-    let (seats, clock) = ((&places, waits), DaemonClock::start());
+    let (limits, clock) = ((&places, waits), DaemonClock::start());
     let sources = (&engine, &cache);
-    serve(&mut doors, (vec![listener], None), seats, sources, clock);
+    serve(&mut tasks, (vec![listener], None), limits, sources, clock);
     let authority = Authority::create(clock.now().wall.0 / 1000, "box").unwrap();
     let same = Authority::load(authority.certificate_pem(), &authority.key_pem()).unwrap();
     let ours = vec![Ipv4Addr::LOCALHOST.into()];
     let tls = crate::tls_identity::ServerCertificate::new(same, Vec::new(), ours, clock.now());
     let tls = tls.unwrap().tls();
     let listening = (vec![over_tls], Some(&tls));
-    serve(&mut doors, listening, seats, sources, clock);
+    serve(&mut tasks, listening, limits, sources, clock);
     ServedBootFiles {
         scratch,
         engine,
@@ -80,7 +80,7 @@ async fn served_with_settings(
         authority,
         connections: places,
         notes,
-        _listeners: doors,
+        _listeners: tasks,
     }
 }
 
@@ -118,11 +118,11 @@ impl ServedBootFiles {
             if let Some(NoteKind::FileSent {
                 path,
                 sent,
-                requested: asked,
+                requested,
                 ..
             }) = self.notes.recv().await
             {
-                return (path, sent, asked);
+                return (path, sent, requested);
             }
         }
     }
@@ -261,8 +261,11 @@ async fn a_file_that_shrinks_is_a_broken_answer_and_not_a_whole_one() {
     let end = client.stream.read_to_end(&mut rest).await;
     assert!(rest.len() < 64 << 20);
     assert!(end.is_err(), "it does not look like an end either");
-    let (_, sent, asked) = one.sent().await;
-    assert!(sent < asked && asked == 64 << 20, "{sent} of {asked}");
+    let (_, sent, requested) = one.sent().await;
+    assert!(
+        sent < requested && requested == 64 << 20,
+        "{sent} of {requested}"
+    );
     one.engine.stop().await;
 }
 
@@ -460,9 +463,9 @@ async fn a_client_that_never_reads_loses_its_connection_and_its_file_is_short() 
     client.send(&get("/files/large")).await;
     let mut first = [0; 16];
     client.stream.read_exact(&mut first).await.unwrap();
-    let (path, sent, asked) = one.sent().await;
-    assert_eq!((path.as_str(), asked), ("/files/large", 64 << 20));
-    assert!(sent > 0 && sent < asked, "{sent} of {asked}");
+    let (path, sent, requested) = one.sent().await;
+    assert_eq!((path.as_str(), requested), ("/files/large", 64 << 20));
+    assert!(sent > 0 && sent < requested, "{sent} of {requested}");
     while one.connections.shared.available_permits() < 64 {
         tokio::task::yield_now().await;
     }
@@ -483,8 +486,11 @@ async fn a_client_that_goes_away_has_a_short_file() {
     let mut first = [0; 1000];
     client.stream.read_exact(&mut first).await.unwrap();
     drop(client);
-    let (_, sent, asked) = one.sent().await;
-    assert!(sent < asked && asked == 1 << 20, "{sent} of {asked}");
+    let (_, sent, requested) = one.sent().await;
+    assert!(
+        sent < requested && requested == 1 << 20,
+        "{sent} of {requested}"
+    );
     one.engine.stop().await;
 }
 

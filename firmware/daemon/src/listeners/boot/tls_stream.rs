@@ -72,7 +72,7 @@ impl BootTlsStream {
             self.socket.stream.readable().await?;
             match self.tls.read_tls(&mut NonBlockingTcp(&self.socket.stream)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                went => went?,
+                outcome => outcome?,
             };
             if let Err(error) = self.tls.process_new_packets() {
                 // Send the TLS alert, if the socket has space for it.
@@ -86,9 +86,9 @@ impl BootTlsStream {
     fn take_decrypted(&mut self, into: &mut Vec<u8>) -> io::Result<Option<usize>> {
         let before = into.len();
         into.resize(before + RECEIVE_BYTES, 0);
-        let went = self.tls.reader().read(&mut into[before..]);
-        into.truncate(before + went.as_ref().map_or(0, |length| *length));
-        match went {
+        let outcome = self.tls.reader().read(&mut into[before..]);
+        into.truncate(before + outcome.as_ref().map_or(0, |length| *length));
+        match outcome {
             Ok(length) => Ok(Some(length)),
             // A request declares its own length, so a missing close_notify is a normal
             // end.
@@ -161,9 +161,9 @@ impl BootTlsStream {
             piece = back;
             got?
         };
-        let went = self.write_piece(&piece[..held + got]).await;
+        let outcome = self.write_piece(&piece[..held + got]).await;
         self.piece = piece;
-        went.map(|()| got as u64)
+        outcome.map(|()| got as u64)
     }
 
     /// Sends close_notify, so that the client knows the data is complete.

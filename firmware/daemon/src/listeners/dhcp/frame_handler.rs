@@ -53,9 +53,9 @@ impl DhcpFrameHandler {
         now: Tick,
         link: LinkId,
         frame: &[u8],
-        vouched: bool,
+        is_verified: bool,
     ) -> DhcpFrameAction {
-        let sums = if vouched {
+        let sums = if is_verified {
             ChecksumStatus::Offloaded
         } else {
             ChecksumStatus::Unverified

@@ -49,7 +49,7 @@ impl Drop for DhcpFrameThreadGuard {
 
 /// Receives until it is dropped.
 pub(super) async fn run(
-    doors: DhcpListeners,
+    listeners: DhcpListeners,
     hearings: Vec<(usize, DhcpInterfaceReceiver)>,
     engine: Engine,
     clock: DaemonClock,
@@ -58,21 +58,21 @@ pub(super) async fn run(
     let _running = DhcpFrameThreadGuard(PollWaker::new(&poll, STOP_KEY)?);
     let places = hearings
         .into_iter()
-        .map(|(number, hearing)| DhcpInterfaceSlot {
+        .map(|(number, receiver)| DhcpInterfaceSlot {
             number,
-            receiver: Some(hearing),
+            receiver: Some(receiver),
             gone_logged: false,
         });
     let thread = DhcpFrameThread {
         slots: places.collect(),
-        listeners: doors,
+        listeners,
         poll,
         engine,
         clock,
     };
     for (key, place) in (0..).zip(&thread.slots) {
-        if let Some(hearing) = &place.receiver {
-            thread.poll.add(&hearing.frames, key, Interest::Read)?;
+        if let Some(receiver) = &place.receiver {
+            thread.poll.add(&receiver.frames, key, Interest::Read)?;
         }
     }
     let (ended, end) = tokio::sync::oneshot::channel();
@@ -130,14 +130,14 @@ impl DhcpFrameThread {
         let Some(place) = place.and_then(|key| self.slots.get_mut(key)) else {
             return;
         };
-        let (Some(DhcpListener::Interface(wire)), Some(hearing)) =
+        let (Some(DhcpListener::Interface(wire)), Some(receiver)) =
             (self.listeners.0.get(place.number), &mut place.receiver)
         else {
             return;
         };
         let link = link(place.number);
-        let took = hearing.frames.receive(&mut |frame, vouched| {
-            wire.handle_frame(now, frame, vouched, link, &self.engine);
+        let took = receiver.frames.receive(&mut |frame, is_verified| {
+            wire.handle_frame(now, frame, is_verified, link, &self.engine);
         });
         if let Err(error) = took
             && error.kind() != io::ErrorKind::WouldBlock
@@ -163,9 +163,9 @@ impl DhcpFrameThread {
                 continue;
             };
             match wire.reopen(self.clock) {
-                Ok(hearing) => {
-                    self.poll.add(&hearing.frames, key, Interest::Read)?;
-                    place.receiver = Some(hearing);
+                Ok(receiver) => {
+                    self.poll.add(&receiver.frames, key, Interest::Read)?;
+                    place.receiver = Some(receiver);
                     if std::mem::take(&mut place.gone_logged) {
                         let name = wire.name();
                         info!(interface = %name, "DHCP: interface {name} is back");

@@ -122,10 +122,10 @@ impl OpenedDhcpInterface {
             handler: Mutex::new(parts.handler),
             sender: Mutex::new(parts.sender),
         };
-        let hearing = parts.receiver;
+        let receiver = parts.receiver;
         Ok(Self {
             interface: wire,
-            receiver: hearing,
+            receiver,
         })
     }
 }
@@ -152,14 +152,17 @@ fn open(
     } else {
         &[]
     };
-    let ear = PacketSocketReceiver::open(&facts, groups).map_err(frames)?;
+    let receiver = PacketSocketReceiver::open(&facts, groups).map_err(frames)?;
     let speech = wants.local_address.map(|local| open_sender(&facts, local));
     let local = wants.local_address.unwrap_or(Ipv4Addr::UNSPECIFIED);
     let begins = wants.advertises.then(|| clock.now().tick);
     Ok(DhcpInterfaceParts {
         handler: DhcpFrameHandler::new(MacAddr(facts.mac), local, wants.range, begins),
         sender: speech.transpose()?,
-        receiver: DhcpInterfaceReceiver { frames: ear, facts },
+        receiver: DhcpInterfaceReceiver {
+            frames: receiver,
+            facts,
+        },
     })
 }
 
@@ -249,11 +252,11 @@ impl DhcpInterface {
         &self,
         now: Tick,
         frame: &[u8],
-        vouched: bool,
+        is_verified: bool,
         link: LinkId,
         engine: &Engine,
     ) {
-        let means = lock(&self.handler).handle_frame(now, link, frame, vouched);
+        let means = lock(&self.handler).handle_frame(now, link, frame, is_verified);
         match means {
             DhcpFrameAction::Input(input) => {
                 engine.try_send(input);

@@ -51,9 +51,9 @@ async fn a_request_through_a_relay_is_answered_to_the_relay() {
         place.to_string(),
         format!("at {address} for relays, as {BOX}")
     );
-    let (doors, ears) = DhcpListeners::new(vec![place]);
+    let (listeners, receivers) = DhcpListeners::new(vec![place]);
     let destinations = Arc::new(Mutex::new(Vec::new()));
-    let (seen, out) = (Arc::clone(&destinations), doors.clone());
+    let (seen, out) = (Arc::clone(&destinations), listeners.clone());
     let mut settings = testbed::settings(&scratch.0);
     settings.dhcp = Some(DhcpServerSettings {
         links: Vec::new(),
@@ -75,7 +75,7 @@ async fn a_request_through_a_relay_is_answered_to_the_relay() {
         }
     });
     let mut tasks = JoinSet::new();
-    doors.receive(ears, &mut tasks, &engine, DaemonClock::start());
+    listeners.receive(receivers, &mut tasks, &engine, DaemonClock::start());
     for nonsense in [&b""[..], b"hello", &[0xff; 1500]] {
         relay.send_to(nonsense, address).await.unwrap();
     }
@@ -107,9 +107,9 @@ fn frame_of(from: MacAddr) -> Vec<u8> {
 
 #[test]
 fn a_dhcp_frame_goes_to_the_rack_with_where_it_came_in() {
-    let heard = frame_handler(None).handle_frame(Tick(5), LINK, &frame_of(OTHER), false);
-    let DhcpFrameAction::Input(RackInput::Dhcp { arrival, bytes }) = heard else {
-        panic!("{heard:?}");
+    let received = frame_handler(None).handle_frame(Tick(5), LINK, &frame_of(OTHER), false);
+    let DhcpFrameAction::Input(RackInput::Dhcp { arrival, bytes }) = received else {
+        panic!("{received:?}");
     };
     assert_eq!((arrival.link, arrival.from), (LINK, Some(OTHER)));
     assert_eq!(arrival.local, Ipv4Addr::new(10, 0, 0, 1));
@@ -134,9 +134,9 @@ fn our_own_frames_damaged_ones_and_nonsense_are_ignored() {
         matches!(means, DhcpFrameAction::Dropped("damaged_frame")),
         "{means:?}"
     );
-    let vouched = line.handle_frame(Tick(0), LINK, &damaged, true);
+    let offloaded = line.handle_frame(Tick(0), LINK, &damaged, true);
     assert!(
-        matches!(vouched, DhcpFrameAction::Input(_)),
+        matches!(offloaded, DhcpFrameAction::Input(_)),
         "a card has checked it"
     );
 }
@@ -159,7 +159,10 @@ fn claims_of_addresses_that_matter_go_to_the_rack() {
     };
     assert_eq!((link, address, mac), (LINK, ours, OTHER));
     let means = line.handle_frame(Tick(0), LINK, &claim(server, OTHER), false);
-    assert!(matches!(means, DhcpFrameAction::Nothing), "nobody asked");
+    assert!(
+        matches!(means, DhcpFrameAction::Nothing),
+        "without a request"
+    );
     line.expect_claim(server);
     let means = line.handle_frame(Tick(0), LINK, &claim(server, OTHER), false);
     assert!(matches!(means, DhcpFrameAction::Input(_)), "{means:?}");

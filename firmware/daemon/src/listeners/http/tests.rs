@@ -63,13 +63,13 @@ struct TestHttpService {
 async fn service(connections_max: usize, waits: ClientTimeouts) -> TestHttpService {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let mut doors = JoinSet::new();
+    let mut tasks = JoinSet::new();
     let places = ConnectionLimit::new(connections_max);
-    serve(&mut doors, vec![listener], None, (&places, waits), &echo());
+    serve(&mut tasks, vec![listener], None, (&places, waits), &echo());
     TestHttpService {
         address,
         connections: places,
-        _listeners: doors,
+        _listeners: tasks,
     }
 }
 

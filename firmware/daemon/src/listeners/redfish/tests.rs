@@ -123,9 +123,9 @@ async fn a_bmc_with_an_untrusted_certificate_receives_nothing_and_its_fingerprin
     for more in [json!({}), json!({"redfish_pin": "ab".repeat(32)})] {
         let (_, acceptor) = signed();
         let (address, seen) = bmc(FINE, Some(acceptor)).await;
-        let trouble = send(&target("https", address, more)).await.unwrap_err();
-        let BmcHttpError::Untrusted { fingerprint, .. } = trouble else {
-            panic!("{trouble:?}");
+        let error = send(&target("https", address, more)).await.unwrap_err();
+        let BmcHttpError::Untrusted { fingerprint, .. } = error else {
+            panic!("{error:?}");
         };
         let digits = fingerprint.unwrap();
         assert_eq!(digits.len(), 64);
@@ -171,8 +171,8 @@ async fn authorities_are_the_sites_or_the_nodes_own() {
         );
     }
     let (address, _) = bmc(FINE, Some(acceptor.clone())).await;
-    let door = RedfishHttpClient::new(Some(&file)).unwrap();
-    let answer = door
+    let client = RedfishHttpClient::new(Some(&file)).unwrap();
+    let answer = client
         .send(&target("https", address, json!({})), &request())
         .await;
     assert_eq!(answer.unwrap().status, 201);
@@ -188,10 +188,10 @@ async fn authorities_are_the_sites_or_the_nodes_own() {
     // A missing file is reported.
     let (address, _) = bmc(FINE, None).await;
     let gone = json!({"redfish_verify_ca": "/nowhere/ca.pem"});
-    let trouble = send(&target("https", address, gone)).await.unwrap_err();
+    let error = send(&target("https", address, gone)).await.unwrap_err();
     assert!(
-        format!("{trouble:?}").contains("/nowhere/ca.pem"),
-        "{trouble:?}"
+        format!("{error:?}").contains("/nowhere/ca.pem"),
+        "{error:?}"
     );
     assert!(RedfishHttpClient::new(Some(Path::new("/nowhere/ca.pem"))).is_err());
     assert!(RedfishHttpClient::new(Some(&scratch.file("empty.pem", b"x"))).is_err());
@@ -207,13 +207,17 @@ async fn a_plain_server_is_not_taken_for_a_secure_one() {
         let _ = stream.write_all(refusal).await;
         let _ = stream.read(&mut [0; 1024]).await;
     });
-    let trouble = send(&target("https", address, json!({})))
+    let error = send(&target("https", address, json!({})))
         .await
         .unwrap_err();
-    let BmcHttpError::Untrusted { fingerprint, said } = trouble else {
-        panic!("{trouble:?}");
+    let BmcHttpError::Untrusted {
+        fingerprint,
+        message,
+    } = error
+    else {
+        panic!("{error:?}");
     };
-    assert!(fingerprint.is_none() && !said.is_empty());
+    assert!(fingerprint.is_none() && !message.is_empty());
 }
 
 #[tokio::test]
@@ -221,10 +225,10 @@ async fn a_request_that_was_not_sent_is_distinguished_from_one_that_may_have_bee
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let trouble = send(&target("http", address, json!({}))).await.unwrap_err();
+    let error = send(&target("http", address, json!({}))).await.unwrap_err();
     assert!(
-        matches!(trouble, BmcHttpError::Unreachable { .. }),
-        "{trouble:?}"
+        matches!(error, BmcHttpError::Unreachable { .. }),
+        "{error:?}"
     );
     for answer in [
         "",
@@ -232,9 +236,9 @@ async fn a_request_that_was_not_sent_is_distinguished_from_one_that_may_have_bee
         "nonsense\r\n\r\n",
     ] {
         let (address, _) = bmc(answer, None).await;
-        let trouble = send(&target("http", address, json!({}))).await.unwrap_err();
-        assert!(matches!(trouble, BmcHttpError::Lost { .. }), "{trouble:?}");
-        assert!(!format!("{trouble:?}").contains(PASSWORD));
+        let error = send(&target("http", address, json!({}))).await.unwrap_err();
+        assert!(matches!(error, BmcHttpError::Lost { .. }), "{error:?}");
+        assert!(!format!("{error:?}").contains(PASSWORD));
     }
 }
 
@@ -251,7 +255,7 @@ async fn a_body_without_end_is_not_read_to_it() {
 async fn a_request_to_a_silent_bmc_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let door = RedfishHttpClient {
+    let client = RedfishHttpClient {
         client: HttpClient::new(HttpTimeouts {
             connect: CONNECT_TIMEOUT,
             total: Duration::from_millis(500),
@@ -259,6 +263,6 @@ async fn a_request_to_a_silent_bmc_times_out() {
         ..RedfishHttpClient::new(None).unwrap()
     };
     let target = target("http", address, json!({}));
-    let answer = door.send(&target, &request()).await;
+    let answer = client.send(&target, &request()).await;
     assert_eq!(answer, Err(lost("no answer in time")));
 }

@@ -52,12 +52,12 @@ mod tests {
     /// Waits `count` times with this percentage of hits, scattered; returns the
     /// percentage of busy polls.
     fn share(count: u32, hits: u32) -> u32 {
-        let mut pace = BusyPollPolicy::default();
+        let mut policy = BusyPollPolicy::default();
         let mut looks = 0;
         for wait in 0..count {
-            if pace.should_poll() {
+            if policy.should_poll() {
                 looks += 1;
-                pace.record_poll(wait * 37 % 100 < hits);
+                policy.record_poll(wait * 37 % 100 < hits);
             }
         }
         looks * 100 / count
@@ -77,13 +77,13 @@ mod tests {
 
     #[test]
     fn misses_end_busy_polling_soon() {
-        let mut pace = BusyPollPolicy::default();
+        let mut policy = BusyPollPolicy::default();
         for _ in 0..100 {
-            pace.record_poll(true);
+            policy.record_poll(true);
         }
         let mut misses = 0;
-        while pace.should_poll() {
-            pace.record_poll(false);
+        while policy.should_poll() {
+            policy.record_poll(false);
             misses += 1;
         }
         assert_eq!(misses, 4);

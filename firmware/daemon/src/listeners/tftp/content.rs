@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(content.read(0, &mut out), Ok(()));
         assert_eq!(content.read(500, &mut out), Err(ReadError::NotYet));
         let missing = content.missing().unwrap();
-        assert!(content.missing().is_none(), "told once");
+        assert!(content.missing().is_none(), "reported once");
         assert_eq!(content.read(500, &mut out), Err(ReadError::NotYet));
         content.fetched(missing.fetch());
         assert_eq!(content.read(500, &mut out), Err(ReadError::Failed));

@@ -41,21 +41,21 @@ impl ServedTftp {
     }
 }
 
-fn served_tftp(room: TftpTransferLimit) -> ServedTftp {
-    served_tftp_at("127.0.0.1:0", room, TftpServerOptions::default())
+fn served_tftp(limit: TftpTransferLimit) -> ServedTftp {
+    served_tftp_at("127.0.0.1:0", limit, TftpServerOptions::default())
 }
 
-fn served_tftp_at(listen: &str, room: TftpTransferLimit, ways: TftpServerOptions) -> ServedTftp {
+fn served_tftp_at(listen: &str, limit: TftpTransferLimit, ways: TftpServerOptions) -> ServedTftp {
     let scratch = TestbedDirectory::new();
     let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
     let socket = std::net::UdpSocket::bind(listen).unwrap();
     let address = socket.local_addr().unwrap();
-    let taken = Arc::clone(&room.taken);
+    let taken = Arc::clone(&limit.taken);
     let serving = run(
         vec![socket],
         engine.clone(),
         DaemonClock::start(),
-        room,
+        limit,
         ways,
     );
     ServedTftp {
@@ -68,12 +68,12 @@ fn served_tftp_at(listen: &str, room: TftpTransferLimit, ways: TftpServerOptions
 }
 
 /// Requests a file and receives it as far as it is sent.
-async fn fetch(from: SocketAddr, file: &str, asked: TransferOptions) -> (TransferState, Vec<u8>) {
+async fn fetch(from: SocketAddr, file: &str, options: TransferOptions) -> (TransferState, Vec<u8>) {
     let clock = DaemonClock::start();
     let now_us = || clock.us();
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let limits = tftp::TransferLimits::default();
-    let mut receiver = Receiver::new(file, TransferMode::Octet, asked, limits, now_us());
+    let mut receiver = Receiver::new(file, TransferMode::Octet, options, limits, now_us());
     let (mut content, mut out) = (Vec::new(), Vec::new());
     let (mut peer, mut buffer) = (from, vec![0; 66_000]);
     loop {
@@ -84,8 +84,8 @@ async fn fetch(from: SocketAddr, file: &str, asked: TransferOptions) -> (Transfe
             return (receiver.state(), content);
         }
         let wait_us = receiver.deadline().unwrap_or(0).saturating_sub(now_us());
-        let heard = socket.recv_from(&mut buffer);
-        match timeout(Duration::from_micros(wait_us), heard).await {
+        let received = socket.recv_from(&mut buffer);
+        match timeout(Duration::from_micros(wait_us), received).await {
             Ok(Ok((length, sender))) => {
                 peer = sender;
                 receiver.datagram(now_us(), &buffer[..length], &mut content);
@@ -99,7 +99,7 @@ fn content(length: u32) -> Vec<u8> {
     (0..length).map(|n| (n % 251) as u8).collect()
 }
 
-fn asked(block_bytes: u16, window_blocks: u16) -> TransferOptions {
+fn requested_options(block_bytes: u16, window_blocks: u16) -> TransferOptions {
     TransferOptions {
         block_bytes: Some(block_bytes),
         window_blocks: Some(window_blocks),
@@ -117,15 +117,19 @@ async fn a_loader_is_received_with_and_without_options_and_offload() {
         let one = served_tftp_at("127.0.0.1:0", TftpTransferLimit::new(64), ways);
         let content = content(300_001);
         one.scratch.file("loaders/snponly.efi", &content);
-        for asked in [
+        for requested in [
             TransferOptions::default(),
-            asked(1468, 8),
-            asked(512, 64),
-            asked(1468, 64),
-            asked(60_000, 2),
+            requested_options(1468, 8),
+            requested_options(512, 64),
+            requested_options(1468, 64),
+            requested_options(60_000, 2),
         ] {
-            let (state, found) = fetch(one.address, "snponly.efi", asked).await;
-            assert_eq!(state, TransferState::Done { bytes: 300_001 }, "{asked:?}");
+            let (state, found) = fetch(one.address, "snponly.efi", requested).await;
+            assert_eq!(
+                state,
+                TransferState::Done { bytes: 300_001 },
+                "{requested:?}"
+            );
             assert!(found == content);
         }
         one.until_taken(0).await;
@@ -144,7 +148,7 @@ async fn many_clients_at_once_each_receive_their_file() {
         let address = one.address;
         tasks.spawn(async move {
             let window = 1 + (number % 4) as u16 * 8;
-            let (_, found) = fetch(address, &name, asked(1000, window)).await;
+            let (_, found) = fetch(address, &name, requested_options(1000, window)).await;
             found == content
         });
     }
@@ -165,16 +169,16 @@ async fn the_reply_comes_from_the_address_that_received_the_request() {
     one.scratch.file("loaders/x", b"x");
     let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let port = one.address.port();
-    for (file, asked) in [
+    for (file, requested) in [
         ("x", "127.8.7.6"),
         ("x", "127.0.0.1"),
         ("absent", "127.3.3.3"),
     ] {
         let request = format!("\0\x01{file}\0octet\0");
-        let to = format!("{asked}:{port}");
+        let to = format!("{requested}:{port}");
         client.send_to(request.as_bytes(), to).await.unwrap();
         let (_, from) = client.recv_from(&mut [0; 600]).await.unwrap();
-        assert_eq!(from.ip().to_string(), asked);
+        assert_eq!(from.ip().to_string(), requested);
         assert_ne!(from.port(), port, "a port of its own");
     }
     one.engine.stop().await;
@@ -323,8 +327,8 @@ async fn one_peer_takes_its_share_of_transfers_and_no_more() {
     clients.pop();
     loop {
         third.send_to(request, one.address).await.unwrap();
-        let heard = third.recv_from(&mut buffer);
-        if timeout(Duration::from_millis(20), heard).await.is_ok() {
+        let received = third.recv_from(&mut buffer);
+        if timeout(Duration::from_millis(20), received).await.is_ok() {
             break;
         }
     }
@@ -350,7 +354,7 @@ async fn the_thread_ends_with_the_listener() {
 
 /// Progress and result of a transfer reach the node's timeline.
 #[tokio::test]
-async fn a_long_transfer_tells_how_far_it_is() {
+async fn a_long_transfer_reports_its_progress() {
     let scratch = TestbedDirectory::new();
     let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
     let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -361,18 +365,18 @@ async fn a_long_transfer_tells_how_far_it_is() {
         interface: 1,
         unicast: true,
     };
-    let asker = TftpClientEndpoint::new(client.local_addr().unwrap(), to);
+    let peer = TftpClientEndpoint::new(client.local_addr().unwrap(), to);
     let opened = OpenedFile {
         size: 1000,
         content: files::OpenedFileContent::Bytes(vec![1; 1000]),
     };
     let poll = Epoll::new().unwrap();
     let place = TftpTransferLimit::new(1)
-        .acquire(asker.peer.ip(), 0)
+        .acquire(peer.peer.ip(), 0)
         .unwrap();
     let request = b"\0\x01x\0octet\0".to_vec();
     let mut transfer = TftpServerTransfer::begin(
-        (TRANSFER_KEY_FIRST, asker),
+        (TRANSFER_KEY_FIRST, peer),
         request,
         TftpContent::new(opened),
         (&poll, true),

@@ -128,22 +128,22 @@ pub(super) struct TftpServerTransfer {
 impl TftpServerTransfer {
     /// Starts the reply on a new port. The socket is added to the poll.
     pub(super) fn begin(
-        (key, asker): (u64, TftpClientEndpoint),
+        (key, client): (u64, TftpClientEndpoint),
         request: Vec<u8>,
         content: TftpContent,
         (poll, offload): (&Epoll, bool),
         (place, now_us): (TftpTransferPermit, u64),
     ) -> io::Result<Self> {
-        let socket = asker.socket()?;
+        let socket = client.socket()?;
         set_receive_buffer(&socket, UNREAD_BYTES_MAX)?;
         poll.add(&socket, key, Interest::Read)?;
-        let Ok(tftp::Packet::Read(asked)) = tftp::parse(&request) else {
+        let Ok(tftp::Packet::Read(requested)) = tftp::parse(&request) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         Ok(Self {
-            client: asker,
-            path: asked.file.to_owned(),
-            sender: tftp::Sender::new(&asked, content.size(), limits(&socket), now_us),
+            client,
+            path: requested.file.to_owned(),
+            sender: tftp::Sender::new(&requested, content.size(), limits(&socket), now_us),
             request,
             content,
             began_us: now_us,

@@ -36,13 +36,13 @@ const FREE_BYTES_DEFAULT: u64 = 256 << 20;
 const LOG_GAP_US: u64 = 10_000_000;
 
 /// How many transfers fit, or fewer if the settings say so.
-pub(crate) fn transfers_max(wished: Option<u32>, connections_max: usize) -> usize {
+pub(crate) fn transfers_max(requested: Option<u32>, connections_max: usize) -> usize {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let free = free_bytes(&text).unwrap_or(FREE_BYTES_DEFAULT);
     let files = trivet_board_linux::raise_open_files();
     let fit = fit(free, files, connections_max as u64);
-    let wished = wished.map_or(u64::MAX, u64::from);
-    usize::try_from(fit.min(wished)).unwrap_or(usize::MAX)
+    let requested = requested.map_or(u64::MAX, u64::from);
+    usize::try_from(fit.min(requested)).unwrap_or(usize::MAX)
 }
 
 fn fit(free_bytes: u64, files: u64, connections_max: u64) -> u64 {
@@ -126,11 +126,11 @@ impl TftpTransferLimit {
         if self.taken.load(Ordering::Relaxed) >= self.transfers_max {
             return None;
         }
-        let seat = self.peers.permit(peer)?;
+        let permit = self.peers.permit(peer)?;
         self.taken.fetch_add(1, Ordering::Relaxed);
         Some(TftpTransferPermit {
             taken: Arc::clone(&self.taken),
-            _peer_permit: seat,
+            _peer_permit: permit,
         })
     }
 }
@@ -164,20 +164,20 @@ mod tests {
 
     #[test]
     fn rejected_requests_are_counted_and_logged_at_most_once_per_gap() {
-        let mut room = TftpTransferLimit::new(1);
+        let mut limit = TftpTransferLimit::new(1);
         let peer = IpAddr::from([192, 0, 2, 1]);
-        let place = room.acquire(peer, 0).unwrap();
+        let place = limit.acquire(peer, 0).unwrap();
         for now_us in 5..8 {
-            assert!(room.acquire(peer, now_us).is_none());
+            assert!(limit.acquire(peer, now_us).is_none());
         }
-        assert_eq!((room.logged_at_us, room.rejected), (Some(5), 2));
-        let said = room.rejection_message(peer);
+        assert_eq!((limit.logged_at_us, limit.rejected), (Some(5), 2));
+        let message = limit.rejection_message(peer);
         assert!(
-            said.contains("192.0.2.1: 1 transfers of at most 1"),
-            "{said}"
+            message.contains("192.0.2.1: 1 transfers of at most 1"),
+            "{message}"
         );
         drop(place);
-        assert!(room.acquire(peer, 9).is_some());
-        assert_eq!(room.taken.load(Ordering::Relaxed), 0);
+        assert!(limit.acquire(peer, 9).is_some());
+        assert_eq!(limit.taken.load(Ordering::Relaxed), 0);
     }
 }

@@ -19,15 +19,15 @@ async fn served_page() -> ServedWebPage {
     let (engine, _why) = testbed::engine(testbed::settings(&scratch.0), &scratch.0);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let mut doors = JoinSet::new();
+    let mut tasks = JoinSet::new();
     let places = http::ConnectionLimit::new(1024);
     let handler = handler(engine.clone(), DaemonClock::start(), HostNames::default());
     let waits = http::ClientTimeouts::default();
-    http::serve(&mut doors, vec![listener], None, (&places, waits), &handler);
+    http::serve(&mut tasks, vec![listener], None, (&places, waits), &handler);
     ServedWebPage {
         engine,
         address,
-        _listeners: doors,
+        _listeners: tasks,
         _scratch: scratch,
     }
 }

@@ -99,12 +99,12 @@ fn a_packed_layer_is_unpacked() {
 fn a_reference_with_another_digest_is_refused() {
     let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     serve(&mut bench, &bytes, None);
-    let mut asked = query(None);
-    asked.reference = asked.reference.with_digest(sim_manifest(&content(2)));
-    let why = resolve(&mut bench, asked.clone()).unwrap_err();
+    let mut requested = query(None);
+    requested.reference = requested.reference.with_digest(sim_manifest(&content(2)));
+    let why = resolve(&mut bench, requested.clone()).unwrap_err();
     assert!(matches!(why, OciError::ManifestDigest { .. }), "{why}");
-    asked.reference = asked.reference.with_digest(sim_manifest(&bytes));
-    assert!(resolve(&mut bench, asked.clone()).is_ok());
+    requested.reference = requested.reference.with_digest(sim_manifest(&bytes));
+    assert!(resolve(&mut bench, requested.clone()).is_ok());
     bench.shell.sources.clear();
-    assert!(!resolve(&mut bench, asked).unwrap_err().is_final());
+    assert!(!resolve(&mut bench, requested).unwrap_err().is_final());
 }

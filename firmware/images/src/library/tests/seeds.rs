@@ -96,8 +96,8 @@ fn run_seed(seed: u64) {
                 bench.shell.disk.capacity = if shrinks { 3000 } else { free + (1 << 20) };
             }
             12 => {
-                let kept = chance.below(1001);
-                bench.shell.disk.cut_power(kept, chance.chance(500));
+                let stored = chance.below(1001);
+                bench.shell.disk.cut_power(stored, chance.chance(500));
                 let sources = std::mem::take(&mut bench.shell.sources);
                 bench = LibraryBench::with_disk(limited.clone(), bench.shell.disk);
                 bench.shell.sources = sources;

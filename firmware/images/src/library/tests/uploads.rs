@@ -59,8 +59,8 @@ fn upload(
 fn an_upload_is_an_image_once_its_digest_is_right() {
     let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let (spec, size) = (own(&bytes), bytes.len());
-    let went = upload(&mut bench, &spec, range(0, size, size), &bytes);
-    assert_eq!(went, ImageUploadAnswer::Stored(size as u64 * SIM_SCALE));
+    let outcome = upload(&mut bench, &spec, range(0, size, size), &bytes);
+    assert_eq!(outcome, ImageUploadAnswer::Stored(size as u64 * SIM_SCALE));
     assert_eq!(bench.read_all(&spec), Ok(bytes.clone()));
     let again = upload(&mut bench, &spec, range(0, size, size), &bytes);
     let ImageUploadAnswer::Refused(ImageUploadError::Conflict(why)) = again else {
@@ -74,13 +74,13 @@ fn bytes_before_a_disconnect_are_kept_and_continued_after_a_restart() {
     let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let (spec, size) = (own(&bytes), bytes.len());
     let cut = 2 * CHUNK + 100;
-    let went = upload(&mut bench, &spec, range(0, size, size), &bytes[..cut]);
+    let outcome = upload(&mut bench, &spec, range(0, size, size), &bytes[..cut]);
     assert!(
         matches!(
-            &went,
+            &outcome,
             ImageUploadAnswer::Refused(ImageUploadError::Interrupted(_))
         ),
-        "{went:?}"
+        "{outcome:?}"
     );
     assert!(bench.read(&spec).unwrap_err().contains("incomplete"));
     let wrong = offer(&mut bench, &spec, range(5, 10, size));
@@ -91,8 +91,8 @@ fn bytes_before_a_disconnect_are_kept_and_continued_after_a_restart() {
     let mut bench = bench.restarted(options());
     let from = 2 * CHUNK;
     let rest = range(from, size - from, size);
-    let went = upload(&mut bench, &spec, rest, &bytes[from..]);
-    assert_eq!(went, ImageUploadAnswer::Stored(size as u64 * SIM_SCALE));
+    let outcome = upload(&mut bench, &spec, rest, &bytes[from..]);
+    assert_eq!(outcome, ImageUploadAnswer::Stored(size as u64 * SIM_SCALE));
     assert_eq!(bench.read_all(&spec), Ok(bytes));
 }
 
@@ -101,25 +101,25 @@ fn an_upload_in_parts_is_one() {
     let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let (spec, size) = (own(&bytes), bytes.len());
     let first = range(0, 2 * CHUNK, size);
-    let went = upload(&mut bench, &spec, first, &bytes[..2 * CHUNK]);
+    let outcome = upload(&mut bench, &spec, first, &bytes[..2 * CHUNK]);
     let part = 2 * CHUNK as u64 * SIM_SCALE;
-    assert_eq!(went, ImageUploadAnswer::Stored(part));
+    assert_eq!(outcome, ImageUploadAnswer::Stored(part));
     let rest = range(2 * CHUNK, size - 2 * CHUNK, size);
-    let went = upload(&mut bench, &spec, rest, &bytes[2 * CHUNK..]);
-    assert_eq!(went, ImageUploadAnswer::Stored(size as u64 * SIM_SCALE));
+    let outcome = upload(&mut bench, &spec, rest, &bytes[2 * CHUNK..]);
+    assert_eq!(outcome, ImageUploadAnswer::Stored(size as u64 * SIM_SCALE));
 }
 
 #[test]
 fn another_file_than_the_digest_says_is_dropped() {
     let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let (spec, size) = (own(&bytes), bytes.len());
-    let went = upload(&mut bench, &spec, range(0, size, size), &content(9));
+    let outcome = upload(&mut bench, &spec, range(0, size, size), &content(9));
     assert!(
         matches!(
-            &went,
+            &outcome,
             ImageUploadAnswer::Refused(ImageUploadError::Mismatch(_))
         ),
-        "{went:?}"
+        "{outcome:?}"
     );
     assert!(bench.library.wrong(&spec).is_some());
     assert_eq!(bench.shell.disk.free_bytes(), 1 << 30);
@@ -136,18 +136,18 @@ fn an_upload_without_space_keeps_the_bytes_of_an_earlier_one() {
         &bytes[..2 * CHUNK],
     );
     bench.library.options.quota_bytes = Some(1000);
-    let went = offer(&mut bench, &spec, range(0, size, size));
+    let outcome = offer(&mut bench, &spec, range(0, size, size));
     assert!(
         matches!(
-            &went,
+            &outcome,
             ImageUploadAnswer::Refused(ImageUploadError::NoSpace(_))
         ),
-        "{went:?}"
+        "{outcome:?}"
     );
     bench.library.options.quota_bytes = None;
     let rest = range(2 * CHUNK, size - 2 * CHUNK, size);
-    let went = upload(&mut bench, &spec, rest, &bytes[2 * CHUNK..]);
-    assert_eq!(went, ImageUploadAnswer::Stored(size as u64 * SIM_SCALE));
+    let outcome = upload(&mut bench, &spec, rest, &bytes[2 * CHUNK..]);
+    assert_eq!(outcome, ImageUploadAnswer::Stored(size as u64 * SIM_SCALE));
 }
 
 #[test]
@@ -165,9 +165,9 @@ fn a_full_disk_is_named_and_the_bytes_before_it_are_kept() {
     bench.library.handle(bench.now, part);
     bench.shell.disk.capacity = 0;
     bench.shell.push(bench.now.tick, entry, &bytes[2 * CHUNK..]);
-    let went = answer(&mut bench);
-    let ImageUploadAnswer::Refused(ImageUploadError::Disk(why)) = went else {
-        panic!("{went:?}");
+    let outcome = answer(&mut bench);
+    let ImageUploadAnswer::Refused(ImageUploadError::Disk(why)) = outcome else {
+        panic!("{outcome:?}");
     };
     assert!(why.contains("disk with the cache is full"), "{why}");
     let Some(ImageState::Failed(why)) = bench.state(&spec) else {
@@ -176,8 +176,8 @@ fn a_full_disk_is_named_and_the_bytes_before_it_are_kept() {
     assert!(why.contains("disk with the cache is full"), "{why}");
     bench.shell.disk.capacity = 1 << 30;
     let rest = range(2 * CHUNK, size - 2 * CHUNK, size);
-    let went = upload(&mut bench, &spec, rest, &bytes[2 * CHUNK..]);
-    assert_eq!(went, ImageUploadAnswer::Stored(size as u64 * SIM_SCALE));
+    let outcome = upload(&mut bench, &spec, rest, &bytes[2 * CHUNK..]);
+    assert_eq!(outcome, ImageUploadAnswer::Stored(size as u64 * SIM_SCALE));
 }
 
 #[test]
@@ -232,8 +232,8 @@ fn two_entries_of_one_digest_keep_their_own_states() {
         ..plain.clone()
     };
     assert_eq!(bench.state(&packed), None);
-    let went = upload(&mut bench, &packed, range(0, size, size), &bytes);
-    assert_eq!(went, all);
+    let outcome = upload(&mut bench, &packed, range(0, size, size), &bytes);
+    assert_eq!(outcome, all);
     bench.run();
     let wrong = bench.state(&packed);
     assert!(matches!(wrong, Some(ImageState::Wrong(_))), "{wrong:?}");
@@ -256,8 +256,8 @@ fn two_entries_of_one_digest_keep_their_own_states() {
     let mut bench = bench.restarted(options());
     bench.run();
     if bench.state(&plain).is_none() {
-        let went = upload(&mut bench, &plain, range(0, size, size), &bytes);
-        assert_eq!(went, all);
+        let outcome = upload(&mut bench, &plain, range(0, size, size), &bytes);
+        assert_eq!(outcome, all);
         bench.run();
     }
     assert_eq!(bench.state(&plain), Some(ImageState::Complete));

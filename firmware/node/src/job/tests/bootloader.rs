@@ -38,12 +38,13 @@ fn installing(rig: &mut NodeTestRig) -> &mut NodeTestRig {
     assert_eq!(rig.agent_order(), AgentOrder::FindPartitions);
     rig.agent(Ok(AgentEvent::PartitionsFound(parts())));
     let AgentOrder::InstallBootloader {
-        partitions: told, ..
+        partitions: reported,
+        ..
     } = rig.agent_order()
     else {
         panic!("{:?}", rig.actions);
     };
-    assert_eq!(told, parts());
+    assert_eq!(reported, parts());
     rig
 }
 
@@ -98,9 +99,9 @@ fn an_agent_that_does_it_at_once_is_not_waited_for() {
 fn a_loader_that_cannot_be_installed_fails_the_deployment_in_the_agents_words() {
     let mut rig = uefi();
     installing(&mut rig).agent(Ok(AgentEvent::Accepted));
-    let said = Err("No EFI partition".to_owned());
+    let message = Err("No EFI partition".to_owned());
     rig.handle(NodeEvent::Heartbeat)
-        .agent(Ok(AgentEvent::BootloaderDone(said)))
+        .agent(Ok(AgentEvent::BootloaderDone(message)))
         .is(DeployFail);
     let why = rig.node.last_error.clone().unwrap();
     assert!(

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn kept_on(state: ProvisionState, power: Option<PowerState>) -> NodeTestRig {
+fn always_on(state: ProvisionState, power: Option<PowerState>) -> NodeTestRig {
     let mut rig = NodeTestRig::new(state);
     rig.node.attributes.disable_power_off = true;
     rig.node.power_state = power;
@@ -21,7 +21,7 @@ const IMAGE: &str = "write_image";
 #[test]
 fn a_deployment_reboots_a_machine_that_must_stay_on_and_never_powers_it_off() {
     for power in [Some(PowerState::On), None] {
-        let mut rig = kept_on(Available, power);
+        let mut rig = always_on(Available, power);
         rig.apply_verb(Verb::Active, vec![offered(IMAGE, 80)]);
         resets(&mut rig).agent(steps_are(&[offered(IMAGE, 80)]));
         rig.agent(Ok(AgentEvent::Accepted))
@@ -35,7 +35,7 @@ fn a_deployment_reboots_a_machine_that_must_stay_on_and_never_powers_it_off() {
 
 #[test]
 fn a_machine_that_must_stay_on_and_is_off_is_switched_on() {
-    let mut rig = kept_on(Available, Some(PowerState::Off));
+    let mut rig = always_on(Available, Some(PowerState::Off));
     rig.apply_verb(Verb::Active, vec![offered(IMAGE, 80)]);
     rig.power(SET_PXE, TAKEN).power(PowerOrder::On, ON);
     assert_eq!(rig.node.job.as_ref().unwrap().phase, JobPhase::AwaitAgent);
@@ -43,12 +43,12 @@ fn a_machine_that_must_stay_on_and_is_off_is_switched_on() {
 
 #[test]
 fn cleaning_and_removal_end_with_a_reboot_where_the_machine_must_stay_on() {
-    let mut rig = kept_on(Active, Some(PowerState::On));
+    let mut rig = always_on(Active, Some(PowerState::On));
     rig.apply_verb(Verb::Deleted, vec![]);
     resets(&mut rig).agent(steps_are(&[]));
     rig.power(PowerOrder::Reset, ON).is(Available);
 
-    let mut rig = kept_on(Active, Some(PowerState::On));
+    let mut rig = always_on(Active, Some(PowerState::On));
     rig.node.automated_clean = Some(false);
     rig.apply_verb(Verb::Deleted, vec![])
         .power(PowerOrder::Reset, ON)
@@ -57,7 +57,7 @@ fn cleaning_and_removal_end_with_a_reboot_where_the_machine_must_stay_on() {
 
 #[test]
 fn the_bmc_of_a_machine_that_must_stay_on_is_never_restarted() {
-    let mut rig = kept_on(Available, Some(PowerState::On));
+    let mut rig = always_on(Available, Some(PowerState::On));
     rig.apply_verb(Verb::Active, vec![offered(IMAGE, 80)]);
     for _ in 1..=rig.limits.boots_max {
         rig.power(SET_PXE, TAKEN).power(PowerOrder::Reset, ON);
@@ -71,7 +71,7 @@ fn the_bmc_of_a_machine_that_must_stay_on_is_never_restarted() {
 
 #[test]
 fn a_step_that_switches_off_is_refused_where_the_machine_must_stay_on() {
-    let mut rig = kept_on(Manageable, Some(PowerState::On));
+    let mut rig = always_on(Manageable, Some(PowerState::On));
     let mut off = offered("power_off", 0);
     off.interface = "power".to_owned();
     let args = VerbArgs {
@@ -87,7 +87,7 @@ fn a_step_that_switches_off_is_refused_where_the_machine_must_stay_on() {
 
 /// A deployment whose image is written, with an agent that is known.
 fn written() -> NodeTestRig {
-    let mut rig = kept_on(Available, Some(PowerState::On));
+    let mut rig = always_on(Available, Some(PowerState::On));
     rig.apply_verb(Verb::Active, vec![offered(IMAGE, 80)]);
     resets(&mut rig).agent(steps_are(&[offered(IMAGE, 80)]));
     rig.node.agent = Some(trivet_model::AgentSession {
@@ -122,7 +122,7 @@ fn the_agent_of_a_machine_that_must_stay_on_is_locked_down_before_the_last_resta
 fn an_agent_that_cannot_be_locked_down_is_a_warning_and_the_deployment_continues() {
     for answer in [
         Err(AgentError::Refused {
-            said: "Extension system is not found".to_owned(),
+            message: "Extension system is not found".to_owned(),
         }),
         Err(AgentError::TokenRefused),
         unreachable(),

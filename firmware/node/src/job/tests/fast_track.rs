@@ -39,7 +39,7 @@ fn powers(rig: &NodeTestRig) -> usize {
 fn a_cleaned_machine_is_not_switched_off_and_its_agent_is_kept() {
     let rig = available();
     assert_eq!((powers(&rig), &rig.node.agent), (0, &session()));
-    rig.wants(&NodeAction::Note(NoteKind::AgentKept))
+    rig.wants(&NodeAction::Note(NoteKind::AgentKeepsRunning))
         .wants(&NodeAction::WakeAfter(rig.limits.heartbeat_timeout_ms));
 }
 

@@ -119,7 +119,7 @@ fn a_first_silence_is_a_first_one_whatever_the_boot_took() {
 }
 
 #[test]
-fn a_record_that_would_be_too_large_ends_the_job_and_makes_room() {
+fn a_record_that_would_be_too_large_ends_the_job_and_frees_space() {
     let mut rig = at_step("erase_devices");
     assert!(
         rig.node
@@ -266,14 +266,17 @@ fn a_failed_inspection_names_what_is_missing() {
         change(&mut rig);
         rig.is(InspectFail).node.last_error.clone().unwrap()
     };
-    let beats = last(&|rig| {
+    let has_callback = last(&|rig| {
         rig.node.agent = Some(trivet_model::AgentSession {
             url: Some("http://x".into()),
             ..trivet_model::AgentSession::legacy()
         });
         rig.handle(NodeEvent::TimerExpired);
     });
-    assert!(beats.contains("sent no inspection data"), "{beats}");
+    assert!(
+        has_callback.contains("sent no inspection data"),
+        "{has_callback}"
+    );
     let silent = last(&|rig| {
         rig.handle(NodeEvent::TimerExpired);
     });

@@ -16,7 +16,7 @@ fn verify_ends_manageable_when_the_bmc_answers() {
 fn verify_returns_to_enroll_with_the_reason_when_the_password_is_wrong() {
     let mut rig = NodeTestRig::new(Enroll);
     let wrong = Err(PowerError::Login {
-        said: "unauthorized name",
+        message: "unauthorized name",
     });
     rig.apply_verb(Verb::Manage, vec![])
         .power(PowerOrder::Status, wrong)
@@ -99,10 +99,10 @@ fn the_error_of_a_bmc_that_is_lost_at_the_end_names_what_is_done_and_what_is_not
         rig.agent(Ok(AgentEvent::Finished));
         rig
     };
-    let said = |rig: &NodeTestRig| rig.node.last_error.clone().unwrap();
+    let message_of = |rig: &NodeTestRig| rig.node.last_error.clone().unwrap();
     let mut rig = at_the_end();
     rig.power(PowerOrder::Off, Err(unanswered())).is(DeployFail);
-    let why = said(&rig);
+    let why = message_of(&rig);
     for part in ["for 240 s", "the image is written", "was not powered off"] {
         assert!(why.contains(part), "{why}");
     }
@@ -111,7 +111,7 @@ fn the_error_of_a_bmc_that_is_lost_at_the_end_names_what_is_done_and_what_is_not
         .power(SET_DISK, TAKEN)
         .power(PowerOrder::On, Err(unanswered()))
         .is(DeployFail);
-    let why = said(&rig);
+    let why = message_of(&rig);
     assert!(why.contains("was not powered on"), "{why}");
 }
 
@@ -151,14 +151,14 @@ fn a_sync_that_fails_is_a_warning_and_the_deployment_continues() {
     rig.agent(done("write_image"));
     assert_eq!(rig.agent_order(), AgentOrder::Sync);
     rig.agent(Err(AgentError::Refused {
-        said: "sync: command not found".to_owned(),
+        message: "sync: command not found".to_owned(),
     }));
     let warned = rig.actions.iter().any(|action| {
         let NodeAction::Note(note) = action else {
             return false;
         };
-        let said = note.to_string();
-        said.starts_with("warning: ") && said.contains("sync: command not found")
+        let text = note.to_string();
+        text.starts_with("warning: ") && text.contains("sync: command not found")
     });
     assert!(warned, "{:?}", rig.actions);
     rig.power(PowerOrder::Off, OFF)

@@ -322,8 +322,8 @@ fn a_fake_node_stores_what_its_steps_set() {
     ];
     rig.apply_verb(Verb::Clean, steps).at_rest(Manageable);
     assert_eq!(json!(rig.node.attributes.raid_config), raid);
-    let kept = &rig.node.driver_internal_info["bios_settings"];
-    assert_eq!(*kept, json!({"Turbo": "off"}));
+    let stored = &rig.node.driver_internal_info["bios_settings"];
+    assert_eq!(*stored, json!({"Turbo": "off"}));
     let steps = vec![
         of("bios", "factory_reset", json!({})),
         of("raid", "delete_configuration", json!({})),

@@ -96,8 +96,8 @@ async fn an_image_that_is_too_long_is_refused_before_anything_is_touched() {
     let (scratch, (image, wanted)) = (ScratchDiskFile::new(), sample());
     std::fs::write(&scratch.0, &image[..CHUNK]).unwrap();
     let disk = AgentTargetDisk::new(scratch.0.clone(), CHUNK_BYTES);
-    let went = ChunkWriter::begin(&disk, wanted).await;
-    assert!(matches!(went, Err(AgentWorkError::Write(_))));
+    let outcome = ChunkWriter::begin(&disk, wanted).await;
+    assert!(matches!(outcome, Err(AgentWorkError::Write(_))));
     assert!(scratch.bytes() == image[..CHUNK]);
 }
 

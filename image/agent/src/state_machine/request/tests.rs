@@ -19,46 +19,46 @@ fn agent_state() -> AgentState {
     let plan = AgentPlan {
         callback_url: "http://127.0.0.1:9999".to_owned(),
         inspect: false,
-        beat: true,
+        sends_heartbeats: true,
         intervals: AgentIntervals::STOCK,
     };
-    let mut brain = AgentState::new(identity, plan);
-    brain.due_requests(Tick(0));
+    let mut state = AgentState::new(identity, plan);
+    state.due_requests(Tick(0));
     let answer = json!({"node": {"uuid": "11111111-2222-4333-8444-555555555555"},
                         "config": {"heartbeat_timeout": 300, "agent_token": token()}});
-    brain.handle_lookup_response(
+    state.handle_lookup_response(
         Tick(0),
         200,
         answer.to_string().as_bytes(),
         &mut SeededRandom::new(1),
     );
-    brain
+    state
 }
 
 fn value(reply: &AgentApiReply) -> Value {
     serde_json::from_slice(&reply.body).unwrap()
 }
 
-fn get(brain: &mut AgentState, path: &str) -> AgentApiReply {
-    brain.handle_request(NOW, "GET", &format!("{path}?agent_token={}", token()), b"")
+fn get(state: &mut AgentState, path: &str) -> AgentApiReply {
+    state.handle_request(NOW, "GET", &format!("{path}?agent_token={}", token()), b"")
 }
 
-fn post_raw(brain: &mut AgentState, body: &[u8]) -> AgentApiReply {
+fn post_raw(state: &mut AgentState, body: &[u8]) -> AgentApiReply {
     let target = format!("/v1/commands/?wait=true&agent_token={}", token());
-    brain.handle_request(NOW, "POST", &target, body)
+    state.handle_request(NOW, "POST", &target, body)
 }
 
-fn post(brain: &mut AgentState, name: &str, params: &Value) -> AgentApiReply {
+fn post(state: &mut AgentState, name: &str, params: &Value) -> AgentApiReply {
     let body = json!({"name": name, "params": params}).to_string();
-    post_raw(brain, body.as_bytes())
+    post_raw(state, body.as_bytes())
 }
 
 #[track_caller]
 fn fault(reply: &AgentApiReply, status: u16, words: &str) {
     let body = value(reply);
     assert_eq!(reply.status, status, "{body}");
-    let said = body["faultstring"].as_str().unwrap();
-    assert!(said.starts_with(words), "{said}");
+    let message = body["faultstring"].as_str().unwrap();
+    assert!(message.starts_with(words), "{message}");
 }
 
 fn write_image() -> Value {
@@ -75,17 +75,17 @@ fn clean(step: &str, version: &Value) -> Value {
 
 #[test]
 fn describes_itself_without_a_token() {
-    let mut brain = agent_state();
+    let mut state = agent_state();
     for path in ["/", "/v1/", "/v1/status", "/status"] {
         assert_eq!(
-            brain.handle_request(NOW, "GET", path, b"").status,
+            state.handle_request(NOW, "GET", path, b"").status,
             200,
             "{path}"
         );
     }
-    let status = value(&brain.handle_request(NOW, "GET", "/v1/status", b""));
+    let status = value(&state.handle_request(NOW, "GET", "/v1/status", b""));
     assert_eq!(status["version"], AGENT_VERSION);
-    let root = value(&brain.handle_request(NOW, "GET", "/", b""));
+    let root = value(&state.handle_request(NOW, "GET", "/", b""));
     assert_eq!(
         root["default_version"]["links"][0]["href"],
         "http://127.0.0.1:9999/v1"
@@ -94,7 +94,7 @@ fn describes_itself_without_a_token() {
 
 #[test]
 fn commands_need_the_token() {
-    let mut brain = agent_state();
+    let mut state = agent_state();
     let post_body = br#"{"name":"standby.sync","params":{}}"#;
     for query in [
         "",
@@ -103,10 +103,10 @@ fn commands_need_the_token() {
         "?agent_token=%ZZ",
     ] {
         for path in ["/v1/commands/", "/commands/", "/v1/commands/deadbeef"] {
-            let reply = brain.handle_request(NOW, "GET", &format!("{path}{query}"), b"");
+            let reply = state.handle_request(NOW, "GET", &format!("{path}{query}"), b"");
             fault(&reply, 401, "401 Unauthorized: Token invalid.");
         }
-        let reply = brain.handle_request(NOW, "POST", &format!("/v1/commands/{query}"), post_body);
+        let reply = state.handle_request(NOW, "POST", &format!("/v1/commands/{query}"), post_body);
         fault(&reply, 401, "401 Unauthorized: Token invalid.");
     }
 }
@@ -115,22 +115,22 @@ fn commands_need_the_token() {
 fn without_a_token_of_its_own_no_token_matches() {
     let identity = AgentMachineIdentity::default();
     let plan = agent_state().plan;
-    let mut brain = AgentState::new(identity, plan);
-    let reply = brain.handle_request(NOW, "GET", "/v1/commands/?agent_token=", b"");
+    let mut state = AgentState::new(identity, plan);
+    let reply = state.handle_request(NOW, "GET", "/v1/commands/?agent_token=", b"");
     fault(&reply, 401, "401");
 }
 
 #[test]
 fn the_token_may_be_percent_encoded() {
-    let mut brain = agent_state();
+    let mut state = agent_state();
     let target = format!("/v1/commands/?agent_token=%41{}", "A".repeat(42));
-    assert_eq!(brain.handle_request(NOW, "GET", &target, b"").status, 200);
+    assert_eq!(state.handle_request(NOW, "GET", &target, b"").status, 200);
 }
 
 #[test]
 fn without_the_last_slash_it_redirects() {
-    let mut brain = agent_state();
-    let reply = get(&mut brain, "/v1/commands");
+    let mut state = agent_state();
+    let reply = get(&mut state, "/v1/commands");
     assert_eq!(reply.status, 308);
     assert!(
         reply
@@ -150,7 +150,7 @@ fn a_new_agent_has_no_commands() {
 
 #[test]
 fn refuses_with_the_stock_agents_messages() {
-    let mut brain = agent_state();
+    let mut state = agent_state();
     for (name, status, words) in [
         (
             "clean.no_such",
@@ -178,77 +178,77 @@ fn refuses_with_the_stock_agents_messages() {
             "Invalid command: Command name must be of the form",
         ),
     ] {
-        fault(&post(&mut brain, name, &json!({})), status, words);
+        fault(&post(&mut state, name, &json!({})), status, words);
     }
     let missing = "400 Bad Request: Missing or invalid name or params";
-    fault(&post(&mut brain, "standby.sync", &json!([])), 400, missing);
+    fault(&post(&mut state, "standby.sync", &json!([])), 400, missing);
     fault(
-        &post_raw(&mut brain, br#"{"name":"standby.sync"}"#),
+        &post_raw(&mut state, br#"{"name":"standby.sync"}"#),
         400,
         missing,
     );
-    fault(&post_raw(&mut brain, b"7"), 400, missing);
+    fault(&post_raw(&mut state, b"7"), 400, missing);
     let bad = "400 Bad Request: Failed to decode JSON object";
-    fault(&post_raw(&mut brain, b"{bad"), 400, bad);
+    fault(&post_raw(&mut state, b"{bad"), 400, bad);
     let id = "Invalid command parameters: Image is missing 'id' field.";
     let params = json!({"image_info": {}, "configdrive": null});
-    fault(&post(&mut brain, "standby.prepare_image", &params), 400, id);
+    fault(&post(&mut state, "standby.prepare_image", &params), 400, id);
     fault(
-        &get(&mut brain, "/v1/commands/deadbeef"),
+        &get(&mut state, "/v1/commands/deadbeef"),
         404,
         "Not found: Command Result with id",
     );
-    fault(&get(&mut brain, "/nowhere"), 404, "404 Not Found");
+    fault(&get(&mut state, "/nowhere"), 404, "404 Not Found");
     assert_eq!(
-        value(&get(&mut brain, "/v1/commands/")),
+        value(&get(&mut state, "/v1/commands/")),
         json!({"commands": []})
     );
 }
 
 #[test]
 fn other_methods_are_not_allowed() {
-    let mut brain = agent_state();
-    let reply = brain.handle_request(NOW, "PUT", "/v1/commands/", b"");
+    let mut state = agent_state();
+    let reply = state.handle_request(NOW, "PUT", "/v1/commands/", b"");
     fault(&reply, 405, "405");
     assert_eq!(reply.allow, Some("GET, POST, HEAD"));
     assert_eq!(
-        brain.handle_request(NOW, "POST", "/v1/status", b"").allow,
+        state.handle_request(NOW, "POST", "/v1/status", b"").allow,
         Some("GET, HEAD")
     );
 }
 
 #[test]
 fn an_unknown_parameter_is_refused_and_does_no_lasting_harm() {
-    let mut brain = agent_state();
-    let reply = post(&mut brain, "clean.get_clean_steps", &json!({"bogus": 1}));
+    let mut state = agent_state();
+    let reply = post(&mut state, "clean.get_clean_steps", &json!({"bogus": 1}));
     fault(
         &reply,
         400,
         "Invalid command parameters: get_clean_steps does not take bogus",
     );
-    assert_eq!(get(&mut brain, "/v1/commands/").status, 200);
+    assert_eq!(get(&mut state, "/v1/commands/").status, 200);
 }
 
 #[test]
 fn a_request_may_be_as_long_as_allowed_and_not_longer() {
-    let mut brain = agent_state();
+    let mut state = agent_state();
     let mut body = br#"{"name":"standby.sync","params":{}}"#.to_vec();
     body.resize(REQUEST_BYTES_MAX, b' ');
-    assert_eq!(post_raw(&mut brain, &body).status, 200);
+    assert_eq!(post_raw(&mut state, &body).status, 200);
     body.push(b' ');
-    fault(&post_raw(&mut brain, &body), 413, "413");
+    fault(&post_raw(&mut state, &body), 413, "413");
 }
 
 #[test]
 fn lists_its_steps_with_versions() {
-    let mut brain = agent_state();
+    let mut state = agent_state();
     let params = json!({"node": {}, "ports": []});
-    let clean = value(&post(&mut brain, "clean.get_clean_steps", &params));
+    let clean = value(&post(&mut state, "clean.get_clean_steps", &params));
     assert_eq!(clean["command_name"], "get_clean_steps");
     assert_eq!(clean["command_status"], "SUCCEEDED");
     let steps = &clean["command_result"]["clean_steps"]["TrivetHardwareManager"];
     assert_eq!(steps[1]["step"], "erase_devices_metadata");
-    let deploy = value(&post(&mut brain, "deploy.get_deploy_steps", &params));
+    let deploy = value(&post(&mut state, "deploy.get_deploy_steps", &params));
     let steps = &deploy["command_result"]["deploy_steps"]["TrivetHardwareManager"];
     assert_eq!(steps[1]["step"], "write_image");
     assert_eq!(steps[1].get("abortable"), None);
@@ -258,15 +258,15 @@ fn lists_its_steps_with_versions() {
 
 #[test]
 fn writing_an_image_is_work_and_ends_in_a_step_that_is_named() {
-    let mut brain = agent_state();
-    let reply = post(&mut brain, "deploy.execute_deploy_step", &write_image());
+    let mut state = agent_state();
+    let reply = post(&mut state, "deploy.execute_deploy_step", &write_image());
     assert_eq!(value(&reply)["command_status"], "RUNNING");
     let (id, work) = reply.work.unwrap();
     assert_eq!(reply.awaits.as_ref(), Some(&id));
     assert!(matches!(work, AgentWork::WriteImage(order) if order.urls == ["http://h/a.raw"]));
 
     let root_uuid = Some("0x1a2b3c4d".to_owned());
-    brain.work_done(
+    state.work_done(
         NOW,
         &id,
         Ok(AgentWorkOutcome::Wrote {
@@ -274,7 +274,7 @@ fn writing_an_image_is_work_and_ends_in_a_step_that_is_named() {
             root_uuid,
         }),
     );
-    let done = value(&brain.command(&id));
+    let done = value(&state.command(&id));
     assert_eq!(done["command_status"], "SUCCEEDED");
     assert_eq!(done["command_result"]["deploy_step"]["step"], "write_image");
     assert!(
@@ -283,58 +283,58 @@ fn writing_an_image_is_work_and_ends_in_a_step_that_is_named() {
             .unwrap()
             .contains("9 bytes")
     );
-    let uuids = value(&post(&mut brain, "standby.get_partition_uuids", &json!({})));
+    let uuids = value(&post(&mut state, "standby.get_partition_uuids", &json!({})));
     assert_eq!(uuids["command_result"], json!({"root uuid": "0x1a2b3c4d"}));
 }
 
 #[test]
 fn an_image_that_fails_its_digest_fails_the_command() {
-    let mut brain = agent_state();
-    let reply = post(&mut brain, "deploy.execute_deploy_step", &write_image());
+    let mut state = agent_state();
+    let reply = post(&mut state, "deploy.execute_deploy_step", &write_image());
     let (id, _) = reply.work.unwrap();
     let (want, got) = ("ab".repeat(32), "cd".repeat(32));
-    brain.work_done(NOW, &id, Err(AgentWorkError::Checksum { want, got }));
-    let failed = value(&brain.command(&id));
+    state.work_done(NOW, &id, Err(AgentWorkError::Checksum { want, got }));
+    let failed = value(&state.command(&id));
     assert_eq!(failed["command_status"], "FAILED");
     assert_eq!(failed["command_error"]["type"], "ImageChecksumError");
 }
 
 #[test]
 fn a_running_command_makes_it_busy_until_it_ends() {
-    let mut brain = agent_state();
+    let mut state = agent_state();
     let reply = post(
-        &mut brain,
+        &mut state,
         "clean.execute_clean_step",
         &clean("erase_devices", &Value::Null),
     );
     let (id, work) = reply.work.unwrap();
     assert_eq!(work, AgentWork::Erase { whole: true });
-    let busy = post(&mut brain, "standby.sync", &json!({}));
+    let busy = post(&mut state, "standby.sync", &json!({}));
     fault(
         &busy,
         409,
         "Agent is busy: executing command execute_clean_step",
     );
-    brain.work_done(NOW, "another", Ok(AgentWorkOutcome::Erased));
-    assert_eq!(post(&mut brain, "standby.sync", &json!({})).status, 409);
-    brain.work_done(NOW, &id, Ok(AgentWorkOutcome::Erased));
-    assert_eq!(post(&mut brain, "standby.sync", &json!({})).status, 200);
+    state.work_done(NOW, "another", Ok(AgentWorkOutcome::Erased));
+    assert_eq!(post(&mut state, "standby.sync", &json!({})).status, 409);
+    state.work_done(NOW, &id, Ok(AgentWorkOutcome::Erased));
+    assert_eq!(post(&mut state, "standby.sync", &json!({})).status, 200);
 }
 
 #[test]
 fn waiting_for_a_command_is_passed_to_the_shell() {
-    let mut brain = agent_state();
-    let (id, _) = post(&mut brain, "standby.run_image", &json!({}))
+    let mut state = agent_state();
+    let (id, _) = post(&mut state, "standby.run_image", &json!({}))
         .work
         .unwrap();
     let target = format!("/v1/commands/{id}?wait=true&agent_token={}", token());
     assert_eq!(
-        brain.handle_request(NOW, "GET", &target, b"").awaits,
+        state.handle_request(NOW, "GET", &target, b"").awaits,
         Some(id.clone())
     );
-    assert_eq!(get(&mut brain, &format!("/v1/commands/{id}")).awaits, None);
-    brain.work_done(NOW, &id, Ok(AgentWorkOutcome::Leaving));
-    assert_eq!(brain.handle_request(NOW, "GET", &target, b"").awaits, None);
+    assert_eq!(get(&mut state, &format!("/v1/commands/{id}")).awaits, None);
+    state.work_done(NOW, &id, Ok(AgentWorkOutcome::Leaving));
+    assert_eq!(state.handle_request(NOW, "GET", &target, b"").awaits, None);
 }
 
 #[test]
@@ -349,11 +349,11 @@ fn other_hardware_managers_are_a_mismatch() {
 
 #[test]
 fn unknown_steps_and_invalid_images_fail_at_once_and_cause_a_heartbeat() {
-    let mut brain = agent_state();
-    brain.due_requests(Tick(0));
-    brain.handle_heartbeat_response(Tick(0), 202, &mut SeededRandom::new(1));
+    let mut state = agent_state();
+    state.due_requests(Tick(0));
+    state.handle_heartbeat_response(Tick(0), 202, &mut SeededRandom::new(1));
     let reply = post(
-        &mut brain,
+        &mut state,
         "clean.execute_clean_step",
         &clean("dance", &Value::Null),
     );
@@ -363,29 +363,29 @@ fn unknown_steps_and_invalid_images_fail_at_once_and_cause_a_heartbeat() {
         failed["command_error"]["details"],
         "Could not find method: dance"
     );
-    assert_eq!(brain.wake_at(), Some(Tick(5_000)));
+    assert_eq!(state.wake_at(), Some(Tick(5_000)));
     let mut params = write_image();
     params["step"]["args"]["image_info"]["disk_format"] = json!("qcow2");
-    let reply = post(&mut brain, "deploy.execute_deploy_step", &params);
+    let reply = post(&mut state, "deploy.execute_deploy_step", &params);
     assert_eq!(value(&reply)["command_error"]["type"], "DeploymentError");
-    let reply = post(&mut brain, "clean.execute_clean_step", &json!({"step": 7}));
+    let reply = post(&mut state, "clean.execute_clean_step", &json!({"step": 7}));
     fault(&reply, 400, "Invalid command parameters");
 }
 
 #[test]
 fn quick_commands_reply_finished() {
-    let mut brain = agent_state();
+    let mut state = agent_state();
     for (name, want) in [
         ("standby.sync", Value::Null),
         ("standby.get_partition_uuids", json!({})),
         ("image.install_bootloader", Value::Null),
         ("poll.get_hardware_info", json!({"hostname": "ipa-test"})),
     ] {
-        let reply = value(&post(&mut brain, name, &json!({})));
+        let reply = value(&post(&mut state, name, &json!({})));
         assert_eq!(reply["command_status"], "SUCCEEDED", "{name}");
         assert_eq!(reply["command_result"], want, "{name}");
     }
-    let logs = value(&post(&mut brain, "log.collect_system_logs", &json!({})));
+    let logs = value(&post(&mut state, "log.collect_system_logs", &json!({})));
     assert!(
         logs["command_result"]["system_logs"]
             .as_str()
@@ -396,19 +396,19 @@ fn quick_commands_reply_finished() {
 
 #[test]
 fn forgets_the_oldest_commands_when_the_list_is_full() {
-    let mut brain = agent_state();
-    let first = value(&post(&mut brain, "standby.sync", &json!({})));
+    let mut state = agent_state();
+    let first = value(&post(&mut state, "standby.sync", &json!({})));
     for _ in 0..COMMANDS_MAX {
-        post(&mut brain, "standby.sync", &json!({}));
+        post(&mut state, "standby.sync", &json!({}));
     }
-    let list = value(&get(&mut brain, "/v1/commands/"));
+    let list = value(&get(&mut state, "/v1/commands/"));
     assert_eq!(list["commands"].as_array().unwrap().len(), COMMANDS_MAX);
-    assert_eq!(brain.command(first["id"].as_str().unwrap()).status, 404);
+    assert_eq!(state.command(first["id"].as_str().unwrap()).status, 404);
 }
 
 #[test]
 fn invalid_requests_get_a_reply_and_are_never_fatal() {
-    let mut brain = agent_state();
+    let mut state = agent_state();
     for target in [
         "",
         "?",
@@ -420,7 +420,7 @@ fn invalid_requests_get_a_reply_and_are_never_fatal() {
         "/commands/?a",
     ] {
         for method in ["GET", "POST", "", "BREW"] {
-            let reply = brain.handle_request(NOW, method, target, b"\xff");
+            let reply = state.handle_request(NOW, method, target, b"\xff");
             assert!((200..500).contains(&reply.status), "{method} {target}");
         }
     }
@@ -428,43 +428,43 @@ fn invalid_requests_get_a_reply_and_are_never_fatal() {
 
 #[test]
 fn a_rescue_accepts_a_hash_hides_it_and_ends_the_agents_work() {
-    let mut brain = agent_state();
+    let mut state = agent_state();
     for wrong in [
         json!({"rescue_password": "plain", "hashed": true}),
         json!({"rescue_password": "$6$x", "hashed": false}),
         json!({"rescue_password": "$6$x:0:0\nroot", "hashed": true}),
         json!({}),
     ] {
-        let reply = post(&mut brain, "rescue.finalize_rescue", &wrong);
+        let reply = post(&mut state, "rescue.finalize_rescue", &wrong);
         fault(&reply, 400, "Invalid command parameters");
     }
     let right = json!({"rescue_password": "$6$salt$hash", "hashed": true});
-    let reply = post(&mut brain, "rescue.finalize_rescue", &right);
+    let reply = post(&mut state, "rescue.finalize_rescue", &right);
     let (id, work) = reply.work.unwrap();
     assert!(!format!("{work:?}").contains("hash$"), "{work:?}");
     assert!(matches!(work, AgentWork::Rescue { hash } if hash.reveal() == "$6$salt$hash"));
-    brain.work_done(NOW, &id, Ok(AgentWorkOutcome::Rescued));
-    assert_eq!(value(&brain.command(&id))["command_status"], "SUCCEEDED");
-    assert_eq!(brain.phase(), AgentPhase::Rescued);
-    assert_eq!(brain.wake_at(), None, "no more heartbeats");
+    state.work_done(NOW, &id, Ok(AgentWorkOutcome::Rescued));
+    assert_eq!(value(&state.command(&id))["command_status"], "SUCCEEDED");
+    assert_eq!(state.phase(), AgentPhase::Rescued);
+    assert_eq!(state.wake_at(), None, "no more heartbeats");
 }
 
 #[test]
 fn service_steps_are_listed_and_run() {
-    let mut brain = agent_state();
+    let mut state = agent_state();
     let params = json!({"node": {}, "ports": []});
-    let told = value(&post(&mut brain, "service.get_service_steps", &params));
-    let steps = &told["command_result"]["service_steps"]["TrivetHardwareManager"];
+    let reported = value(&post(&mut state, "service.get_service_steps", &params));
+    let steps = &reported["command_result"]["service_steps"]["TrivetHardwareManager"];
     assert_eq!(steps[0]["step"], "write_image");
     let mut params = write_image();
     params.as_object_mut().unwrap().remove("deploy_version");
-    let reply = post(&mut brain, "service.execute_service_step", &params);
+    let reply = post(&mut state, "service.execute_service_step", &params);
     let (id, work) = reply.work.unwrap();
     assert!(matches!(work, AgentWork::WriteImage(_)));
     let root_uuid = None;
     let bytes = 9;
-    brain.work_done(NOW, &id, Ok(AgentWorkOutcome::Wrote { bytes, root_uuid }));
-    let done = value(&brain.command(&id));
+    state.work_done(NOW, &id, Ok(AgentWorkOutcome::Wrote { bytes, root_uuid }));
+    let done = value(&state.command(&id));
     let step = &done["command_result"]["service_step"]["step"];
     assert_eq!(*step, "write_image");
 }

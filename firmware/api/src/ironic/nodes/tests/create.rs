@@ -151,16 +151,16 @@ fn a_field_newer_than_the_version_is_not_acceptable() {
 fn size_and_depth_are_bounded() {
     let bench = ApiBench::new();
     let body = json!({"driver": "ipmi", "extra": {"x": "y".repeat(NODE_BYTES_MAX)}});
-    let said = refuses(&bench, &body, LATEST, 400);
-    assert!(said.contains("bytes together"), "{said}");
+    let message = refuses(&bench, &body, LATEST, 400);
+    assert!(message.contains("bytes together"), "{message}");
     let deep = (0..70).fold(json!(1), |inner, _| json!([inner]));
-    let said = refuses(
+    let message = refuses(
         &bench,
         &json!({"driver": "ipmi", "extra": {"x": deep}}),
         LATEST,
         400,
     );
-    assert!(said.contains("levels"), "{said}");
+    assert!(message.contains("levels"), "{message}");
     let abyss = format!("{{\"driver\": \"ipmi\", \"extra\": {}", "[".repeat(100_000));
     bench.refuses(&send("POST", "/v1/nodes", &abyss).at(LATEST), 400);
 }
@@ -210,9 +210,12 @@ fn a_driver_name_of_the_first_releases_is_shown_as_the_present_one() {
 fn a_misspelt_driver_info_key_is_refused_with_a_suggestion() {
     let bench = ApiBench::new();
     let body = json!({"driver": "ipmi", "driver_info": {"ipmi_adress": "192.0.2.1"}});
-    let said = refuses(&bench, &body, LATEST, 400);
-    assert!(said.contains("\"ipmi_adress\""), "{said}");
-    assert!(said.contains("did you mean \"ipmi_address\"?"), "{said}");
+    let message = refuses(&bench, &body, LATEST, 400);
+    assert!(message.contains("\"ipmi_adress\""), "{message}");
+    assert!(
+        message.contains("did you mean \"ipmi_address\"?"),
+        "{message}"
+    );
     // Other keys are stored, as in Ironic: Metal3 and other clients have their own.
     let body = json!({"driver": "ipmi", "driver_info": {
         "ipmi_address": "192.0.2.1", "force_persistent_boot_device": "Default", "rack": 7,
@@ -246,12 +249,12 @@ fn values_that_ironic_refuses_are_refused_in_its_words() {
     ] {
         let mut body = json!({"driver": "fake-hardware"});
         body[field] = value;
-        let said = refuses(&bench, &body, LATEST, 400);
-        assert!(said.contains(words), "{said}");
+        let message = refuses(&bench, &body, LATEST, 400);
+        assert!(message.contains(words), "{message}");
     }
     let odd = send("POST", "/v1/nodes", r#"{"driver": "odd"}"#).at(LATEST);
-    let said = bench.refuses(&odd, 400);
+    let message = bench.refuses(&odd, 400);
     let words = "No valid host was found. Reason: No conductor service registered which supports \
                  driver odd";
-    assert!(said.starts_with(words), "{said}");
+    assert!(message.starts_with(words), "{message}");
 }

@@ -50,8 +50,8 @@ fn the_console_is_stored_and_locks_the_driver() {
     assert_eq!(value(&bench, "states/console")["console_enabled"], true);
     assert_eq!(value(&bench, "states")["console_enabled"], true);
     let patch = json!([{"op": "replace", "path": "/driver", "value": "ipmi"}]).to_string();
-    let said = bench.refuses(&send("PATCH", "/v1/nodes/node-1", &patch).at(LATEST), 409);
-    assert!(said.contains("console"), "{said}");
+    let message = bench.refuses(&send("PATCH", "/v1/nodes/node-1", &patch).at(LATEST), 409);
+    assert!(message.contains("console"), "{message}");
     does(
         &mut bench,
         "PUT",
@@ -84,14 +84,14 @@ fn boot_mode_and_secure_boot_are_stored_and_shown() {
     let states = value(&bench, "states");
     assert_eq!(states["boot_mode"], "uefi");
     assert_eq!(states["secure_boot"], false);
-    let said = refuses(
+    let message = refuses(
         &bench,
         "PUT",
         "states/boot_mode",
         &json!({"target": "x"}),
         400,
     );
-    assert!(said.contains("uefi, bios"), "{said}");
+    assert!(message.contains("uefi, bios"), "{message}");
     refuses(
         &bench,
         "PUT",
@@ -255,7 +255,10 @@ fn unsupported_functions_are_refused() {
         ("POST", "vmedia", image, 400),
         ("DELETE", "vmedia", json!({}), 400),
     ] {
-        let said = refuses(&bench, method, rest, &body, status);
-        assert!(said.contains("Driver ipmi does not support"), "{said}");
+        let message = refuses(&bench, method, rest, &body, status);
+        assert!(
+            message.contains("Driver ipmi does not support"),
+            "{message}"
+        );
     }
 }

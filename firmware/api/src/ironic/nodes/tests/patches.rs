@@ -198,8 +198,8 @@ fn nothing_changes_while_a_transition_is_under_way() {
     }
     let mut bench = ApiBench::with(ProvisionState::Active);
     bench.change(|node| node.target_power_state = Some(PowerState::On));
-    let said = refuses(&bench, &add("/extra/a", &json!(1)), 409);
-    assert!(said.contains("is locked by host box"), "{said}");
+    let message = refuses(&bench, &add("/extra/a", &json!(1)), 409);
+    assert!(message.contains("is locked by host box"), "{message}");
 }
 
 #[test]
@@ -301,8 +301,8 @@ fn a_name_in_use_is_a_conflict() {
 fn a_patch_may_not_add_a_misspelt_driver_info_key_but_may_leave_one() {
     let mut bench = ApiBench::with(ProvisionState::Manageable);
     let misspelt = add("/driver_info/ipmi_pasword", &json!("x"));
-    let said = refuses(&bench, &misspelt, 400);
-    assert!(said.contains("ipmi_password"), "{said}");
+    let message = refuses(&bench, &misspelt, 400);
+    assert!(message.contains("ipmi_password"), "{message}");
     bench.change(|node| {
         node.driver_info
             .insert("ipmi_adress".into(), json!("192.0.2.1"));

@@ -61,15 +61,15 @@ fn a_node_without_the_trait_is_not_approved() {
             .set("traits", Some(json!(["CUSTOM_BOOK"])))
             .unwrap();
     });
-    let said = bench.refuses(&send("PUT", PATH, &body).at(LATEST), 400);
-    assert!(said.contains("['HW_CPU']"), "{said}");
+    let message = bench.refuses(&send("PUT", PATH, &body).at(LATEST), 400);
+    assert!(message.contains("['HW_CPU']"), "{message}");
     bench.order(&send("PUT", PATH, &body).at("1.111"));
     bench.change(|node| node.attributes.traits.clear());
-    let said = bench.refuses(&send("PUT", PATH, &body).at("1.111"), 400);
-    assert!(said.contains("not been approved"), "{said}");
+    let message = bench.refuses(&send("PUT", PATH, &body).at("1.111"), 400);
+    assert!(message.contains("not been approved"), "{message}");
     change(&mut bench, "traits", json!([]));
-    let said = bench.refuses(&send("PUT", PATH, &body).at(LATEST), 400);
-    assert!(said.contains("no traits configured"), "{said}");
+    let message = bench.refuses(&send("PUT", PATH, &body).at(LATEST), 400);
+    assert!(message.contains("no traits configured"), "{message}");
 }
 
 #[test]
@@ -109,6 +109,6 @@ fn a_retired_node_is_not_provided() {
     let body = json!({"target": "provide"}).to_string();
     bench.order(&send("PUT", PATH, &body).at(LATEST));
     bench.change(|node| node.attributes.retired = true);
-    let said = bench.refuses(&send("PUT", PATH, &body).at(LATEST), 400);
-    assert!(said.contains("because it is retired"), "{said}");
+    let message = bench.refuses(&send("PUT", PATH, &body).at(LATEST), 400);
+    assert!(message.contains("because it is retired"), "{message}");
 }

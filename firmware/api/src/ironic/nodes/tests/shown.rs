@@ -198,8 +198,8 @@ fn the_step_under_way_is_shown_in_its_own_field() {
 #[test]
 fn an_unknown_node_is_not_found() {
     let bench = ApiBench::new();
-    let said = bench.refuses(&get("/v1/nodes/nobody").at(LATEST), 404);
-    assert_eq!(said, "Node nobody could not be found.");
+    let message = bench.refuses(&get("/v1/nodes/nobody").at(LATEST), 404);
+    assert_eq!(message, "Node nobody could not be found.");
     let mut bench = ApiBench::new();
     bench.add(node(1));
     bench.refuses(&get("/v1/nodes/node-1?colour=red").at(LATEST), 400);

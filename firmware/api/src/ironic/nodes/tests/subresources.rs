@@ -202,7 +202,7 @@ fn the_inventory_is_what_the_agent_found() {
     let mut bench = bench();
     refuses(&bench, "GET", "inventory", "", 404);
     let inventory = json!({"cpu": {"count": 4}});
-    for (kept, plugin_data) in [
+    for (stored, plugin_data) in [
         (inventory.clone(), json!({})),
         (
             json!({"inventory": inventory, "root_disk": 1}),
@@ -213,7 +213,7 @@ fn the_inventory_is_what_the_agent_found() {
             json!({"a": 1}),
         ),
     ] {
-        bench.change(|node| node.inventory = Some(kept));
+        bench.change(|node| node.inventory = Some(stored));
         let found = value(&bench, "inventory");
         assert_eq!(found["inventory"], inventory);
         for (key, value) in plugin_data.as_object().unwrap() {

@@ -97,8 +97,11 @@ fn refuses_bodies_without_sense() {
     ] {
         refuses(&bench, &body, LATEST, 400);
     }
-    let said = refuses(&bench, &json!({"target": "dance"}), LATEST, 400);
-    assert!(said.contains("can not be performed on node"), "{said}");
+    let message = refuses(&bench, &json!({"target": "dance"}), LATEST, 400);
+    assert!(
+        message.contains("can not be performed on node"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -197,27 +200,27 @@ fn a_deployment_is_refused_for_what_is_known_to_be_missing() {
     let body = json!({"target": "active"});
     accepts(&bench, &body, LATEST);
     bench.change(|node| node.maintenance = true);
-    let said = refuses(&bench, &body, LATEST, 400);
-    assert!(said.contains("maintenance"), "{said}");
+    let message = refuses(&bench, &body, LATEST, 400);
+    assert!(message.contains("maintenance"), "{message}");
     bench.change(|node| {
         node.maintenance = false;
         node.instance_info.remove("image_checksum");
     });
-    let said = refuses(&bench, &body, LATEST, 400);
-    assert!(said.contains("image_checksum"), "{said}");
+    let message = refuses(&bench, &body, LATEST, 400);
+    assert!(message.contains("image_checksum"), "{message}");
     bench.change(|node| drop(node.instance_info.remove("image_source")));
-    let said = refuses(&bench, &body, LATEST, 400);
-    assert!(said.contains("image_source"), "{said}");
+    let message = refuses(&bench, &body, LATEST, 400);
+    assert!(message.contains("image_source"), "{message}");
     bench.change(|node| drop(node.driver_info.remove("ipmi_address")));
-    let said = refuses(&bench, &body, LATEST, 400);
-    assert!(said.contains("ipmi_address"), "{said}");
+    let message = refuses(&bench, &body, LATEST, 400);
+    assert!(message.contains("ipmi_address"), "{message}");
 }
 
 #[test]
 fn a_node_at_work_is_locked() {
     let bench = ApiBench::with(ProvisionState::Deploying);
-    let said = refuses(&bench, &json!({"target": "deleted"}), LATEST, 409);
-    assert!(said.contains("is locked by host box"), "{said}");
+    let message = refuses(&bench, &json!({"target": "deleted"}), LATEST, 409);
+    assert!(message.contains("is locked by host box"), "{message}");
 }
 
 #[test]
@@ -233,8 +236,8 @@ fn a_node_without_inspection_is_not_inspected() {
         node.driver_info
             .insert("ipmi_address".into(), "bmc.example".into());
     });
-    let said = refuses(&unwired, &json!({"target": "inspect"}), LATEST, 400);
-    assert!(said.contains("does not have any port"), "{said}");
+    let message = refuses(&unwired, &json!({"target": "inspect"}), LATEST, 400);
+    assert!(message.contains("does not have any port"), "{message}");
     let mut bench = unwired.wired();
     accepts(&bench, &json!({"target": "inspect"}), LATEST);
     bench.change(|node| {
@@ -242,12 +245,12 @@ fn a_node_without_inspection_is_not_inspected() {
             .set("inspect_interface", Some(json!("no-inspect")))
             .unwrap();
     });
-    let said = refuses(&bench, &json!({"target": "inspect"}), LATEST, 400);
-    assert!(said.contains("does not support inspect"), "{said}");
+    let message = refuses(&bench, &json!({"target": "inspect"}), LATEST, 400);
+    assert!(message.contains("does not support inspect"), "{message}");
 }
 
 #[test]
-fn power_targets_become_wishes() {
+fn power_targets_become_requests() {
     let mut bench = ApiBench::with(ProvisionState::Active);
     for (target, want) in [
         ("power on", PowerWanted::State(PowerState::On)),
@@ -291,8 +294,8 @@ fn a_rescue_password_is_hidden() {
             .set("rescue_interface", Some(json!("no-rescue")))
             .unwrap();
     });
-    let said = bench.refuses(&request, 400);
-    assert!(said.contains("does not support rescue"), "{said}");
+    let message = bench.refuses(&request, 400);
+    assert!(message.contains("does not support rescue"), "{message}");
 }
 
 #[test]
@@ -347,11 +350,11 @@ fn power_is_refused_for_nonsense_versions_and_states() {
     }
     let busy = ApiBench::with(ProvisionState::Deploying);
     refuse(&busy, json!({"target": "power on"}), LATEST, 409);
-    let mut kept_on = ApiBench::with(ProvisionState::Active);
-    kept_on.change(|node| node.attributes.disable_power_off = true);
-    refuse(&kept_on, json!({"target": "power off"}), LATEST, 409);
-    refuse(&kept_on, json!({"target": "soft power off"}), LATEST, 409);
-    kept_on.order(&send("PUT", POWER, r#"{"target": "rebooting"}"#).at(LATEST));
+    let mut always_on = ApiBench::with(ProvisionState::Active);
+    always_on.change(|node| node.attributes.disable_power_off = true);
+    refuse(&always_on, json!({"target": "power off"}), LATEST, 409);
+    refuse(&always_on, json!({"target": "soft power off"}), LATEST, 409);
+    always_on.order(&send("PUT", POWER, r#"{"target": "rebooting"}"#).at(LATEST));
 }
 
 const WITH_INSTANCE_INFO: &str = "/trivet/nodes/node-1/provision";
@@ -377,8 +380,8 @@ fn a_verb_has_its_change_of_instance_info_in_the_same_order() {
     // Ironic's own request does not have this key, and other verbs do not need it.
     refuses(&bench, &serde_json::from_str(&body).unwrap(), LATEST, 400);
     let body = r#"{"target": "undeploy", "instance_info": {"image_source": "x"}}"#;
-    let said = bench.refuses(&send("PUT", WITH_INSTANCE_INFO, body).at(LATEST), 400);
-    assert!(said.contains("instance_info"), "{said}");
+    let message = bench.refuses(&send("PUT", WITH_INSTANCE_INFO, body).at(LATEST), 400);
+    assert!(message.contains("instance_info"), "{message}");
     let body = r#"{"target": "undeploy"}"#;
     bench.order(&send("PUT", WITH_INSTANCE_INFO, body).at(LATEST));
 }

@@ -8,7 +8,7 @@ fn template(steps: &Value) -> Value {
 
 #[test]
 fn steps_have_a_shape() {
-    let mut shelf = ResourceBench::new();
+    let mut bench = ResourceBench::new();
     let path = "/v1/deploy_templates";
     let good = json!({"interface": "bios", "step": "apply", "args": {}, "priority": 1});
     let with = |key: &str, value: Value| {
@@ -21,7 +21,7 @@ fn steps_have_a_shape() {
         step.as_object_mut().unwrap().remove(key);
         template(&json!([step]))
     };
-    for (body, said) in [
+    for (body, message) in [
         (template(&json!([])), "at least one"),
         (template(&json!(["x"])), "object"),
         (template(&json!("x")), "list"),
@@ -38,22 +38,22 @@ fn steps_have_a_shape() {
         (template(&json!([good, good])), "Duplicate deploy steps"),
         (template(&Value::Array(vec![good.clone(); 300])), "at most"),
     ] {
-        let sentence = shelf.refuses("POST", path, &body, 400);
-        assert!(sentence.contains(said), "{sentence}");
+        let sentence = bench.refuses("POST", path, &body, 400);
+        assert!(sentence.contains(message), "{sentence}");
     }
     for name in ["custom_a", "A", "CUSTOM_", ""] {
         let body = json!({"name": name, "steps": [good]});
-        shelf.refuses("POST", path, &body, 400);
+        bench.refuses("POST", path, &body, 400);
     }
     // A number as text is converted to a number.
-    let made = shelf.makes(path, &with("priority", json!("150")));
+    let made = bench.makes(path, &with("priority", json!("150")));
     assert_eq!(made["steps"][0]["priority"], 150);
     let patch = json!([{"op": "replace", "path": "/steps/0/interface", "value": "x"}]);
-    shelf.refuses("PATCH", "/v1/deploy_templates/CUSTOM_A", &patch, 400);
+    bench.refuses("PATCH", "/v1/deploy_templates/CUSTOM_A", &patch, 400);
     let patch = json!([{"op": "remove", "path": "/steps"}]);
-    shelf.refuses("PATCH", "/v1/deploy_templates/CUSTOM_A", &patch, 400);
+    bench.refuses("PATCH", "/v1/deploy_templates/CUSTOM_A", &patch, 400);
     let patch = json!([{"op": "replace", "path": "/name", "value": null}]);
-    shelf.refuses("PATCH", "/v1/deploy_templates/CUSTOM_A", &patch, 400);
+    bench.refuses("PATCH", "/v1/deploy_templates/CUSTOM_A", &patch, 400);
 }
 
 /// A step with a secret.
@@ -64,18 +64,18 @@ fn step(name: &str, secret: &str) -> Value {
 
 #[test]
 fn secrets_in_steps_stay_with_their_step() {
-    let mut shelf = ResourceBench::new();
+    let mut bench = ResourceBench::new();
     let body = template(&json!([step("a", "one"), step("b", "two")]));
-    let made = shelf.makes("/v1/deploy_templates", &body);
+    let made = bench.makes("/v1/deploy_templates", &body);
     assert_eq!(made["steps"][0]["args"]["password"], "******");
     // Written back in another order.
     let turned = json!([made["steps"][1], made["steps"][0]]);
     let path = "/v1/deploy_templates/CUSTOM_A";
-    shelf.patches(path, "replace", "/steps", &turned);
+    bench.patches(path, "replace", "/steps", &turned);
     let patch = json!([{"op": "remove", "path": "/steps/1"}]);
-    assert_eq!(shelf.send("PATCH", path, &patch).status, 200);
-    let kept = shelf.0.view.resources.values().next().unwrap();
-    assert_eq!(kept.fields["steps"], json!([step("b", "two")]));
+    assert_eq!(bench.send("PATCH", path, &patch).status, 200);
+    let stored = bench.0.view.resources.values().next().unwrap();
+    assert_eq!(stored.fields["steps"], json!([step("b", "two")]));
 }
 
 fn runbook() -> Value {
@@ -84,83 +84,83 @@ fn runbook() -> Value {
 
 #[test]
 fn a_public_runbook_has_no_owner() {
-    let mut shelf = ResourceBench::new();
+    let mut bench = ResourceBench::new();
     let mut body = runbook();
     body["owner"] = json!("somebody");
-    let made = shelf.makes("/v1/runbooks", &body);
+    let made = bench.makes("/v1/runbooks", &body);
     let step = json!({"interface": "bios", "step": "x", "order": 1, "args": {}});
     assert_eq!(made["steps"], json!([step]));
     assert_eq!(made["public"], false);
     let path = "/v1/runbooks/CUSTOM_A";
-    let public = shelf.patches(path, "replace", "/public", &json!(true));
+    let public = bench.patches(path, "replace", "/public", &json!(true));
     assert_eq!(
         (&public["public"], &public["owner"]),
         (&json!(true), &Value::Null)
     );
     let patch = json!([{"op": "add", "path": "/owner", "value": "somebody"}]);
-    let said = shelf.refuses("PATCH", path, &patch, 400);
-    assert_eq!(said, "There cannot be an owner for a public runbook");
+    let message = bench.refuses("PATCH", path, &patch, 400);
+    assert_eq!(message, "There cannot be an owner for a public runbook");
     let patch = json!([
         {"op": "replace", "path": "/public", "value": false},
         {"op": "add", "path": "/owner", "value": "somebody"},
     ]);
-    assert_eq!(shelf.send("PATCH", path, &patch).status, 200);
+    assert_eq!(bench.send("PATCH", path, &patch).status, 200);
 }
 
 #[test]
 fn names_are_traits_until_runbooks_have_traits() {
-    let mut shelf = ResourceBench::new();
+    let mut bench = ResourceBench::new();
     let mut body = runbook();
     body["name"] = json!("any-name");
-    let response = shelf.send_at("1.111", "POST", "/v1/runbooks", &body);
+    let response = bench.send_at("1.111", "POST", "/v1/runbooks", &body);
     assert_eq!(response.status, 400);
     body["description"] = json!("why");
-    let response = shelf.send_at("1.111", "POST", "/v1/runbooks", &body);
+    let response = bench.send_at("1.111", "POST", "/v1/runbooks", &body);
     assert_eq!(response.status, 406);
-    let made = shelf.makes("/v1/runbooks", &body);
+    let made = bench.makes("/v1/runbooks", &body);
     assert_eq!(
         (&made["description"], &made["traits"]),
         (&json!("why"), &json!([]))
     );
     // Older clients can change it all the same.
     let patch = json!([{"op": "add", "path": "/extra/a", "value": 1}]);
-    let response = shelf.send_at("1.111", "PATCH", "/v1/runbooks/any-name", &patch);
+    let response = bench.send_at("1.111", "PATCH", "/v1/runbooks/any-name", &patch);
     assert_eq!(response.status, 200, "{}", response.text());
     assert_eq!(response.value().get("traits"), None);
 }
 
 #[test]
 fn a_runbook_has_traits() {
-    let mut shelf = ResourceBench::new();
-    shelf.makes("/v1/runbooks", &runbook());
+    let mut bench = ResourceBench::new();
+    bench.makes("/v1/runbooks", &runbook());
     let path = "/v1/runbooks/CUSTOM_A/traits";
     let body = json!({"traits": ["CUSTOM_B", "CUSTOM_A", "CUSTOM_B"]});
-    assert_eq!(shelf.send("PUT", path, &body).status, 204);
+    assert_eq!(bench.send("PUT", path, &body).status, 204);
     assert_eq!(
-        shelf.shows(path),
+        bench.shows(path),
         json!({"traits": ["CUSTOM_A", "CUSTOM_B"]})
     );
     let one = format!("{path}/CUSTOM_C");
-    let response = shelf.send("PUT", &one, &Value::Null);
+    let response = bench.send("PUT", &one, &Value::Null);
     assert_eq!(response.status, 204);
     assert!(response.header("Location").unwrap().ends_with(&one));
-    assert_eq!(shelf.send("DELETE", &one, &Value::Null).status, 204);
-    assert_eq!(shelf.send("DELETE", &one, &Value::Null).status, 204);
-    assert_eq!(shelf.shows(path)["traits"].as_array().unwrap().len(), 2);
+    assert_eq!(bench.send("DELETE", &one, &Value::Null).status, 204);
+    assert_eq!(bench.send("DELETE", &one, &Value::Null).status, 204);
+    assert_eq!(bench.shows(path)["traits"].as_array().unwrap().len(), 2);
     for (path, body) in [
         (path, json!({"traits": ["x"]})),
         (path, json!({"traits": [1]})),
         (path, json!({})),
         (one.as_str(), json!({"a": 1})),
     ] {
-        shelf.refuses("PUT", path, &body, 400);
+        bench.refuses("PUT", path, &body, 400);
     }
     let many: Vec<String> = (0..51).map(|at| format!("CUSTOM_{at}")).collect();
-    shelf.refuses("PUT", path, &json!({ "traits": many }), 400);
-    assert_eq!(shelf.send("DELETE", path, &Value::Null).status, 204);
-    assert_eq!(shelf.shows(path), json!({"traits": []}));
+    bench.refuses("PUT", path, &json!({ "traits": many }), 400);
+    assert_eq!(bench.send("DELETE", path, &Value::Null).status, 204);
+    assert_eq!(bench.shows(path), json!({"traits": []}));
     assert_eq!(
-        shelf.send_at("1.111", "GET", path, &Value::Null).status,
+        bench.send_at("1.111", "GET", path, &Value::Null).status,
         404
     );
     assert_eq!(access("PUT", path), Access::Admin);
@@ -168,12 +168,12 @@ fn a_runbook_has_traits() {
 
 #[test]
 fn rules_know_their_operations() {
-    let mut shelf = ResourceBench::new();
+    let mut bench = ResourceBench::new();
     let path = "/v1/inspection_rules";
     let fail = json!({"op": "fail", "args": {"msg": "x"}});
     let acts = |action: Value| json!({"actions": [action]});
     let when = |condition: Value| json!({"actions": [fail], "conditions": [condition]});
-    for (body, said) in [
+    for (body, message) in [
         (json!({"actions": []}), "at least one"),
         (
             acts(json!({"op": "dance", "args": {}})),
@@ -217,70 +217,73 @@ fn rules_know_their_operations() {
         (json!({"actions": [fail], "priority": -1}), "Priority"),
         (json!({"actions": [fail], "priority": 10_000}), "Priority"),
     ] {
-        let sentence = shelf.refuses("POST", path, &body, 400);
-        assert!(sentence.contains(said), "{sentence}");
+        let sentence = bench.refuses("POST", path, &body, 400);
+        assert!(sentence.contains(message), "{sentence}");
     }
     let good = json!({
         "actions": [fail, {"op": "set-attribute", "args": ["/driver", "x"], "loop": [1]}],
         "conditions": [{"op": "!eq", "args": {"values": ["{x}", 1]}, "multiple": "all"}],
         "priority": 9999, "phase": "main",
     });
-    let said = shelf.refuses("POST", path, &good, 501);
-    assert!(said.contains("does not run inspection rules"), "{said}");
-    let one = stored_rule(&mut shelf, &good);
-    let listed = shelf.shows(&format!("{path}?phase=main"));
+    let message = bench.refuses("POST", path, &good, 501);
+    assert!(
+        message.contains("does not run inspection rules"),
+        "{message}"
+    );
+    let one = stored_rule(&mut bench, &good);
+    let listed = bench.shows(&format!("{path}?phase=main"));
     assert_eq!(listed["inspection_rules"][0]["priority"], 9999);
-    let listed = shelf.shows(&format!("{path}?phase=x"));
+    let listed = bench.shows(&format!("{path}?phase=x"));
     assert_eq!(listed["inspection_rules"], json!([]));
-    assert_eq!(shelf.shows(&one)["actions"], good["actions"]);
-    assert_eq!(shelf.send("DELETE", &one, &Value::Null).status, 204);
+    assert_eq!(bench.shows(&one)["actions"], good["actions"]);
+    assert_eq!(bench.send("DELETE", &one, &Value::Null).status, 204);
 }
 
 /// A rule as an earlier version of the box stored it; returns its path.
-fn stored_rule(shelf: &mut ResourceBench, fields: &Value) -> String {
+fn stored_rule(bench: &mut ResourceBench, fields: &Value) -> String {
     let id = "00000000-0000-4000-a000-000000000001".parse().unwrap();
     let mut rule = Resource::new(id, ResourceKind::InspectionRule, NOW);
     rule.fields = fields.as_object().unwrap().clone();
-    shelf.store(rule);
+    bench.store(rule);
     format!("/v1/inspection_rules/{id}")
 }
 
 #[test]
 fn a_rule_that_never_runs_is_refused_with_501_and_nothing_is_stored() {
-    let mut shelf = ResourceBench::new();
+    let mut bench = ResourceBench::new();
     let body = json!({"actions": [{"op": "fail", "args": {"msg": "no"}}]});
-    shelf.refuses("POST", "/v1/inspection_rules", &body, 501);
-    let listed = shelf.shows("/v1/inspection_rules");
+    bench.refuses("POST", "/v1/inspection_rules", &body, 501);
+    let listed = bench.shows("/v1/inspection_rules");
     assert_eq!(listed["inspection_rules"], json!([]));
-    let one = stored_rule(&mut shelf, &body);
+    let one = stored_rule(&mut bench, &body);
     let patch = json!([{"op": "replace", "path": "/priority", "value": 7}]);
-    shelf.refuses("PATCH", &one, &patch, 501);
-    assert_eq!(shelf.shows(&one)["priority"], 0);
+    bench.refuses("PATCH", &one, &patch, 501);
+    assert_eq!(bench.shows(&one)["priority"], 0);
 }
 
 #[test]
 fn a_sensitive_rule_shows_nothing_and_stays_so() {
-    let mut shelf = ResourceBench::new();
+    let mut bench = ResourceBench::new();
     let fail = json!({"op": "fail", "args": {"msg": "x"}});
     let body = json!({"actions": [fail], "sensitive": true});
-    let path = stored_rule(&mut shelf, &body);
-    let shown = shelf.shows(&path);
+    let path = stored_rule(&mut bench, &body);
+    let shown = bench.shows(&path);
     assert_eq!(
         (&shown["actions"], &shown["conditions"]),
         (&Value::Null, &Value::Null)
     );
     let patch = json!([{"op": "replace", "path": "/sensitive", "value": false}]);
-    let said = shelf.refuses("PATCH", &path, &patch, 400);
-    assert!(said.contains("sensitive flag unset"), "{said}");
-    let kept = shelf.0.view.resources.values().next().unwrap();
-    assert_eq!(kept.fields["actions"], json!([fail]));
+    let message = bench.refuses("PATCH", &path, &patch, 400);
+    assert!(message.contains("sensitive flag unset"), "{message}");
+    let stored = bench.0.view.resources.values().next().unwrap();
+    assert_eq!(stored.fields["actions"], json!([fail]));
 }
 
 #[test]
 fn all_rules_go_at_once() {
-    let shelf = ResourceBench::new();
+    let bench = ResourceBench::new();
     let request = send("DELETE", "/v1/inspection_rules", "").at(LATEST);
-    let (order, _) = shelf.0.order(&request);
+    let (order, _) = bench.0.order(&request);
     assert_eq!(
         order,
         RackOrder::DeleteResources(ResourceKind::InspectionRule)

@@ -54,7 +54,7 @@ impl Ipmi15Login {
             Ipmi15LoginStage::Capabilities => IpmiLoginTimeout::NoBmc,
             Ipmi15LoginStage::Challenge => IpmiLoginTimeout::DuringLogin,
             Ipmi15LoginStage::Activate(..) => IpmiLoginTimeout::KnownCause(PowerError::Login {
-                said: "it did not reply to the password, which is probably wrong",
+                message: "it did not reply to the password, which is probably wrong",
             }),
         }
     }
@@ -122,7 +122,7 @@ impl Ipmi15Login {
                 [_, kinds, ..] if kinds & 1 << MD5 == 0 => {
                     return IpmiLoginProgress::Refused {
                         error: PowerError::InvalidResponse {
-                            said: "it offers no login with MD5 over IPMI 1.5; leave \
+                            message: "it offers no login with MD5 over IPMI 1.5; leave \
                                ipmi_protocol_version away",
                         },
                         final_packet: None,
@@ -154,7 +154,7 @@ impl Ipmi15Login {
         if kind & 0x0f != MD5 {
             return IpmiLoginProgress::Refused {
                 error: PowerError::InvalidResponse {
-                    said: "its messages are not signed; switch per-message authentication on",
+                    message: "its messages are not signed; switch per-message authentication on",
                 },
                 final_packet: None,
             };
@@ -167,7 +167,7 @@ impl Ipmi15Login {
     fn refused(&self, code: u8) -> IpmiLoginProgress {
         let error = match (self.stage, code) {
             (Ipmi15LoginStage::Challenge, 0x81 | 0x82) => PowerError::Login {
-                said: "it does not know the user",
+                message: "it does not know the user",
             },
             (Ipmi15LoginStage::Activate(..), 0x81..=0x83) => PowerError::NoFreeSession,
             (Ipmi15LoginStage::Activate(..), 0x86) => PowerError::Privilege,

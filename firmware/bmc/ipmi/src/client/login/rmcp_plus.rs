@@ -92,7 +92,7 @@ impl RmcpPlusLogin {
             (RmcpPlusLoginStage::Capabilities, _) => IpmiLoginTimeout::NoBmc,
             (RmcpPlusLoginStage::Open, _) if self.lacks_v2 => {
                 IpmiLoginTimeout::KnownCause(PowerError::InvalidResponse {
-                    said: "it answers, but not to IPMI 2.0 (RMCP+); switch that on, or write \
+                    message: "it answers, but not to IPMI 2.0 (RMCP+); switch that on, or write \
                        ipmi_protocol_version 1.5 where it is too old for that",
                 })
             }
@@ -287,7 +287,7 @@ impl RmcpPlusLogin {
         if !same_code(code, &self.exchange.rakp4_code(&keys)) {
             return IpmiLoginProgress::Refused {
                 error: PowerError::Login {
-                    said: "the BMC key (K_g) is wrong, see ipmi_hex_kg_key",
+                    message: "the BMC key (K_g) is wrong, see ipmi_hex_kg_key",
                 },
                 final_packet: None,
             };

@@ -16,18 +16,18 @@ async fn parts_of_a_file_on_one_connection_are_one_transfer() {
     let all = content(3_000_017);
     one.scratch.file("files/disk.iso", &all);
     let mut client = one.connect().await;
-    let mut asked = 0;
+    let mut requested = 0;
     // Some fit behind the head of their response, and some do not.
     for (from, to) in [(0, 0), (5, 4100), (100_000, 165_535), (7, 200_006), (9, 9)] {
         client.send(&part("/files/disk.iso", from, to)).await;
         let (head, body) = client.answer().await;
         assert!(head.starts_with("http/1.1 206"), "{head}");
         assert!(body == all[from..=to], "{from} to {to}");
-        asked += body.len() as u64;
+        requested += body.len() as u64;
     }
     client.send(&get("/files/hello")).await;
     assert_eq!(client.answer().await.1, b"0123456789");
-    let parts = ("/files/disk.iso".to_owned(), asked, asked);
+    let parts = ("/files/disk.iso".to_owned(), requested, requested);
     assert_eq!(one.sent().await, parts);
     assert_eq!(one.sent().await, ("/files/hello".to_owned(), 10, 10));
     one.engine.stop().await;
@@ -118,9 +118,9 @@ async fn a_client_that_goes_away_between_parts_has_what_it_took() {
     assert_eq!(client.answer().await.1.len(), 1000);
     // It never reads the second range, and the connection times out.
     client.send(&part("/files/large", 0, (64 << 20) - 1)).await;
-    let (_, sent, asked) = one.sent().await;
-    assert_eq!(asked, 1000 + (64 << 20));
-    assert!((1000..asked).contains(&sent), "{sent} of {asked}");
+    let (_, sent, requested) = one.sent().await;
+    assert_eq!(requested, 1000 + (64 << 20));
+    assert!((1000..requested).contains(&sent), "{sent} of {requested}");
     one.engine.stop().await;
 }
 
@@ -138,8 +138,11 @@ async fn a_client_that_resets_the_connection_after_a_part_is_let_go_at_once() {
     client.stream.set_zero_linger().unwrap();
     drop(client);
     // The stall timeout is a minute; a broken connection is not waited for.
-    let told = tokio::time::timeout(Duration::from_secs(20), one.sent()).await;
-    let (_, sent, asked) = told.unwrap();
-    assert!(sent <= asked && asked == 60_001, "{sent} of {asked}");
+    let reported = tokio::time::timeout(Duration::from_secs(20), one.sent()).await;
+    let (_, sent, requested) = reported.unwrap();
+    assert!(
+        sent <= requested && requested == 60_001,
+        "{sent} of {requested}"
+    );
     one.engine.stop().await;
 }

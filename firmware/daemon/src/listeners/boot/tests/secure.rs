@@ -50,8 +50,10 @@ async fn whole_files_ranges_and_heads_come_over_one_connection() {
     assert!(head.starts_with("http/1.1 206"), "{head}");
     assert!(body == content[20_000..=1_048_580]);
     assert_eq!(one.sent().await.1, 1_028_581);
-    let ask = "HEAD /files/large HTTP/1.1\r\nhost: box\r\n\r\n";
-    client.send(&[ask, &get("/files/hello")].concat()).await;
+    let sent_request = "HEAD /files/large HTTP/1.1\r\nhost: box\r\n\r\n";
+    client
+        .send(&[sent_request, &get("/files/hello")].concat())
+        .await;
     let mut both = vec![0; 4096];
     let mut length = 0;
     while !both[..length].ends_with(b"0123456789") {
@@ -127,8 +129,11 @@ async fn a_file_that_shrinks_is_cut_short_over_tls_too() {
     let end = client.stream.read_to_end(&mut rest).await;
     assert!(rest.len() < 64 << 20);
     assert!(end.is_err(), "it does not look like an end either");
-    let (_, sent, asked) = one.sent().await;
-    assert!(sent < asked && asked == 64 << 20, "{sent} of {asked}");
+    let (_, sent, requested) = one.sent().await;
+    assert!(
+        sent < requested && requested == 64 << 20,
+        "{sent} of {requested}"
+    );
     one.engine.stop().await;
 }
 
@@ -149,8 +154,11 @@ async fn a_disconnected_client_has_whole_records_of_a_short_file() {
     // The head of the response is in the first record, before the file.
     let end = first.windows(4).position(|four| four == b"\r\n\r\n");
     let head = end.unwrap() as u64 + 4;
-    let (_, sent, asked) = one.sent().await;
-    assert!(sent < asked && asked == 1 << 20, "{sent} of {asked}");
+    let (_, sent, requested) = one.sent().await;
+    assert!(
+        sent < requested && requested == 1 << 20,
+        "{sent} of {requested}"
+    );
     assert_eq!((head + sent) % (16 << 10), 0, "{sent}");
     one.engine.stop().await;
 }
@@ -169,8 +177,8 @@ async fn a_client_without_tls_is_disconnected() {
             all
         }
     };
-    let said = answer("GET /files/hello HTTP/1.0\r\n\r\n").await;
-    assert!(!said.windows(10).any(|part| part == b"0123456789"));
+    let reply = answer("GET /files/hello HTTP/1.0\r\n\r\n").await;
+    assert!(!reply.windows(10).any(|part| part == b"0123456789"));
     assert_eq!(answer("").await, b"");
     let mut client = one.connect_secure().await;
     client.send(&get("/files/hello")).await;
@@ -186,9 +194,9 @@ async fn a_client_that_never_reads_over_tls_loses_its_connection() {
     client.send(&get("/files/large")).await;
     let mut first = [0; 16];
     client.stream.read_exact(&mut first).await.unwrap();
-    let (path, sent, asked) = one.sent().await;
-    assert_eq!((path.as_str(), asked), ("/files/large", 64 << 20));
-    assert!(sent > 0 && sent < asked, "{sent} of {asked}");
+    let (path, sent, requested) = one.sent().await;
+    assert_eq!((path.as_str(), requested), ("/files/large", 64 << 20));
+    assert!(sent > 0 && sent < requested, "{sent} of {requested}");
     while one.connections.shared.available_permits() < 64 {
         tokio::task::yield_now().await;
     }
