@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use serde_json::Value;
 use trivet_model::secret::MASK;
-use trivet_model::{MacAddr, Node, NodeId, ProvisionState, RackView};
+use trivet_model::{MacAddr, Node, NodeId, ProvisionState, RackView, ResourceKind};
 use trivet_store::StoreRecords;
 
 use crate::network::{SimHttpClient, SimHttpExchange};
@@ -113,7 +113,13 @@ impl InvariantChecks {
         match (exchange.method, status) {
             // Undeploying frees an allocation, which may then be deleted.
             ("POST", 201) if exchange.path == "/v1/allocations" => {
-                self.allocated += usize::from(read()["state"] == "active");
+                // The answer says `allocating`, as Ironic's does: the record has the node.
+                let created = read()["uuid"].clone();
+                let of_kind = view.resources.iter().filter(|((kind, _), allocation)| {
+                    *kind == ResourceKind::Allocation && allocation.node.is_some()
+                });
+                let mut ids = of_kind.map(|((_, id), _)| id.to_string());
+                self.allocated += usize::from(ids.any(|id| created == id.as_str()));
             }
             ("POST", 201) => {
                 self.created

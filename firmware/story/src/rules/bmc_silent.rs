@@ -25,8 +25,12 @@ fn diagnose(evidence: &JobEvidence, context: &DiagnosisContext) -> Option<Diagno
         "redfish" => "its web service is off",
         _ => "IPMI over LAN is off in it",
     };
+    let result = match evidence.boot.first_frame_at {
+        Some(_) => "",
+        None => "; nothing was switched",
+    };
     let text = DiagnosisText {
-        sentence: format!("The BMC at {address} has not answered{since}; nothing was switched."),
+        sentence: format!("The BMC at {address} has not answered{since}{result}."),
         cause: format!(
             "The address is wrong, the BMC has no power or no link to this box, or {service}."
         ),
@@ -43,7 +47,7 @@ fn diagnose(evidence: &JobEvidence, context: &DiagnosisContext) -> Option<Diagno
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{check, check_none, in_time, job};
+    use super::super::testing::{check, check_none, dhcp, in_time, job, switched_on};
     use super::*;
     use trivet_model::NoteKind;
 
@@ -64,6 +68,17 @@ mod tests {
         redfish.site.bmc_keys = "redfish";
         let found = check(&RULE, &job(&[failed("unreachable")]), &redfish);
         assert!(found.cause.contains("web service"), "{found:?}");
+    }
+
+    #[test]
+    fn a_machine_that_was_seen_was_switched() {
+        let notes = [
+            switched_on(),
+            dhcp("UEFI x64 PXE", None),
+            failed("unreachable"),
+        ];
+        let found = check(&RULE, &job(&notes), &in_time());
+        assert_eq!(found.sentence, "The BMC at 10.0.0.17 has not answered.");
     }
 
     #[test]
