@@ -31,6 +31,8 @@ impl HostSystem {
             Some(RunningAgent::Own(own)) => own.agent_state.wake_at(),
             Some(RunningAgent::Stock(stock)) => stock.deadline(),
         };
+        // Without an address the agent can do nothing.
+        let agent = agent.filter(|at| self.dhcp.address(*at).is_some());
         self.dhcp.deadline().into_iter().chain(agent).min()
     }
 
