@@ -27,6 +27,21 @@ pub const AUDIT_ENTRIES_MAX: usize = 1000;
 /// Longest stored text of a note, in bytes.
 pub const NOTE_TEXT_BYTES_MAX: usize = 240;
 
+/// Longest sentence of a stored diagnosis, in bytes. A finished job has at most 2 KiB.
+pub const SENTENCE_BYTES_MAX: usize = 190;
+
+/// Longest cause, in bytes.
+pub const CAUSE_BYTES_MAX: usize = 240;
+
+/// Longest next action, in bytes.
+pub const NEXT_ACTION_BYTES_MAX: usize = 150;
+
+/// Longest command, in bytes. A command that is cut would be another one, so it is left out.
+pub const COMMAND_BYTES_MAX: usize = 100;
+
+/// Longest name of a rule and of a kind of action, in bytes.
+pub const RULE_BYTES_MAX: usize = 28;
+
 /// Longest stored text of a failure, in bytes.
 pub const FAILURE_TEXT_BYTES_MAX: usize = 1024;
 
@@ -207,7 +222,7 @@ impl JobStory {
 pub struct StoredNote {
     /// When it was taken.
     pub at: UnixMs,
-    /// Its kind, such as `state-changed`.
+    /// Its kind, such as `state_changed`.
     pub kind: String,
     /// Its text, see [`shortened`].
     pub text: String,

@@ -1,21 +1,12 @@
 //! Stages that are late, jobs that have ended, and their diagnosis.
 
-use trivet_model::story::{StoryDiagnosis, shortened};
+use trivet_model::story::{
+    CAUSE_BYTES_MAX, COMMAND_BYTES_MAX, NEXT_ACTION_BYTES_MAX, RULE_BYTES_MAX, SENTENCE_BYTES_MAX,
+    StoryDiagnosis, shortened,
+};
 use trivet_model::{Diagnosis, NoteKind, Now};
 
 use crate::Rack;
-
-/// Longest sentence of a stored diagnosis, in bytes. A finished job has at most 2 KiB.
-const SENTENCE_BYTES_MAX: usize = 400;
-
-/// Longest cause and longest next action, in bytes.
-const CAUSE_BYTES_MAX: usize = 280;
-
-/// Longest command, in bytes. A command that is cut would be another one, so it is left out.
-const COMMAND_BYTES_MAX: usize = 160;
-
-/// Longest name of a rule and of a kind of action, in bytes.
-const NAME_BYTES_MAX: usize = 28;
 
 impl Rack {
     /// Bounds the stories by the size of the store: its records have at most this many bytes.
@@ -61,14 +52,14 @@ impl Rack {
 
 /// The diagnosis as it is stored.
 pub(crate) fn stored(diagnosis: &Diagnosis) -> StoryDiagnosis {
-    let name = |text: &str| shortened(text, NAME_BYTES_MAX);
+    let name = |text: &str| shortened(text, RULE_BYTES_MAX);
     let action = diagnosis.action.as_ref();
     let command = action.map(|action| action.command.clone());
     StoryDiagnosis {
         rule: name(&diagnosis.rule),
         sentence: shortened(&diagnosis.sentence, SENTENCE_BYTES_MAX),
         cause: shortened(&diagnosis.cause, CAUSE_BYTES_MAX),
-        next_action: shortened(&diagnosis.next_action, CAUSE_BYTES_MAX),
+        next_action: shortened(&diagnosis.next_action, NEXT_ACTION_BYTES_MAX),
         action: action.map(|action| name(&action.kind)),
         command: command.filter(|command| command.len() <= COMMAND_BYTES_MAX),
     }

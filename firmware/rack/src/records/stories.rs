@@ -27,7 +27,7 @@ const NOTE_OVERHEAD_BYTES: usize = 24;
 /// How many finished jobs of all nodes together are kept. The oldest leave first.
 const STORED_JOBS_MAX: usize = 16_384;
 
-/// Bytes of a finished job, to find how many fit into half of the store: ours, measured.
+/// Bytes of a finished job, to find how many fit into half of the store: an estimate.
 const JOB_BYTES: u64 = 600;
 
 /// How many of them leave with one that comes.

@@ -293,7 +293,9 @@ fn a_field_of_a_newer_program_stays_when_a_store_is_repaired() {
 /// The stories of a node with as many and as large values as there may be.
 fn largest_stories(node: &Node) -> NodeStories {
     use trivet_model::story::{
-        FINISHED_JOBS_MAX, JobOutcome, JobStory, Stage, StageState, StageStory, StoryDiagnosis,
+        CAUSE_BYTES_MAX, COMMAND_BYTES_MAX, FINISHED_JOBS_MAX, JobOutcome, JobStory,
+        NEXT_ACTION_BYTES_MAX, RULE_BYTES_MAX, SENTENCE_BYTES_MAX, Stage, StageState, StageStory,
+        StoryDiagnosis,
     };
     let text = |bytes| "x".repeat(bytes);
     let stage = |stage: &Stage| StageStory {
@@ -321,12 +323,12 @@ fn largest_stories(node: &Node) -> NodeStories {
         stages: Stage::ALL.iter().map(stage).collect(),
         last_error: Some(text(240)),
         diagnosis: Some(StoryDiagnosis {
-            rule: text(28),
-            sentence: text(240),
-            cause: text(150),
-            next_action: text(150),
-            action: Some(text(28)),
-            command: Some(text(100)),
+            rule: text(RULE_BYTES_MAX),
+            sentence: text(SENTENCE_BYTES_MAX),
+            cause: text(CAUSE_BYTES_MAX),
+            next_action: text(NEXT_ACTION_BYTES_MAX),
+            action: Some(text(RULE_BYTES_MAX)),
+            command: Some(text(COMMAND_BYTES_MAX)),
         }),
     };
     let mut stories = NodeStories::new(node.id);
@@ -351,7 +353,7 @@ fn stories_and_requests_of_callers_are_there_after_reopening() {
     let stories = Arc::new(largest_stories(&node(1)));
     let note = StoredNote {
         at: UnixMs(7),
-        kind: "state-changed".to_owned(),
+        kind: "state_changed".to_owned(),
         text: "a -> b".to_owned(),
         fields: vec!["a".to_owned(), "b".to_owned()],
     };
