@@ -164,6 +164,11 @@ mod tests {
         };
         let call = logs_call(&agent);
         assert!(call.path_and_query.ends_with(TOKEN));
+        let other = AgentSession {
+            token: "other".to_owned(),
+            ..AgentSession::legacy()
+        };
+        assert!(logs_call(&other).path_and_query.ends_with("other"));
         let body: Value = serde_json::from_slice(&call.body.unwrap()).unwrap();
         assert_eq!(
             body,

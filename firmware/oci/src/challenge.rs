@@ -163,6 +163,11 @@ mod tests {
             parse_challenges(header),
             [RegistryChallenge::Basic, bearer("https://h/t", Some("x"))]
         );
+        let header = "Bearer realm=\"https://h/t\", Basic realm=\"a\"";
+        assert_eq!(
+            parse_challenges(header),
+            [bearer("https://h/t", None), RegistryChallenge::Basic]
+        );
     }
 
     #[test]

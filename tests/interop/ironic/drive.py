@@ -102,11 +102,13 @@ def enrols():
     made = fake("fake-1", "--resource-class", "small", "--property", "cpus=4",
                 "--extra", "rack=7", "--owner", "ann", "--lessee", "bob",
                 "--description", "left of the door", "--driver-info", "fake_password=s3cret",
-                "--conductor-group", "East", "--shard", "one", "--automated-clean",
+                "--shard", "one", "--automated-clean",
                 "--instance-name", "web")
     assert made["provision_state"] == "enroll" and made["power_state"] is None
     assert made["properties"] == {"cpus": 4} or made["properties"] == {"cpus": "4"}
-    assert made["conductor_group"] == "east" and made["instance_name"] == "web"
+    assert made["conductor_group"] == "" and made["instance_name"] == "web"
+    refuses("node", "create", "--driver", "fake-hardware", "--conductor-group", "East",
+            says="No conductor service registered which supports driver fake-hardware")
     assert made["driver_info"] == {"fake_password": "******"}, made["driver_info"]
     uuid = "00000000-0000-4000-8000-00000000fa4e"
     made = fake("fake-2", "--uuid", uuid, "--resource-class", "big", "--no-automated-clean")
@@ -136,7 +138,7 @@ def lists():
         assert names("node", "list", *words) == ["fake-1", "fake-2"], words
     for words in (
         ["--owner", "ann"], ["--lessee", "bob"],
-        ["--description-contains", "door"], ["--conductor-group", "east"],
+        ["--description-contains", "door"],
         ["--shards", "one", "two"], ["--sharded"],
     ):
         assert names("node", "list", *words) == ["fake-1"], words

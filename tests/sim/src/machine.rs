@@ -331,10 +331,8 @@ impl FaultyMachine {
         match (&mut self.software, who) {
             (
                 SimMachineSoftware::Firmware(firmware),
-                SimHttpClient::Firmware {
-                    life: client_life, ..
-                },
-            ) if client_life == life => {
+                SimHttpClient::Firmware { life: sender, .. },
+            ) if sender == life => {
                 let body = answer
                     .filter(|(status, _)| *status == 200)
                     .map(|(_, body)| body);
@@ -347,11 +345,11 @@ impl FaultyMachine {
                         Some(RunningAgent::Own(own)),
                         SimHttpClient::Agent {
                             life: at,
-                            kind: client_life,
+                            kind: sender,
                             ..
                         },
                     ) if at == life => {
-                        own.handle_response(now, client_life, answer, entropy);
+                        own.handle_response(now, sender, answer, entropy);
                     }
                     (
                         Some(RunningAgent::Own(own)),

@@ -281,7 +281,7 @@ fn check_inventory(document: &JsonObject) -> Result<(), ApiFault> {
         None => ApiFault::bad("Schema error for data: 'inventory' is a required property"),
         Some(other) => ApiFault::bad(format!(
             "Schema error for data: {} is not of type 'object': inventory must be an object.",
-            field::quoted(other)
+            field::masked(other)
         )),
     })?;
     if !inventory.contains_key("interfaces") {

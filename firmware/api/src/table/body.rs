@@ -35,7 +35,7 @@ pub(crate) fn object(call: &ApiCall<'_>) -> Result<JsonObject, ApiFault> {
 fn not_an_object(value: &Value) -> ApiFault {
     ApiFault::bad(format!(
         "Schema error: {} is not of type 'object': The body must be a JSON object.",
-        field::quoted(value)
+        field::masked(value)
     ))
 }
 

@@ -5,6 +5,7 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
 use trivet_model::UnixMs;
 use trivet_model::node::JsonObject;
+use trivet_model::secret::MASK;
 
 use crate::table::call::ApiCall;
 use crate::table::error::ApiFault;
@@ -201,7 +202,10 @@ pub(crate) fn quoted(value: &Value) -> String {
         Value::Bool(true) => "True".to_owned(),
         Value::Bool(false) => "False".to_owned(),
         Value::String(text) => format!("'{}'", text.escape_debug()),
-        value => value.to_string(),
+        // What is in them may be secret.
+        Value::Array(_) => "[...]".to_owned(),
+        Value::Object(_) => "{...}".to_owned(),
+        Value::Number(number) => number.to_string(),
     };
     match text.char_indices().nth(QUOTED_CHARS_MAX) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -209,11 +213,22 @@ pub(crate) fn quoted(value: &Value) -> String {
     }
 }
 
+/// The same where an object or a list is wanted: a text in its place may be a secret.
+pub(crate) fn masked(value: &Value) -> String {
+    match value {
+        Value::String(_) => format!("'{MASK}'"),
+        value => quoted(value),
+    }
+}
+
 /// The error for a value of the wrong type: Ironic's words, then what is wanted.
 fn wrong_type(name: &str, value: &Value, ironic: &str, want: &str) -> ApiFault {
+    let shown = match ironic {
+        "'object'" | "'array'" => masked(value),
+        _ => quoted(value),
+    };
     ApiFault::bad(format!(
-        "Schema error: {} is not of type {ironic}: {name} must be {want}.",
-        quoted(value)
+        "Schema error: {shown} is not of type {ironic}: {name} must be {want}."
     ))
 }
 

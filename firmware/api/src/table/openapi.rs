@@ -171,6 +171,10 @@ fn responses(row: &ApiRoute, schemas: &mut Map<String, Value>) -> Value {
             });
             (200, Some(list))
         }
+        ResponseSchema::Media(media) => {
+            let done = json!({"description": "Done", "content": {media: {}}});
+            return json!({"200": done, "default": refused});
+        }
     };
     let done = match schema {
         None => json!({"description": "Done"}),

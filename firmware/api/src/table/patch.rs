@@ -56,7 +56,7 @@ pub(crate) fn parse(body: &[u8], escapes: bool) -> Result<Vec<PatchChange>, ApiF
             return Err(ApiFault::bad(format!(
                 "Schema error for patch: {} is not of type 'array': a patch is a list of \
                  operations.",
-                field::quoted(&other)
+                field::masked(&other)
             )));
         }
     };
@@ -77,7 +77,7 @@ fn change(item: Value, escapes: bool) -> Result<PatchChange, ApiFault> {
         other => {
             return Err(ApiFault::bad(format!(
                 "Schema error for patch: {} is not of type 'object': an operation is one.",
-                field::quoted(&other)
+                field::masked(&other)
             )));
         }
     };

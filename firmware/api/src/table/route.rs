@@ -87,6 +87,8 @@ pub(crate) enum ResponseSchema {
     Record(u16, Columns),
     /// Any JSON.
     Any(u16),
+    /// A body of this media type.
+    Media(&'static str),
 }
 
 /// The columns of a table of fields, see [`crate::table::field::columns`].

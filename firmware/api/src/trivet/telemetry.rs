@@ -9,7 +9,7 @@ use crate::table::error::ApiFault;
 use crate::table::field::ValueShape;
 use crate::table::percent;
 use crate::table::query::Query;
-use crate::table::route::{ApiArg, ApiRoute, arg};
+use crate::table::route::{ApiArg, ApiRoute, ResponseSchema, arg};
 use crate::{ApiOutcome, Request, Response};
 
 /// A request that the daemon answers.
@@ -52,7 +52,8 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         1,
         "Metrics in the text format of Prometheus",
         by_daemon,
-    ),
+    )
+    .response(ResponseSchema::Media("text/plain")),
     ApiRoute::get(
         &["healthz"],
         1,
@@ -66,7 +67,8 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Server-sent events; Last-Event-ID or after resumes",
         by_daemon,
     )
-    .query_args(&[EVENT_QUERY_ARGS]),
+    .query_args(&[EVENT_QUERY_ARGS])
+    .response(ResponseSchema::Media("text/event-stream")),
 ];
 
 fn by_daemon(_: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {

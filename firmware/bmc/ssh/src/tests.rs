@@ -352,6 +352,8 @@ fn an_unknown_status_and_a_failed_command_are_reported() {
 fn commands_that_are_missing_or_no_line_are_named() {
     for (key, value) in [
         ("ssh_power_on", ""),
+        ("ssh_power_off", ""),
+        ("ssh_power_status", ""),
         ("ssh_power_off", "a\nb"),
         ("ssh_power_status", " "),
         ("ssh_power_on", &"x".repeat(2000)),
