@@ -171,7 +171,7 @@ def changes():
          "--property", "memory_mb=1024", "--instance-info", "image_source=http://x/y")
     assert field("fake-x", "extra") == {"rack": 7, "a": "b", "n": 7}
     does("node", "set", "fake-x", "--name", "fake-1", "--resource-class", "tiny",
-         "--network-data", '{"links": []}')
+         "--network-data", '{"links": [], "networks": [], "services": []}')
     does("node", "unset", "fake-1", "--extra", "a", "--resource-class", "--network-data",
          "--instance-info", "image_source")
     assert field("fake-1", "extra") == {"rack": 7, "n": 7}

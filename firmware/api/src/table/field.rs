@@ -223,9 +223,11 @@ pub(crate) fn masked(value: &Value) -> String {
 
 /// The error for a value of the wrong type: Ironic's words, then what is wanted.
 fn wrong_type(name: &str, value: &Value, ironic: &str, want: &str) -> ApiFault {
-    let shown = match ironic {
-        "'object'" | "'array'" => masked(value),
-        _ => quoted(value),
+    let holds_others = ironic.starts_with("'object'") || ironic.starts_with("'array'");
+    let shown = if holds_others {
+        masked(value)
+    } else {
+        quoted(value)
     };
     ApiFault::bad(format!(
         "Schema error: {shown} is not of type {ironic}: {name} must be {want}."

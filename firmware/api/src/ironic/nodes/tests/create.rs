@@ -258,3 +258,18 @@ fn values_that_ironic_refuses_are_refused_in_its_words() {
                  driver odd";
     assert!(message.starts_with(words), "{message}");
 }
+
+#[test]
+fn a_text_in_the_place_of_an_object_may_be_a_secret_and_is_not_shown() {
+    let bench = ApiBench::new();
+    for field in ["driver_info", "instance_info", "properties", "extra"] {
+        for value in [json!("s3cret"), json!(["s3cret"])] {
+            let mut body = json!({"driver": "fake-hardware"});
+            body[field] = value;
+            let text = body.to_string();
+            let message = bench.refuses(&send("POST", "/v1/nodes", &text).at(LATEST), 400);
+            assert!(message.contains("is not of type 'object'"), "{message}");
+            assert!(!message.contains("s3cret"), "{message}");
+        }
+    }
+}
