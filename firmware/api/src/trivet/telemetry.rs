@@ -60,7 +60,8 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
         "Whether Trivet works: 200, or 503 with a reason",
         by_daemon,
     )
-    .for_(Access::Public),
+    .for_(Access::Public)
+    .response(ResponseSchema::Media("text/plain")),
     ApiRoute::get(
         &["trivet", "events"],
         1,
