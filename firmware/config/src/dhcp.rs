@@ -78,14 +78,20 @@ fn entry(
     if wanted == Some(DhcpSectionMode::Off) {
         return None;
     }
-    // A mode that cannot be read may have been meant as one that assigns addresses.
     let mode = wanted.and_then(|wanted| match wanted {
         DhcpSectionMode::On(mode) => Some(mode),
         DhcpSectionMode::Off => None,
     });
     let gives = mode.is_none_or(DhcpMode::gives_addresses);
-    if gives {
+    // Without one of these keys, a mode that cannot be read may have been meant as one that
+    // assigns no addresses: that is one mistake, not one for each key.
+    let names_one = ["network", "first", "last", "server"]
+        .iter()
+        .any(|key| section.has(key));
+    if gives && (mode.is_some() || names_one) {
         needs_addresses(section, mistakes);
+    }
+    if gives {
         if let (Some(first), Some(last)) = (&addresses.first, &addresses.last) {
             claims.range(section.key("first"), first.value, last.value, first.at);
         }

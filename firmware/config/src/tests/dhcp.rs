@@ -67,6 +67,16 @@ fn a_dhcp_section_that_is_off_is_left_out_but_checked() {
 }
 
 #[test]
+fn an_unknown_mode_is_one_mistake() {
+    bad(
+        "[[dhcp]]\ninterface = \"eth1\"\nmode = \"serve\"\n",
+        3,
+        "dhcp.mode",
+        "`serve` is unknown",
+    );
+}
+
+#[test]
 fn a_section_without_a_mode_listens() {
     let settings = good("[[dhcp]]\ninterface = \"eth1\"\n");
     let dhcp = &settings.dhcp[0];
