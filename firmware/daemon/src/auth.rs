@@ -145,6 +145,8 @@ impl Authenticator {
             proven: Mutex::default(),
             limiter: Mutex::default(),
             checks: Semaphore::new(CHECKS_MAX),
+            #[cfg(test)]
+            compared: Mutex::default(),
         }))
     }
 
@@ -224,6 +226,9 @@ pub(crate) struct FileAuthenticator {
     proven: Mutex<VecDeque<[u8; 32]>>,
     limiter: Mutex<LoginLimiter>,
     checks: Semaphore,
+    /// The hashes that passwords were compared with, in order.
+    #[cfg(test)]
+    compared: Mutex<Vec<String>>,
 }
 
 /// The credentials that a caller sent.
@@ -314,6 +319,11 @@ impl FileAuthenticator {
             return Ok(known);
         }
         let hash = checked.hash.clone();
+        #[cfg(test)]
+        self.compared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(hash.clone());
         let right = tokio::task::spawn_blocking(move || verify(&password, &hash)).await;
         let now = self.clock.now();
         match known {

@@ -297,19 +297,34 @@ impl<T> WatchedCredentialFile<T> {
             return Arc::clone(&loaded.lines);
         }
         let (lines, error) = match read(&loaded.path) {
-            Ok(text) => ((self.parse)(&text), None),
-            Err(error) => (Vec::new(), Some(error.to_string())),
+            Ok(text) => self.usable(&text, &loaded.lines),
+            Err(error) => (
+                Arc::from(Vec::new()),
+                Some(format!("cannot be read: {error}")),
+            ),
         };
         if let Some(error) = &error
             && loaded.error.as_ref() != Some(error)
         {
             let (key, file) = (self.key, loaded.path.display());
-            error!(%file, "{key}: {file} cannot be read: {error}");
+            error!(%file, "{key}: {file} {error}");
         }
         loaded.stamp = stamp.filter(|stamp| stamp.is_settled(now));
         loaded.error = error;
-        loaded.lines = Arc::from(lines);
+        loaded.lines = lines;
         Arc::clone(&loaded.lines)
+    }
+
+    /// The entries of a text. An empty file removes all entries. Where a file has lines and none
+    /// of them is valid, as after a mistake in an editor, the former entries stay in force.
+    fn usable(&self, text: &str, former: &Arc<[T]>) -> (Arc<[T]>, Option<String>) {
+        let found = (self.parse)(text);
+        if found.is_empty() && !former.is_empty() && lines(text).next().is_some() {
+            let why = "has no valid line; the entries that were read before stay in force until \
+                       the file is corrected, or until a restart";
+            return (Arc::clone(former), Some(why.to_owned()));
+        }
+        (Arc::from(found), None)
     }
 }
 
@@ -411,6 +426,27 @@ mod tests {
         assert_eq!(watched.current(now).len(), 0, "out at once");
         fs::remove_file(&path).unwrap();
         assert_eq!(watched.current(now).len(), 0);
+    }
+
+    #[test]
+    fn a_file_without_a_valid_line_keeps_the_former_entries_and_says_so() {
+        let scratch = TestbedDirectory::new();
+        let good = format!("a:admin:{}\n", "ab".repeat(32));
+        let path = scratch.file("tokens", good.as_bytes());
+        let watched = WatchedCredentialFile::new("api.tokens", path.clone(), tokens);
+        let first = watched.current(UnixMs(0));
+        assert_eq!(first.len(), 1);
+        fs::write(&path, "a:admin:half\n").unwrap();
+        let logged = crate::log::captured(|| {
+            watched.reload(UnixMs(0));
+            assert_eq!(watched.current(UnixMs(0)), first);
+        });
+        assert_eq!(logged.len(), 1, "{logged:?}");
+        assert!(logged[0].contains("stay in force"), "{logged:?}");
+        // An empty file says that no token is valid.
+        fs::write(&path, "# none\n").unwrap();
+        watched.reload(UnixMs(0));
+        assert!(watched.current(UnixMs(0)).is_empty());
     }
 
     /// Two changes of equal length within one tick of the file system's clock.

@@ -163,6 +163,28 @@ async fn an_unknown_user_is_refused_with_any_password() {
     }
 }
 
+/// Counted and not timed: the number of hashes and their costs decide the time.
+#[tokio::test]
+async fn an_unknown_user_costs_as_much_password_hashing_as_a_known_one() {
+    let fixture = auth_fixture(&user_line("admin", "pw"), "");
+    let Authenticator::Files(files) = &fixture.auth else {
+        panic!("it has files")
+    };
+    assert!(is_wrong(
+        &fixture.authenticate_basic("admin:wrong", PEER).await
+    ));
+    let known = std::mem::take(&mut *files.compared.lock().unwrap());
+    assert_eq!(known.len(), 1);
+    for name in ["other", "administrator", ""] {
+        let credentials = format!("{name}:wrong");
+        assert!(is_wrong(
+            &fixture.authenticate_basic(&credentials, OTHER).await
+        ));
+        let unknown = std::mem::take(&mut *files.compared.lock().unwrap());
+        assert_eq!(unknown, known, "the same hash with the same cost");
+    }
+}
+
 #[tokio::test]
 async fn a_file_that_cannot_be_read_admits_no_caller() {
     let fixture = auth_fixture(&user_line("admin", "pw"), &token_line("admin"));
