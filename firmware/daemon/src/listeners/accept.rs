@@ -15,8 +15,10 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::warn;
 
-use super::peer_limit::PeerLimit;
+use super::peer_limit::{PeerLimit, PeerPermit};
 
 /// Each service reserves one connection in this many, in addition to the shared ones.
 /// Ours.
@@ -28,6 +30,13 @@ const CLOSE_GAP: Duration = Duration::from_millis(100);
 
 /// The fewest connections that a service reserves. Ours.
 const RESERVED_MIN: usize = 4;
+
+/// How many connections of each service a peer may have after its share of all is in use: a
+/// machine with many downloads, or a site behind one address, can still reach the API. Ours.
+const PEER_SERVICE_MIN: usize = 4;
+
+/// After a log line about a peer with too many connections, there is no other for this long.
+const REFUSAL_LOG_GAP: Duration = Duration::from_mins(1);
 
 /// Timeouts for clients.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -163,6 +172,10 @@ struct ServiceConnections {
     shared: Arc<Semaphore>,
     /// Connections that no other service can use.
     reserved: Arc<Semaphore>,
+    /// Connections of this service for peers whose share of all is in use.
+    peer_reserve: Arc<PeerLimit>,
+    /// When refused connections were logged last, and how many were refused since.
+    refused: Mutex<(Option<Instant>, u64)>,
     open: Mutex<OpenConnections>,
 }
 
@@ -222,12 +235,48 @@ impl ServiceConnections {
             limit: places.clone(),
             shared: Arc::new(Semaphore::new(places.service_max)),
             reserved: Arc::new(Semaphore::new(places.reserved)),
+            peer_reserve: PeerLimit::of_each(PEER_SERVICE_MIN),
+            refused: Mutex::default(),
             open: Mutex::default(),
         })
     }
 
     fn connections(&self) -> MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A permit for one more connection of this peer. Logs if it has too many.
+    fn peer_permit(&self, peer: SocketAddr, listener: &TcpListener) -> Option<PeerPermit> {
+        let shared = self.limit.peers.permit(peer.ip());
+        let permit = shared.or_else(|| self.peer_reserve.permit(peer.ip()));
+        if permit.is_none()
+            && let Some(count) = self.refusals_to_log(Instant::now())
+        {
+            let most = self.limit.peers.each_max();
+            let address = listener
+                .local_addr()
+                .map_or(String::new(), |at| at.to_string());
+            let peer = peer.ip().to_canonical();
+            warn!(
+                %peer, %address, count,
+                "a connection of {peer} to {address} is closed: it has {most} connections open, \
+                 the most of one address ({count} closed since the last line); limits.\
+                 connections_max is four times as many"
+            );
+        }
+        permit
+    }
+
+    /// How many connections were refused since the last line, if a line is due.
+    fn refusals_to_log(&self, now: Instant) -> Option<u64> {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let (logged_at, count) = &mut *refused;
+        *count += 1;
+        if logged_at.is_some_and(|at| now.duration_since(at) < REFUSAL_LOG_GAP) {
+            return None;
+        }
+        *logged_at = Some(now);
+        Some(core::mem::take(count))
     }
 
     fn try_permit(&self) -> Option<ConnectionPermit> {
@@ -345,7 +394,7 @@ async fn run<F>(
             continue;
         };
         // Closing at once is the fastest signal to a peer with too many connections.
-        let Some(permit) = service.limit.peers.permit(peer.ip()) else {
+        let Some(permit) = service.peer_permit(peer, &listener) else {
             continue;
         };
         let Some(place) = service.acquire_permit().await else {
@@ -408,6 +457,33 @@ mod tests {
         assert_eq!(number(&service), Some(1), "16 of one peer, 24 of the other");
         listed.retain(|(peer, _)| *peer == few);
         assert_eq!(number(&service), None, "16 connections are not many");
+    }
+
+    #[tokio::test]
+    async fn a_peer_with_its_share_of_all_still_reaches_each_service_and_refusals_are_logged() {
+        let places = ConnectionLimit::new(16);
+        let (files, api) = (
+            ServiceConnections::new(&places),
+            ServiceConnections::new(&places),
+        );
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let peer = SocketAddr::from((PEER, 1000));
+        let take_all = |service: &Arc<ServiceConnections>| -> Vec<PeerPermit> {
+            std::iter::from_fn(|| service.peer_permit(peer, &listener)).collect()
+        };
+        let mut held = Vec::new();
+        let logged = crate::log::captured(|| {
+            held.push(take_all(&files));
+            held.push(take_all(&files));
+        });
+        assert_eq!(held[0].len(), 4 + PEER_SERVICE_MIN);
+        assert!(held[1].is_empty());
+        assert_eq!(logged.len(), 1, "one line for many refusals: {logged:?}");
+        assert!(logged[0].contains("127.0.0.1"), "{logged:?}");
+        assert_eq!(take_all(&api).len(), PEER_SERVICE_MIN);
+        let later = Instant::now() + REFUSAL_LOG_GAP;
+        assert_eq!(files.refusals_to_log(later), Some(2));
+        assert_eq!(files.refusals_to_log(later), None);
     }
 
     #[test]

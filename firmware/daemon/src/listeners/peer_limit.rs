@@ -25,10 +25,20 @@ pub(crate) struct PeerPermit {
 impl PeerLimit {
     /// Divides this many permits.
     pub(crate) fn new(places: usize) -> Arc<Self> {
+        Self::of_each((places / PEER_SHARE).max(1))
+    }
+
+    /// Gives each peer this many permits.
+    pub(crate) fn of_each(each_max: usize) -> Arc<Self> {
         Arc::new(Self {
-            each_max: (places / PEER_SHARE).max(1),
+            each_max,
             taken: Mutex::default(),
         })
+    }
+
+    /// How many permits each peer may hold.
+    pub(crate) fn each_max(&self) -> usize {
+        self.each_max
     }
 
     /// A permit for this peer; none when it has its share.
