@@ -12,7 +12,7 @@ use trivet_model::secret::SecretText;
 pub const HTTP_BODY_BYTES_MAX: usize = 512 * 1024;
 
 /// Timeout of one response in milliseconds. Ours: slow BMCs need some ten seconds.
-pub const HTTP_REQUEST_TIMEOUT_MS: u64 = 30_000;
+pub const HTTP_REQUEST_TIMEOUT_MS: u64 = 20_000;
 
 /// Longest token or pair of user and password that is read from a header, in bytes. Ours.
 const CREDENTIALS_BYTES_MAX: usize = 4096;
@@ -126,7 +126,10 @@ pub enum BmcHttpError {
         /// Why it is not trusted.
         message: String,
     },
-    /// The connection was closed or timed out: the BMC may have received the request.
+    /// The connection was accepted, and no response came within [`HTTP_REQUEST_TIMEOUT_MS`]: the
+    /// BMC may have received the request. Another attempt would take as long, so there is none.
+    Silent,
+    /// The connection was closed: the BMC may have received the request.
     Lost {
         /// The error of the connection.
         message: String,

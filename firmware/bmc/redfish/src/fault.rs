@@ -5,7 +5,7 @@ use serde_json::Value;
 use trivet_model::{BmcFailureCause, PowerError};
 
 use crate::script::RedfishParsedResponse;
-use trivet_bmc::http::BmcHttpError;
+use trivet_bmc::http::{BmcHttpError, HTTP_REQUEST_TIMEOUT_MS};
 
 /// Most characters of a BMC's own message that are shown. Ours.
 const MESSAGE_CHARS_MAX: usize = 200;
@@ -60,6 +60,14 @@ pub(crate) fn transport(error: &BmcHttpError) -> PowerError {
                 "the BMC cannot be reached ({}); check redfish_address, its cable and that \
                  Redfish is on",
                 clean(message)
+            ),
+        ),
+        BmcHttpError::Silent => bmc(
+            BmcFailureCause::Unreachable,
+            format!(
+                "the BMC accepted the connection and did not answer within {} s; it may be \
+                 restarting or overloaded: if that lasts, restart it",
+                HTTP_REQUEST_TIMEOUT_MS / 1000
             ),
         ),
         BmcHttpError::Lost { message } => bmc(

@@ -287,7 +287,11 @@ impl<'a> RedfishScriptContext<'a> {
                 Ok(reply) => return Ok(Ok(reply)),
                 // The request was not sent.
                 Err(BmcHttpError::Unreachable { .. }) if !last => wait_ms = RETRY_MS,
-                Err(error @ (BmcHttpError::Lost { .. } | BmcHttpError::TooLong)) => {
+                Err(
+                    error @ (BmcHttpError::Lost { .. }
+                    | BmcHttpError::Silent
+                    | BmcHttpError::TooLong),
+                ) => {
                     return Ok(Err(RedfishWriteOutcome::Unknown(fault::transport(error))));
                 }
                 Err(error) => {
@@ -414,7 +418,11 @@ impl<'a> RedfishScriptContext<'a> {
                     Some(written) => return Ok(written),
                     None => wait_ms = reply.pause_ms(TASK_POLL_MS),
                 },
-                Err(BmcHttpError::Unreachable { .. } | BmcHttpError::Lost { .. }) => {
+                Err(
+                    BmcHttpError::Unreachable { .. }
+                    | BmcHttpError::Lost { .. }
+                    | BmcHttpError::Silent,
+                ) => {
                     wait_ms = TASK_POLL_MS;
                 }
                 Err(error) => return Ok(RedfishWriteOutcome::Unknown(fault::transport(error))),

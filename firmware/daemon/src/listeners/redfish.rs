@@ -129,7 +129,8 @@ fn failure(target: &BmcHttpTarget, error: HttpError, fingerprint: Option<String>
     }
     match error {
         HttpError::TooLong { .. } => BmcHttpError::TooLong,
-        HttpError::Disconnected(_) | HttpError::ResponseTimedOut => lost(&error.cause()),
+        HttpError::ResponseTimedOut => BmcHttpError::Silent,
+        HttpError::Disconnected(_) => lost(&error.cause()),
         HttpError::InvalidName => unreachable("its address is not a valid host name"),
         other => unreachable(&other.cause()),
     }

@@ -1,11 +1,15 @@
 //! Seeded faults: with any fault on the network, every order ends with a confirmed result or a
 //! named error, and a request that must not be repeated is sent once.
 
+use serde_json::json;
+use trivet_bmc::http::BmcHttpError;
 use trivet_model::bmc_request::MediaDevice;
 use trivet_model::secret::SecretText;
-use trivet_model::{BootDevice, PowerAnswer, PowerOrder, PowerState, SeededRandom};
+use trivet_model::{
+    BmcFailureCause, BootDevice, PowerAnswer, PowerOrder, PowerState, SeededRandom,
+};
 
-use super::rig::{RedfishTestRig, deliver, lost, unreachable};
+use super::rig::{RedfishTestRig, cause, deliver, lost, unreachable};
 use crate::service::{RedfishSimulatorAction, RedfishSimulatorSetup};
 use crate::{BmcHttpMethod, BmcHttpResponse, RedfishOperation, RedfishReply};
 
@@ -153,4 +157,18 @@ fn a_bmc_that_ignores_resets_is_seen_by_its_state() {
     rig.wait(60_000);
     let off = Ok(PowerAnswer::Power(PowerState::Off));
     assert_eq!(rig.order(PowerOrder::Status), off);
+}
+
+/// Each further attempt would take as long as the first one: the caller hears of it after one.
+#[test]
+fn a_bmc_that_accepts_connections_and_never_answers_is_reported_after_one_timeout() {
+    for more in [json!({}), json!({"redfish_auth_type": "basic"})] {
+        let mut rig = RedfishTestRig::with(RedfishSimulatorSetup::default(), more);
+        rig.wire(|_, _, _, _| Err(BmcHttpError::Silent));
+        let result = rig.order(PowerOrder::Status);
+        assert_eq!(rig.take_requests().len(), 1);
+        let message = result.clone().unwrap_err().to_string();
+        assert!(message.contains("did not answer within 20 s"), "{message}");
+        assert_eq!(cause(result), BmcFailureCause::Unreachable);
+    }
 }
