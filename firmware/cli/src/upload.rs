@@ -80,7 +80,9 @@ impl ImageUpload<'_> {
                 before = from;
             }
             let broke = match self.send(client, from, size, watched).await {
-                Ok(answer) if answer.status == 200 => return self.accepted(answer.body),
+                Ok(answer) if answer.status == 200 => {
+                    return self.finish(client, answer.body, watched).await;
+                }
                 // The box replies with 400 to an interrupted upload.
                 Ok(answer) if answer.status != 400 => return Err(self.refused(&answer)),
                 Ok(answer) => self.refused(&answer),
@@ -96,14 +98,44 @@ impl ImageUpload<'_> {
         }
     }
 
-    /// The record of an image whose bytes were received; the box may have found them wrong.
-    fn accepted(&self, record: serde_json::Value) -> Result<serde_json::Value, CliFault> {
-        match ImageSnapshot::of(&record).verdict() {
-            WaitVerdict::Failed(why) => {
-                let sentence = format!("image {} {why}", self.image);
-                Err(CliFault::new(Exit::Failed, sentence))
+    /// Waits until an image whose bytes were received is verified and unpacked: only then the
+    /// box has accepted it.
+    async fn finish(
+        &self,
+        client: &CliClient,
+        mut record: serde_json::Value,
+        watched: &mut dyn UploadObserver,
+    ) -> Result<serde_json::Value, CliFault> {
+        loop {
+            match self.verdict(&record)? {
+                WaitVerdict::Pending => {}
+                _ => return Ok(record),
             }
-            WaitVerdict::Reached | WaitVerdict::Pending => Ok(record),
+            let now_ms = watched.elapsed_ms();
+            let words = format!("{}  {}", self.image, ImageSnapshot::of(&record).state);
+            watched.progress(&ProgressLine::many(words, None, now_ms));
+            tokio::time::sleep(TRY_GAP).await;
+            let answer = send_with_retry(client, &look_image(self.image)).await?;
+            if !(200..300).contains(&answer.status) {
+                return Err(self.refused(&answer));
+            }
+            record = answer.body;
+        }
+    }
+
+    /// Whether the box has accepted the image; an error if it has found it wrong.
+    fn verdict(&self, record: &serde_json::Value) -> Result<WaitVerdict, CliFault> {
+        let snapshot = ImageSnapshot::of(record);
+        let failed = |why: &str| {
+            let sentence = format!("image {} {why}", self.image);
+            Err(CliFault::new(Exit::Failed, sentence))
+        };
+        match snapshot.verdict() {
+            WaitVerdict::Failed(why) => failed(&why),
+            WaitVerdict::Pending if snapshot.state == "absent" => {
+                failed("was removed from the cache before it was complete")
+            }
+            verdict => Ok(verdict),
         }
     }
 
@@ -278,5 +310,37 @@ impl Body for FileBody {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The bytes of a packed image are right before it is known whether it can be unpacked.
+    #[test]
+    fn an_upload_is_complete_when_the_box_has_accepted_the_image_and_not_before() {
+        let upload = ImageUpload {
+            image: "a.qcow2",
+            file: Path::new("a.qcow2"),
+            format: None,
+            boot_mode: None,
+            pin: false,
+        };
+        let verdict = |state: &str| {
+            let fault = (state == "failed").then_some("it has a backing file");
+            upload.verdict(&json!({"state": state, "fault": fault, "here": 7, "size": 7}))
+        };
+        assert_eq!(verdict("unpacking").unwrap(), WaitVerdict::Pending);
+        assert_eq!(verdict("whole").unwrap(), WaitVerdict::Reached);
+        let refused = verdict("failed").unwrap_err();
+        assert_eq!(refused.exit, Exit::Failed);
+        assert!(
+            refused.sentence.contains("backing file"),
+            "{}",
+            refused.sentence
+        );
+        assert_eq!(verdict("absent").unwrap_err().exit, Exit::Failed);
     }
 }
