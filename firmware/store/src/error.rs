@@ -13,7 +13,11 @@ pub enum OpenError {
     #[error("the store's flash failed")]
     Flash(#[from] FlashError),
     /// The region is too small for a store.
-    #[error("a region of {bytes} bytes is too small for segments of {segment_bytes} bytes")]
+    #[error(
+        "a region of {bytes} bytes is too small for segments of {segment_bytes} bytes: if the store \
+         was larger before, the file was cut short: restore it from a backup; for a new store, \
+         remove the file and set box.store_mib"
+    )]
     TooSmall {
         /// Size of the region.
         bytes: u64,
