@@ -329,11 +329,11 @@ pub(crate) struct NodeSetArguments {
     pub(crate) driver: Option<String>,
     #[command(flatten)]
     pub(crate) fields: NodeFieldArguments,
-    /// The rack that it is mounted in; without --location-unit the unit becomes unknown
+    /// The rack that it is mounted in
     #[arg(long, value_name = "RACK")]
     pub(crate) location_rack: Option<String>,
-    /// The lowest rack unit that it occupies
-    #[arg(long, value_name = "UNIT", requires = "location_rack",
+    /// The lowest rack unit that it occupies, 1 to 100
+    #[arg(long, value_name = "UNIT",
         value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) location_unit: Option<u32>,
     /// A field to remove, such as extra.rack or instance_info.image_source
@@ -345,9 +345,17 @@ impl NodeSetArguments {
     /// The fields that Ironic does not have, as `/trivet/nodes/<ident>` takes them.
     pub(crate) fn own_fields(&self) -> Map<String, Value> {
         let mut own = Map::new();
-        if let Some(rack) = &self.location_rack {
-            let location = json!({"rack": rack, "unit": self.location_unit});
-            own.insert("location".to_owned(), location);
+        // A part that is not given keeps its value.
+        let rack = self
+            .location_rack
+            .as_ref()
+            .map(|rack| ("rack".to_owned(), json!(rack)));
+        let unit = self
+            .location_unit
+            .map(|unit| ("unit".to_owned(), json!(unit)));
+        let location: Map<String, Value> = rack.into_iter().chain(unit).collect();
+        if !location.is_empty() {
+            own.insert("location".to_owned(), Value::Object(location));
         }
         if self.unset.iter().any(|field| field == "location") {
             own.insert("location".to_owned(), Value::Null);

@@ -42,15 +42,30 @@ const OWN_FIELDS: &[OwnField] = &[
     },
 ];
 
+/// The highest rack unit. Ours: the highest racks that are sold have 58.
+const UNIT_MAX: u32 = 100;
+
+/// A part that is left out keeps its value.
 fn set_location(node: &mut Node, value: &Value) -> Result<(), ApiFault> {
-    let location: Option<NodeLocation> = serde_json::from_value(value.clone()).map_err(|_| {
+    let mut whole = value.clone();
+    if let (Some(new), Some(old)) = (whole.as_object_mut(), &node.location) {
+        new.entry("rack").or_insert_with(|| json!(old.rack));
+        new.entry("unit").or_insert_with(|| json!(old.unit));
+    }
+    let location: Option<NodeLocation> = serde_json::from_value(whole).map_err(|_| {
         ApiFault::bad("location must be an object such as {\"rack\": \"r1\", \"unit\": 17}.")
     })?;
-    let rack = location.as_ref().map_or("", |location| &location.rack);
-    if location.is_some() && !(1..=TEXT_BYTES_MAX).contains(&rack.len()) {
-        return Err(ApiFault::bad(format!(
-            "The rack of a location has 1 to {TEXT_BYTES_MAX} bytes."
-        )));
+    if let Some(NodeLocation { rack, unit }) = &location {
+        let is_printable = !rack.trim().is_empty() && !rack.chars().any(char::is_control);
+        if !is_printable || rack.len() > TEXT_BYTES_MAX {
+            return Err(ApiFault::bad(format!(
+                "The rack of a location has 1 to {TEXT_BYTES_MAX} bytes and no control characters."
+            )));
+        }
+        if unit.is_some_and(|unit| !(1..=UNIT_MAX).contains(&unit)) {
+            let sentence = format!("The unit of a location is a number from 1 to {UNIT_MAX}.");
+            return Err(ApiFault::bad(sentence));
+        }
     }
     node.location = location;
     Ok(())
@@ -147,11 +162,33 @@ mod tests {
             json!({"rack": ""}),
             json!({"rack": long}),
             json!({"unit": 1}),
+            json!({"rack": "r\u{1b}[2J"}),
+            json!({"rack": " "}),
             json!({"rack": "r", "unit": -1}),
+            json!({"rack": "r", "unit": 0}),
+            json!({"rack": "r", "unit": UNIT_MAX + 1}),
             json!({"rack": "r", "row": 1}),
         ] {
             let body = json!({ "location": wrong }).to_string();
             bench.refuses(&send("PATCH", PATH, &body), 400);
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_location_that_is_left_out_keeps_its_value() {
+        let mut bench = ApiBench::with(ProvisionState::Available);
+        for (change, want) in [
+            (
+                json!({"rack": "r1", "unit": 17}),
+                json!({"rack": "r1", "unit": 17}),
+            ),
+            (json!({"rack": "r2"}), json!({"rack": "r2", "unit": 17})),
+            (json!({"unit": 18}), json!({"rack": "r2", "unit": 18})),
+            (json!({"unit": null}), json!({"rack": "r2", "unit": null})),
+        ] {
+            let body = json!({ "location": change }).to_string();
+            assert_eq!(bench.done(&send("PATCH", PATH, &body)).status, 204);
+            assert_eq!(bench.reply(&get(PATH)).value()["location"], want);
         }
     }
 

@@ -71,9 +71,13 @@ fn a_location_is_set_at_the_path_of_trivets_own_fields() {
         "node set n1 --name n2 --location-rack r1",
         &[
             ("PATCH", "/v1/nodes/n1", name),
-            own(json!({"rack": "r1", "unit": null})),
+            own(json!({"rack": "r1"})),
             show.clone(),
         ],
+    );
+    check(
+        "node set n1 --location-unit 18",
+        &[own(json!({"unit": 18})), show.clone()],
     );
     check("node set n1 --unset location", &[own(Value::Null), show]);
 }
