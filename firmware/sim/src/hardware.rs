@@ -9,7 +9,7 @@ use trivet_model::{Entropy, MacAddr, SeededRandom};
 pub const BMC_USER: &str = "admin";
 
 /// The password of every simulated BMC.
-pub const BMC_PASSWORD: &str = "rehearsal";
+pub const BMC_PASSWORD: &str = "simulated";
 
 /// One machine: the same number always gives the same machine.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -64,11 +64,11 @@ impl SimHardware {
                 "speed_mbps": 10_000, "pci_address": "0000:00:02.0", "driver": "virtio_net",
             }],
             "cpu": {
-                "model_name": "Rehearsal CPU", "frequency": "2400.0", "count": 8,
+                "model_name": "Simulated CPU", "frequency": "2400.0", "count": 8,
                 "architecture": "x86_64", "flags": ["fpu"], "socket_count": 1,
             },
             "disks": [{
-                "name": "/dev/vda", "model": "rehearsal", "size": disk_bytes, "rotational": false,
+                "name": "/dev/vda", "model": "simulated", "size": disk_bytes, "rotational": false,
                 "wwn": null, "serial": format!("R{:04}", self.number), "vendor": "trivet",
                 "wwn_with_extension": null, "wwn_vendor_extension": null, "hctl": null,
                 "by_path": null,
@@ -76,7 +76,7 @@ impl SimHardware {
             "memory": {"total": 17_179_869_184_u64, "physical_mb": 16_384},
             "bmc_address": null, "bmc_v6address": null,
             "system_vendor": {
-                "product_name": "Rehearsal Server", "serial_number": format!("S{:04}", self.number),
+                "product_name": "Simulated server", "serial_number": format!("S{:04}", self.number),
                 "manufacturer": "Trivet",
                 "firmware": {"vendor": "Trivet", "version": "1", "build_date": ""},
             },

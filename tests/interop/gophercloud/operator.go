@@ -17,7 +17,7 @@ import (
 // Credentials of the demo's BMCs.
 const (
 	bmcUser     = "admin"
-	bmcPassword = "rehearsal"
+	bmcPassword = "simulated"
 )
 
 // host has the fields of a BareMetalHost.
@@ -256,9 +256,9 @@ func provision(box *ironic, id string) {
 // rehearse deploys fake hardware with a config drive.
 func rehearse(box *ironic) {
 	node, err := nodes.Create(box.ServiceClient, newNode{CreateOpts: nodes.CreateOpts{
-		Driver: "fake-hardware", Name: "metal3~rehearsal",
+		Driver: "fake-hardware", Name: "metal3~simulated",
 	}}).Extract()
-	box.went("create rehearsal", err)
+	box.went("create a simulated node", err)
 	id := node.UUID
 	box.provision(id, nodes.ProvisionStateOpts{Target: nodes.TargetManage}, "manageable")
 	box.provision(id, nodes.ProvisionStateOpts{Target: nodes.TargetProvide}, "available")
@@ -270,7 +270,7 @@ func rehearse(box *ironic) {
 		},
 	}, "active")
 	box.provision(id, nodes.ProvisionStateOpts{Target: nodes.TargetDeleted}, "available")
-	box.went("delete rehearsal", nodes.Delete(box.ServiceClient, id).ExtractErr())
+	box.went("delete the simulated node", nodes.Delete(box.ServiceClient, id).ExtractErr())
 }
 
 func power(box *ironic, id string) {

@@ -351,7 +351,7 @@ fn a_step_a_fake_node_does_not_have_fails_by_name_without_maintenance() {
 }
 
 #[test]
-fn a_rehearsal_with_a_real_agent_boots_it() {
+fn fake_hardware_with_a_real_agent_boots_it() {
     let mut rig = NodeTestRig::fake(Available);
     rig.node.attributes.interfaces.deploy = Some(DeployInterface::Direct);
     rig.node.attributes.interfaces.boot = Some(BootInterface::Ipxe);
