@@ -3,12 +3,12 @@
 use core::fmt;
 
 use serde_json::{Map, Value, json};
+use trivet_agent_wire::image::{CONFIG_DRIVE, WRITE_IMAGE};
 use trivet_agent_wire::{COMMANDS_PATH, CommandRequest, IpaStep, TOKEN_MASK, TOKEN_PARAMETER};
 use trivet_model::secret::masked;
 use trivet_model::{AgentOrder, AgentSession, BootPartitions, JobStep, Node, Port, StepKind};
 use trivet_net::percent;
 
-use crate::image::WRITE_IMAGE;
 use crate::rescue::RESCUE_HASH;
 
 /// How long an agent may take to answer. Ironic's `command_timeout`.
@@ -70,9 +70,6 @@ pub enum AgentCallError {
     #[error("the agent has sent no heartbeat yet; wait for it")]
     NoHeartbeat,
 }
-
-/// The key of the config drive, or of its URL, in records and in the agent's arguments.
-const CONFIG_DRIVE: &str = "configdrive";
 
 /// The request that an order becomes.
 pub fn call(
@@ -223,7 +220,7 @@ fn node_for_agent(node: &Node, with_configdrive: bool) -> Value {
         "uuid": node.id.to_string(),
         "properties": node.properties,
         "instance_info": instance_info,
-        "driver_internal_info": masked(&node.driver_internal_info),
+        "driver_internal_info": node.shown_internal_info(),
         "raid_config": node.attributes.raid_config,
         "target_raid_config": node.attributes.target_raid_config,
     })

@@ -4,19 +4,15 @@
 //! Missing or invalid fields are reported before the machine is changed.
 
 use serde_json::{Value, json};
-use trivet_agent_wire::ImageInfo;
-use trivet_agent_wire::image::{PartitionSizes, is_file_name};
-use trivet_model::image::{ImageFormat, UnpackedImage};
+use trivet_agent_wire::image::{PARTITION, WHOLE_DISK, WRITE_IMAGE, is_file_name};
+use trivet_model::deployment::{DriveLocation, ImageChecksum, ImageLocation, PartitionSizes};
+use trivet_model::image::ImageFormat;
 use trivet_model::node::JsonObject;
 use trivet_model::secret::without_url_credentials;
-use trivet_model::{Digest, JobStep, Node, OciReference, OciReferenceError};
+use trivet_model::{Digest, ImageDeployment, JobStep, Node, OciReference, OciReferenceError};
 
 /// The priority of the step among the deploy steps. Ironic's number.
 pub const WRITE_IMAGE_PRIORITY: i64 = 80;
-
-/// The two types of images, as Ironic names them.
-const WHOLE_DISK: &str = "whole-disk";
-const PARTITION: &str = "partition";
 
 /// Bound for sizes of disks in GiB and of partitions in MiB. Ours.
 const SIZE_MAX: u64 = 1 << 40;
@@ -64,93 +60,69 @@ pub enum WriteImageProblem {
     },
 }
 
-/// The name of the step that writes an image.
-pub const WRITE_IMAGE: &str = "write_image";
-
-/// The URLs at which the agent fetches what it writes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct ImageUrls<'a> {
-    /// The image: a URL of this box, not the operator's.
-    pub image: &'a str,
-    /// The image is served from the cache, which finds its digest and unpacks it;
-    /// [`set_raw_image_info`] then sets what the agent receives.
-    pub cached: bool,
-    /// The config drive, where it is not sent inline.
-    pub drive: Option<&'a str>,
+/// Where the agent can fetch what it writes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DeploymentSources {
+    /// The image: an image of the cache, which finds its digest and unpacks it, or a URL.
+    pub image: ImageLocation,
+    /// The config drive, if this box can serve it.
+    pub drive: Option<DriveLocation>,
 }
 
-/// The deploy step that writes the node's image.
-pub fn write_image_step(node: &Node, places: ImageUrls<'_>) -> Result<JobStep, WriteImageProblem> {
+/// The deploy step that writes an image. What it writes is in the deployment of its job.
+pub fn write_image_step() -> JobStep {
+    JobStep {
+        step: WRITE_IMAGE.to_owned(),
+        interface: "deploy".to_owned(),
+        priority: WRITE_IMAGE_PRIORITY,
+        args: json!({}),
+        reboot_requested: false,
+        abortable: false,
+    }
+}
+
+/// The image that a deployment of the node writes.
+pub fn image_deployment(
+    node: &Node,
+    sources: DeploymentSources,
+) -> Result<ImageDeployment, WriteImageProblem> {
     let info = &node.instance_info;
     let source = text(info, "image_source")?.ok_or(WriteImageProblem::Missing {
         field: "image_source",
         hint: "image_source=<URL of a whole-disk image>",
     })?;
-    check_reference(source, places.cached)?;
-    check_http_url(places.image)?;
+    let cached = matches!(sources.image, ImageLocation::Cache { .. });
+    check_reference(source, cached)?;
+    check_http_url(&sources.image.url(node.id))?;
     // Those of the instance take precedence, and then the agent reads no others.
     let field = ROOT_DEVICE;
     if !root_device(info).map_err(|why| WriteImageProblem::Invalid { field, why })? {
         root_device(&node.properties)
             .map_err(|why| WriteImageProblem::InvalidProperty { field, why })?;
     }
-    let sum = image_checksum(info, source)?;
+    let checksum = image_checksum(info, source)?;
     let format = disk_format(info, source)?;
     let partitions = partitions(info)?;
-    let is_registry = matches!(sum, ImageChecksum::Registry(_));
+    let is_registry = matches!(checksum, ImageChecksum::Registry(_));
     // Without a declared format, what the registry has decides.
     let is_declared = !is_registry || text(info, "image_disk_format")?.is_some();
-    check_supported(sum, format, places.cached, partitions.is_some())?;
-    let mut image_info = ImageInfo {
-        id: Some(image_id(source, node)),
-        urls: vec![places.image.to_owned()],
-        os_hash_algo: None,
-        os_hash_value: None,
-        checksum: None,
-        disk_format: is_declared.then(|| format.name().to_owned()),
-        stream_raw_images: places.cached || format == ImageFormat::Raw,
-        image_type: Some(
-            if partitions.is_some() {
-                PARTITION
-            } else {
-                WHOLE_DISK
-            }
-            .to_owned(),
-        ),
-        node_uuid: Some(node.id.to_string()),
+    check_supported(&checksum, format, cached, partitions.is_some())?;
+    // A config drive that is not served is added when the step is sent: a record holds it once.
+    let drive = configdrive(info)?.filter(|drive| !drive.contains("://"));
+    Ok(ImageDeployment {
+        file_name: image_id(source, node),
+        image: sources.image,
+        checksum,
+        format: is_declared.then_some(format),
+        is_streamed: cached || format == ImageFormat::Raw,
         partitions,
-    };
-    match sum {
-        ImageChecksum::Known(digest) => {
-            image_info.os_hash_algo = Some(digest.algorithm().to_owned());
-            image_info.os_hash_value = Some(digest.to_string());
-        }
-        // It stands there until the digest is known; no agent receives it.
-        ImageChecksum::File(url) | ImageChecksum::Registry(url) => {
-            image_info.checksum = Some(url.to_owned());
-        }
-    }
-    // The config drive itself is added when the step is sent: a record holds it once.
-    let drive = configdrive(info)?;
-    let mut args = json!({ "image_info": image_info });
-    if let (Some(url), Some(drive)) = (places.drive, drive)
-        && !drive.contains("://")
-    {
-        args["configdrive"] = url.into();
-    }
-    Ok(JobStep {
-        step: WRITE_IMAGE.to_owned(),
-        interface: "deploy".to_owned(),
-        priority: WRITE_IMAGE_PRIORITY,
-        args,
-        reboot_requested: false,
-        abortable: false,
+        drive: sources.drive.filter(|_| drive.is_some()),
     })
 }
 
 /// What only the cache can do, and what is not supported for an image of a registry.
 fn check_supported(
-    sum: ImageChecksum<'_>,
+    sum: &ImageChecksum,
     format: ImageFormat,
     cached: bool,
     is_partition: bool,
@@ -180,12 +152,7 @@ fn check_reference(source: &str, cached: bool) -> Result<(), WriteImageProblem> 
     if !OciReference::is_oci(source) {
         return Ok(());
     }
-    let parsed = source.parse::<OciReference>();
-    if let Err(why) = parsed {
-        let masked = without_url_credentials(source);
-        let source_url = masked.unwrap_or_else(|| source.to_owned());
-        return Err(WriteImageProblem::Reference { source_url, why });
-    }
+    registry(source)?;
     let field = "image_source";
     let why = "an image of a registry must pass through the box's cache, which is off";
     cached
@@ -220,16 +187,6 @@ fn text<'info>(
     }
 }
 
-/// Sets the information on an image of the cache for the agent: always a raw disk image, with
-/// the digest of that.
-pub fn set_raw_image_info(image_info: &mut Value, raw: Option<&UnpackedImage>) {
-    if let Some(raw) = raw {
-        image_info["os_hash_algo"] = raw.digest.algorithm().into();
-        image_info["os_hash_value"] = raw.digest.to_string().into();
-    }
-    image_info["disk_format"] = ImageFormat::Raw.name().into();
-}
-
 /// Whether the error of an agent that failed to write means that the image's bytes were the
 /// cause: they were not received, or were wrong. The texts are those of the stock agent's
 /// `ImageDownloadError` and `ImageChecksumError`, and of our agent.
@@ -251,6 +208,19 @@ pub fn is_out_of_space(message: &str) -> bool {
     words.iter().any(|word| message.contains(word))
 }
 
+/// Whether the error of an agent that could not fetch its image only repeats the HTTP status that
+/// this box answered: the reason is known here, and better.
+pub fn is_http_refusal(message: &str) -> bool {
+    let message = message.to_ascii_lowercase();
+    let words = [
+        "503 service unavailable",
+        "404 not found",
+        "status code 503",
+        "status code 404",
+    ];
+    words.iter().any(|word| message.contains(word))
+}
+
 /// Whether the error of an agent means that no disk fits the hints of the record. The texts are
 /// those of the stock agent's `DeviceNotFound`.
 pub fn is_disk_not_found(message: &str) -> bool {
@@ -262,23 +232,10 @@ pub fn is_disk_not_found(message: &str) -> bool {
     words.iter().any(|word| message.contains(word))
 }
 
-/// The source of an image's digest.
-#[derive(Clone, Copy)]
-enum ImageChecksum<'a> {
-    Known(Digest),
-    /// The URL of a checksum file.
-    File(&'a str),
-    /// The reference to a registry.
-    Registry(&'a str),
-}
-
 /// The digest of an image in a registry is in its manifest; as in Ironic, others are ignored.
-fn image_checksum<'a>(
-    info: &'a JsonObject,
-    source: &'a str,
-) -> Result<ImageChecksum<'a>, WriteImageProblem> {
+fn image_checksum(info: &JsonObject, source: &str) -> Result<ImageChecksum, WriteImageProblem> {
     if OciReference::is_oci(source) {
-        return Ok(ImageChecksum::Registry(source));
+        return registry(source);
     }
     let field = "image_os_hash_value";
     if let Some(value) = text(info, field)? {
@@ -290,7 +247,7 @@ fn image_checksum<'a>(
                 why: "it must be sha256 with 64 digits or sha512 with 128 digits",
             });
         }
-        return Ok(ImageChecksum::Known(digest));
+        return Ok(ImageChecksum::Digest(digest));
     }
     let field = "image_checksum";
     let value = text(info, field)?.ok_or(WriteImageProblem::Missing {
@@ -298,13 +255,22 @@ fn image_checksum<'a>(
         hint: "image_checksum=<SHA-256 or SHA-512 of the image, or the URL of a checksum file>",
     })?;
     if value.starts_with("http://") || value.starts_with("https://") {
-        return Ok(ImageChecksum::File(value));
+        return Ok(ImageChecksum::File(value.to_owned()));
     }
     // An image of the catalogue whose digest is not known yet.
     if OciReference::is_oci(value) {
-        return Ok(ImageChecksum::Registry(value));
+        return registry(value);
     }
-    parse_digest(field, value).map(ImageChecksum::Known)
+    parse_digest(field, value).map(ImageChecksum::Digest)
+}
+
+fn registry(source: &str) -> Result<ImageChecksum, WriteImageProblem> {
+    let reference = source.parse::<OciReference>();
+    reference.map(ImageChecksum::Registry).map_err(|why| {
+        let masked = without_url_credentials(source);
+        let source_url = masked.unwrap_or_else(|| source.to_owned());
+        WriteImageProblem::Reference { source_url, why }
+    })
 }
 
 fn parse_digest(field: &'static str, value: &str) -> Result<Digest, WriteImageProblem> {
@@ -486,20 +452,35 @@ fn image_id(source: &str, node: &Node) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trivet_agent_wire::image::write_image_args;
+    use trivet_model::image::UnpackedImage;
     use trivet_model::{NodeId, SeededRandom, UnixMs};
 
     const URL: &str = "http://192.0.2.1:8080/images/disk.raw";
 
-    const PLACES: ImageUrls<'_> = ImageUrls {
-        image: URL,
-        cached: false,
-        drive: None,
-    };
+    fn elsewhere() -> DeploymentSources {
+        DeploymentSources {
+            image: ImageLocation::Url(URL.to_owned()),
+            drive: None,
+        }
+    }
 
-    const CACHED: ImageUrls<'_> = ImageUrls {
-        cached: true,
-        ..PLACES
-    };
+    fn cached() -> DeploymentSources {
+        DeploymentSources {
+            image: ImageLocation::Cache {
+                base: "http://192.0.2.1:8080".to_owned(),
+                token: "t1".to_owned(),
+                name: "disk.raw".to_owned(),
+            },
+            drive: None,
+        }
+    }
+
+    /// The arguments of the step, as the agent gets them.
+    fn args(node: &Node, sources: DeploymentSources) -> Result<Value, WriteImageProblem> {
+        let deployment = image_deployment(node, sources)?;
+        Ok(write_image_args(&deployment, node.id))
+    }
 
     fn node(info: Value) -> Node {
         let id = NodeId::random(&mut SeededRandom::new(1));
@@ -513,7 +494,7 @@ mod tests {
 
     #[track_caller]
     fn problem(info: Value) -> String {
-        write_image_step(&node(info), PLACES)
+        image_deployment(&node(info), elsewhere())
             .unwrap_err()
             .to_string()
     }
@@ -526,14 +507,14 @@ mod tests {
             "image_os_hash_algo": "sha256", "image_os_hash_value": digest,
             "configdrive": "H4sI",
         }));
-        let step = write_image_step(&node, PLACES).unwrap();
+        let step = write_image_step();
         assert_eq!(
             (step.step.as_str(), step.interface.as_str()),
             ("write_image", "deploy")
         );
         assert_eq!(step.priority, 80);
         assert_eq!(
-            step.args,
+            args(&node, elsewhere()).unwrap(),
             json!({
                 "image_info": {
                     "id": "debian_12.raw", "urls": [URL], "os_hash_algo": "sha256",
@@ -547,10 +528,10 @@ mod tests {
     #[test]
     fn takes_the_older_checksum_by_its_length() {
         let node = node(json!({"image_source": "a.raw", "image_checksum": "AB".repeat(64)}));
-        let step = write_image_step(&node, PLACES).unwrap();
-        assert_eq!(step.args["image_info"]["os_hash_algo"], "sha512");
-        assert_eq!(step.args["image_info"]["os_hash_value"], "ab".repeat(64));
-        assert_eq!(step.args.get("configdrive"), None);
+        let step = args(&node, elsewhere()).unwrap();
+        assert_eq!(step["image_info"]["os_hash_algo"], "sha512");
+        assert_eq!(step["image_info"]["os_hash_value"], "ab".repeat(64));
+        assert_eq!(step.get("configdrive"), None);
     }
 
     #[test]
@@ -559,8 +540,8 @@ mod tests {
             json!({"image_source": "a.qcow2", "image_disk_format": "qcow2",
                                "image_checksum": "ab".repeat(32)}),
         );
-        let step = write_image_step(&node, PLACES).unwrap();
-        assert_eq!(step.args["image_info"]["stream_raw_images"], false);
+        let step = args(&node, elsewhere()).unwrap();
+        assert_eq!(step["image_info"]["stream_raw_images"], false);
     }
 
     #[test]
@@ -580,11 +561,13 @@ mod tests {
         ] {
             let info = json!({"image_source": source, "image_checksum": digest,
                               "image_disk_format": message});
-            let step = write_image_step(&node(info), CACHED).unwrap();
-            let mut info = step.args["image_info"].clone();
+            let node = node(info);
+            let deployment = image_deployment(&node, cached()).unwrap();
+            let info = &write_image_args(&deployment, node.id)["image_info"];
             assert_eq!(info["disk_format"], format, "{source}");
             assert_eq!(info["stream_raw_images"], true);
-            set_raw_image_info(&mut info, (format != "raw").then_some(&raw));
+            let sent = deployment.unpacked((format != "raw").then_some(&raw));
+            let info = &write_image_args(&sent, node.id)["image_info"];
             assert_eq!(info["disk_format"], "raw");
             let want = if format == "raw" {
                 digest.clone()
@@ -599,8 +582,8 @@ mod tests {
     fn a_checksum_file_is_followed_where_the_cache_can() {
         let sums = "https://h/SHA256SUMS";
         let node = node(json!({"image_source": "http://h/a.raw", "image_checksum": sums}));
-        let step = write_image_step(&node, CACHED).unwrap();
-        let info = &step.args["image_info"];
+        let step = args(&node, cached()).unwrap();
+        let info = &step["image_info"];
         assert_eq!(info["checksum"], sums);
         assert_eq!(info.get("os_hash_value"), None);
         let message = problem(json!({"image_source": "a.gz", "image_checksum": "ab".repeat(32)}));
@@ -612,63 +595,68 @@ mod tests {
         let source = "oci://h:5000/team/debian:12";
         // As in Ironic, a digest beside the reference is ignored.
         let info = json!({"image_source": source, "image_checksum": "ab".repeat(16)});
-        let step = write_image_step(&node(info.clone()), CACHED).unwrap();
-        let image = &step.args["image_info"];
+        let step = args(&node(info.clone()), cached()).unwrap();
+        let image = &step["image_info"];
         assert_eq!(image["checksum"], source);
         assert_eq!(image.get("os_hash_value"), None);
         assert_eq!(image["disk_format"], Value::Null);
         assert_eq!(image["stream_raw_images"], true);
-        let message_of = |changes: Value, places: ImageUrls<'_>| {
+        let message_of = |changes: Value, sources: DeploymentSources| {
             let mut info = info.clone();
             for (key, value) in changes.as_object().unwrap() {
                 info[key] = value.clone();
             }
-            write_image_step(&node(info), places).map(|step| step.args["image_info"].clone())
+            args(&node(info), sources).map(|args| args["image_info"].clone())
         };
-        let declared = message_of(json!({"image_disk_format": "qcow2"}), CACHED).unwrap();
+        let declared = message_of(json!({"image_disk_format": "qcow2"}), cached()).unwrap();
         assert_eq!(declared["disk_format"], "qcow2");
-        let why = message_of(json!({"image_source": "oci://h/A"}), CACHED).unwrap_err();
+        let why = message_of(json!({"image_source": "oci://h/A"}), cached()).unwrap_err();
         assert!(
             why.to_string()
                 .contains("oci://h/A has no valid repository"),
             "{why}"
         );
         let user = json!({"image_source": "oci://ann:hunter2@h/a"});
-        let why = message_of(user, CACHED).unwrap_err().to_string();
+        let why = message_of(user, cached()).unwrap_err().to_string();
         assert!(why.contains("oci://******@h/a has a user in it"), "{why}");
-        let why = message_of(json!({}), PLACES).unwrap_err();
+        let why = message_of(json!({}), elsewhere()).unwrap_err();
         assert!(
             why.to_string().contains("the box's cache, which is off"),
             "{why}"
         );
         let partition = json!({"image_type": "partition", "root_gb": 4});
-        let why = message_of(partition, CACHED).unwrap_err();
+        let why = message_of(partition, cached()).unwrap_err();
         assert!(why.to_string().contains("whole-disk image"), "{why}");
         let known = json!({"image_os_hash_algo": "sha256", "image_os_hash_value": "ab".repeat(32)});
-        let ignored = message_of(known, CACHED).unwrap();
+        let ignored = message_of(known, cached()).unwrap();
         assert_eq!(ignored["checksum"], source);
         assert_eq!(ignored.get("os_hash_value"), None);
         let capitals = json!({"image_source": "OCI://h:5000/team/debian"});
-        let image = message_of(capitals, CACHED).unwrap();
-        assert_eq!(image["checksum"], "OCI://h:5000/team/debian");
+        let image = message_of(capitals, cached()).unwrap();
+        assert_eq!(image["checksum"], "oci://h:5000/team/debian");
         // An image of the catalogue whose digest is not known yet.
         let own = json!({"image_source": "http://box/images/a", "image_checksum": source});
-        let step = write_image_step(&node(own), CACHED).unwrap();
-        assert_eq!(step.args["image_info"]["checksum"], source);
+        let step = args(&node(own), cached()).unwrap();
+        assert_eq!(step["image_info"]["checksum"], source);
     }
 
     #[test]
     fn a_config_drive_is_fetched_where_there_is_a_place_for_it() {
-        let places = ImageUrls {
-            drive: Some("http://192.0.2.1/nodes/x/drive/t"),
-            ..CACHED
+        let drive = DriveLocation {
+            base: "http://192.0.2.1".to_owned(),
+            token: "t2".to_owned(),
+        };
+        let url = drive.url(node(json!({})).id);
+        let sources = DeploymentSources {
+            drive: Some(drive),
+            ..cached()
         };
         let step = |drive: Value| {
             let info = json!({"image_source": "http://h/a", "image_checksum": "ab".repeat(32),
                               "configdrive": drive});
-            write_image_step(&node(info), places).unwrap().args
+            args(&node(info), sources.clone()).unwrap()
         };
-        assert_eq!(step(json!("H4sI"))["configdrive"], places.drive.unwrap());
+        assert_eq!(step(json!("H4sI"))["configdrive"], url);
         assert_eq!(step(json!("http://h/drive")).get("configdrive"), None);
         assert_eq!(step(Value::Null).get("configdrive"), None);
     }
@@ -687,6 +675,17 @@ mod tests {
             "Could not write image: the disk is too small"
         ));
         assert!(!is_image_error("No suitable device was found"));
+    }
+
+    #[test]
+    fn a_status_that_this_box_answered_is_recognised() {
+        for message in [
+            "Error downloading image: 503 Service Unavailable",
+            "Download of image x failed: URL: http://h/x; Received status code 404 from http://h/x",
+        ] {
+            assert!(is_http_refusal(message), "{message}");
+        }
+        assert!(!is_http_refusal("Image failed to verify against checksum"));
     }
 
     #[test]
@@ -734,8 +733,8 @@ mod tests {
             "image_source": "a", "image_checksum": "ab".repeat(32), "image_type": "partition",
             "root_gb": "4", "swap_mb": 64, "preserve_ephemeral": "true",
         });
-        let step = write_image_step(&node(info.clone()), PLACES).unwrap();
-        let reported = &step.args["image_info"];
+        let step = args(&node(info.clone()), elsewhere()).unwrap();
+        let reported = &step["image_info"];
         assert_eq!(reported["image_type"], "partition");
         assert_eq!(
             (
@@ -780,7 +779,7 @@ mod tests {
         let unfit = |key: &str, value: Value| {
             let mut info = json!({"image_source": URL, "image_checksum": digest});
             info[key] = value;
-            write_image_step(&node(info), PLACES).err()
+            image_deployment(&node(info), elsewhere()).err()
         };
         for hints in [
             json!({"serial": "x", "size": 10, "rotational": false}),
@@ -808,7 +807,9 @@ mod tests {
         machine
             .properties
             .insert("root_device".into(), json!({"foo": 1}));
-        let text = write_image_step(&machine, PLACES).unwrap_err().to_string();
+        let text = image_deployment(&machine, elsewhere())
+            .unwrap_err()
+            .to_string();
         assert!(
             text.contains("properties has an invalid root_device"),
             "{text}"
@@ -816,7 +817,7 @@ mod tests {
         let hints = json!({"serial": "x"});
         machine.instance_info.insert("root_device".into(), hints);
         assert!(
-            write_image_step(&machine, PLACES).is_ok(),
+            image_deployment(&machine, elsewhere()).is_ok(),
             "these are not read"
         );
     }

@@ -17,9 +17,10 @@ pub use agent_text::{AGENT_TEXT_CHARS_MAX, without_token};
 pub use answer::{ANSWER_BYTES_MAX, STEPS_MAX, answer};
 pub use call::{AgentCallError, AgentHttpMethod, AgentHttpRequest, COMMAND_TIMEOUT_MS, call};
 pub use image::{
-    ImageUrls, WRITE_IMAGE, WRITE_IMAGE_PRIORITY, WriteImageProblem, is_disk_not_found,
-    is_image_error, is_out_of_space, set_raw_image_info, write_image_step,
+    DeploymentSources, WRITE_IMAGE_PRIORITY, WriteImageProblem, image_deployment,
+    is_disk_not_found, is_http_refusal, is_image_error, is_out_of_space, write_image_step,
 };
 pub use logs::{COLLECT_LOGS, LOGS_BYTES_MAX, logs_bundle, logs_call, redact_token};
 pub use raw::{RawAgentReply, raw_answer, raw_call};
 pub use rescue::{RESCUE_PASSWORD_BYTES_MAX, rescue_hash};
+pub use trivet_agent_wire::image::{WRITE_IMAGE, write_image_args};

@@ -242,6 +242,10 @@ impl BmcBench {
             tries: 0,
             boots: None,
             abort_after: None,
+            deployment: None,
+            has_inspection_data: false,
+            awaits_source: false,
+            agent_query: None,
             heartbeat_lost_at: None,
         });
     }

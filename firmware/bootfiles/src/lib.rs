@@ -87,12 +87,6 @@ pub const KERNEL_PATH: &str = "/boot/kernel";
 /// The path of the agent's ramdisk.
 pub const RAMDISK_PATH: &str = "/boot/ramdisk";
 
-/// The path of the image that a node is being deployed with. The token is valid for one
-/// deployment.
-pub fn node_image_path(node: NodeId, token: &str, name: &str) -> String {
-    format!("/nodes/{node}/{token}/{name}")
-}
-
 /// The path of a file that a key of a node's record names. No token equals `boot`.
 pub fn node_boot_path(node: NodeId, key: &str) -> String {
     format!("/nodes/{node}/boot/{key}")
@@ -100,11 +94,6 @@ pub fn node_boot_path(node: NodeId, key: &str) -> String {
 
 /// Suffix of an image path for the path of its chunk list.
 pub const CHUNK_LIST_END: &str = ".chunks";
-
-/// The path of the config drive of a deployment.
-pub fn node_drive_path(node: NodeId, token: &str) -> String {
-    format!("/drives/{node}/{token}")
-}
 
 /// A path for notes, logs and the page: the token in the path of a deployment's image or config
 /// drive is masked, because the token alone gives access to them. It is also masked in forms
@@ -134,15 +123,6 @@ pub fn redacted(path: &str) -> String {
     format!("/{}", shown.join("/"))
 }
 
-/// The token in the path of a deployment's image or config drive.
-pub fn token(path: &str) -> Option<&str> {
-    let mut parts = path.split('/').skip(1);
-    let holds_token = matches!(parts.next(), Some("nodes" | "drives"));
-    parts
-        .nth(1)
-        .filter(|token| holds_token && !token.is_empty())
-}
-
 /// The path of a file in the operator's directory.
 pub fn file_path(name: &str) -> String {
     format!("/files/{name}")
@@ -151,6 +131,7 @@ pub fn file_path(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trivet_model::deployment::{node_drive_path, node_image_path};
 
     #[track_caller]
     fn check(path: &str, want: Option<BootRoute>) {
@@ -162,10 +143,6 @@ mod tests {
         let id = NodeId::random(&mut trivet_model::SeededRandom::new(1));
         let image = node_image_path(id, "geheim", "disk.raw");
         let drive = node_drive_path(id, "geheim");
-        assert_eq!(
-            (token(&image), token(&drive)),
-            (Some("geheim"), Some("geheim"))
-        );
         for path in [
             &image,
             &drive,
@@ -184,7 +161,6 @@ mod tests {
             "undionly.kpxe",
         ] {
             assert_eq!(redacted(path), path);
-            assert_eq!(token(path), None);
         }
     }
 

@@ -15,6 +15,14 @@ pub fn bmc_addresses(node: &Node) -> Vec<IpAddr> {
     values.filter_map(|(_, value)| address(value)).collect()
 }
 
+/// How the keys of `driver_info` begin that name the node's BMC, and its address as it is there.
+pub fn bmc_keys(node: &Node) -> Option<(&'static str, &str)> {
+    ["ipmi", "redfish"].into_iter().find_map(|keys| {
+        let address = node.driver_info.get(&format!("{keys}{ADDRESS_KEY_END}"))?;
+        Some((keys, address.as_str()?))
+    })
+}
+
 /// An address, or that of the host of a URL, whose scheme may be missing.
 fn address(value: &Value) -> Option<IpAddr> {
     let text = value.as_str()?.trim();

@@ -14,7 +14,7 @@ mod payload;
 mod steps;
 mod table;
 
-pub use bmc_address::bmc_addresses;
+pub use bmc_address::{bmc_addresses, bmc_keys};
 pub use check::{SSH_PORT, check, external_http_url, fast_track, number};
 pub use kind::InterfaceKind;
 pub use misspelt::suggested_key;
@@ -33,7 +33,7 @@ use trivet_model::interface::{
     RescueInterface, StorageInterface, VendorInterface,
 };
 use trivet_model::node::JsonObject;
-use trivet_model::{BootDevice, Node};
+use trivet_model::{BootDevice, Node, NoteKind, PowerState};
 
 use table::HardwareInterfaces;
 
@@ -219,6 +219,15 @@ pub fn boot_devices(node: &Node) -> &'static [BootDevice] {
 /// and the operator must be shown what to do.
 pub fn is_manual(node: &Node) -> bool {
     named(&node.driver).is_some_and(|hardware| hardware.manual)
+}
+
+/// The note about a new power state: hardware without a reply only makes it likely.
+pub fn power_note(node: &Node, state: PowerState) -> NoteKind {
+    match power_interface(node) {
+        Some(PowerInterface::WakeOnLan) => NoteKind::PowerAssumed(state),
+        Some(PowerInterface::Fake) if is_manual(node) => NoteKind::PowerAssumed(state),
+        _ => NoteKind::PowerIs(state),
+    }
 }
 
 /// How an instance is deployed: the deploy interface in effect, where `autodetect` is replaced by

@@ -21,6 +21,17 @@ fn lacks(node: &Node, kind: InterfaceKind, part: &str) {
 }
 
 #[test]
+fn only_hardware_that_reports_its_power_state_is_said_to_report_it() {
+    let note = |node: &Node| power_note(node, PowerState::On).to_string();
+    assert_eq!(note(&node("ipmi")), "BMC reports power on");
+    let mut by_hand = node("manual-management");
+    let assumed = "power on is assumed: this power interface cannot read the power state";
+    assert_eq!(note(&by_hand), assumed);
+    by_hand.attributes.interfaces.power = Some(PowerInterface::WakeOnLan);
+    assert_eq!(note(&by_hand), assumed);
+}
+
+#[test]
 fn every_hardware_type_has_a_default_of_every_kind() {
     for hardware in &ALL {
         for kind in InterfaceKind::ALL {
@@ -138,16 +149,16 @@ fn older_names_become_todays_with_the_interfaces_they_meant() {
         adopt_alias(&mut node);
         assert_eq!(node.driver, today);
     }
-    let mut rehearsal = node("fake_agent");
-    rehearsal
+    let mut simulated = node("fake_agent");
+    simulated
         .attributes
         .set("boot_interface", Some("pxe".into()))
         .unwrap();
-    adopt_alias(&mut rehearsal);
-    assert_eq!(interface(&rehearsal, InterfaceKind::Boot), "pxe");
-    assert_eq!(interface(&rehearsal, InterfaceKind::Deploy), "direct");
-    assert_eq!(interface(&rehearsal, InterfaceKind::Inspect), "agent");
-    assert_eq!(interface(&rehearsal, InterfaceKind::Power), "fake");
+    adopt_alias(&mut simulated);
+    assert_eq!(interface(&simulated, InterfaceKind::Boot), "pxe");
+    assert_eq!(interface(&simulated, InterfaceKind::Deploy), "direct");
+    assert_eq!(interface(&simulated, InterfaceKind::Inspect), "agent");
+    assert_eq!(interface(&simulated, InterfaceKind::Power), "fake");
 }
 
 #[test]

@@ -73,7 +73,9 @@ fn add_facts(kind: &NoteKind, set: &mut impl FnMut(&str, Value)) {
             set("from", from.as_str().into());
             set("to", to.as_str().into());
         }
-        NoteKind::PowerIs(state) => set("power_state", state.as_str().into()),
+        NoteKind::PowerIs(state) | NoteKind::PowerAssumed(state) => {
+            set("power_state", state.as_str().into());
+        }
         NoteKind::PowerOrdered { order } | NoteKind::PowerAccepted { order } => {
             set("order", (*order).into());
         }

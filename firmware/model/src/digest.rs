@@ -3,8 +3,11 @@
 use core::fmt;
 use core::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// A digest that an image is verified against.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum Digest {
     /// SHA-256.
     Sha256([u8; 32]),
@@ -24,6 +27,20 @@ impl Digest {
             Self::Sha256(_) => "sha256",
             Self::Sha512(_) => "sha512",
         }
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = BadDigest;
+
+    fn try_from(text: String) -> Result<Self, BadDigest> {
+        text.parse()
     }
 }
 

@@ -37,6 +37,7 @@ impl NoteKind {
         match self {
             Self::StateChanged { .. } => EventTopic::State,
             Self::PowerIs(_)
+            | Self::PowerAssumed(_)
             | Self::PowerOrdered { .. }
             | Self::PowerAccepted { .. }
             | Self::PowerFailed { .. }
@@ -90,7 +91,7 @@ impl NoteKind {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::StateChanged { .. } => "state_changed",
-            Self::PowerIs(_) => "power_is",
+            Self::PowerIs(_) | Self::PowerAssumed(_) => "power_is",
             Self::PowerOrdered { .. } => "power_ordered",
             Self::PowerAccepted { .. } => "power_accepted",
             Self::BootQueued { .. } => "boot_queued",

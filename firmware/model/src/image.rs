@@ -1,14 +1,19 @@
 //! The state of an image in the cache.
 
 use core::fmt;
+use core::str::FromStr;
+
+use serde::{Deserialize, Serialize};
 
 use crate::Digest;
+use crate::state::UnknownWord;
 
 /// The largest image, in bytes. Ours: a chunk list has no more chunks.
 pub const IMAGE_BYTES_MAX: u64 = 1 << 44;
 
 /// The format of an image.
-#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ImageFormat {
     /// A disk image without any encoding.
     #[default]
@@ -89,6 +94,14 @@ impl ImageFormat {
     /// Whether nodes receive another file than this one: the disk image unpacked from it.
     pub fn is_packed(self) -> bool {
         matches!(self, Self::Zstd | Self::Gzip | Self::Xz | Self::Qcow2)
+    }
+}
+
+impl FromStr for ImageFormat {
+    type Err = UnknownWord;
+
+    fn from_str(name: &str) -> Result<Self, UnknownWord> {
+        Self::parse(name).ok_or(UnknownWord)
     }
 }
 

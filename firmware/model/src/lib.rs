@@ -8,6 +8,7 @@ pub mod attributes;
 pub mod bmc_request;
 pub mod boot;
 pub mod caller;
+pub mod deployment;
 pub mod diagnosis;
 pub mod digest;
 pub mod entropy;
@@ -39,6 +40,7 @@ pub use agent::{AgentError, AgentEvent, AgentOrder, BootPartitions, JobStep, Ste
 pub use bmc_request::{BmcReply, BmcRequest};
 pub use boot::{BootPlan, KernelBoot};
 pub use caller::{ApiCaller, CallerIdentity};
+pub use deployment::ImageDeployment;
 pub use diagnosis::{Diagnosis, SuggestedAction};
 pub use digest::Digest;
 pub use entropy::{Entropy, SeededRandom};
@@ -47,7 +49,10 @@ pub use fault::BoxFault;
 pub use identity::{MacAddr, NodeId, PortId, ResourceId};
 pub use link::{LinkId, LinkMode};
 pub use measurement::Measurement;
-pub use node::{AgentSession, Job, JobKind, JobPhase, Lease, Node, Port};
+pub use node::{
+    AgentAuthentication, AgentCaller, AgentQuery, AgentSession, Job, JobKind, JobPhase, Lease,
+    Node, Port,
+};
 pub use note::{EvidenceNote, ImageProblem, Note, NoteKind};
 pub use oci::{OciReference, OciReferenceError};
 pub use order::{OrderOutcome, OrderRefusal, RackOrder, RefusalKind};

@@ -14,8 +14,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::attributes::{NodeAttributes, PortAttributes};
+use crate::secret;
 use crate::{
-    JobStep, MacAddr, NodeId, PortId, PowerState, ProvisionState, StepKind, UnixMs, words,
+    ImageDeployment, JobStep, MacAddr, NodeId, PortId, PowerState, ProvisionState, StepKind,
+    UnixMs, words,
 };
 
 /// A free-form JSON object of Ironic's, such as `driver_info`.
@@ -42,7 +44,7 @@ pub struct Node {
     pub instance_info: JsonObject,
     /// Free for the operator.
     pub extra: JsonObject,
-    /// Values set by the box, shown to clients.
+    /// Values that the box stores for clients. No decision reads them.
     pub driver_internal_info: JsonObject,
     /// Its provision state.
     pub provision_state: ProvisionState,
@@ -87,6 +89,12 @@ pub struct Node {
     /// Where the machine is mounted, for people. No decision reads it.
     #[serde(default)]
     pub location: Option<NodeLocation>,
+    /// The caller that received the token of the present or the last agent.
+    #[serde(default)]
+    pub agent_caller: Option<AgentCaller>,
+    /// Identifies the config drive in `instance_info`, if the box built it from a template.
+    #[serde(default)]
+    pub template_drive: Option<u64>,
 }
 
 /// The place of a machine in the data centre.
@@ -134,6 +142,8 @@ impl Node {
             job: None,
             agent: None,
             location: None,
+            agent_caller: None,
+            template_drive: None,
         }
     }
 
@@ -154,15 +164,34 @@ impl Node {
 
     /// The address that received the token of the present or the last agent.
     pub fn agent_address(&self) -> Option<IpAddr> {
-        let text = self.driver_internal_info.get(AGENT_ADDRESS)?;
-        text.as_str()?.parse().ok()
+        self.agent_caller.map(|caller| caller.address)
     }
 
     /// Whether the present or the last agent called from an address that the box did not
     /// lease to the node.
     pub fn is_weakly_authenticated(&self) -> bool {
-        let how = self.driver_internal_info.get(AGENT_AUTHENTICATION);
-        how.and_then(Value::as_str) == Some(AUTHENTICATED_WEAKLY)
+        self.agent_caller
+            .is_some_and(|caller| caller.authentication == AgentAuthentication::Weak)
+    }
+
+    /// The image that the job of the node writes.
+    pub fn deployment(&self) -> Option<&ImageDeployment> {
+        self.job.as_ref()?.deployment.as_ref()
+    }
+
+    /// `driver_internal_info` as clients and agents see it: with the values that have a field
+    /// of their own in the record, and secrets masked.
+    pub fn shown_internal_info(&self) -> JsonObject {
+        let mut info = secret::masked(&self.driver_internal_info);
+        if let Some(caller) = &self.agent_caller {
+            info.insert(AGENT_ADDRESS.to_owned(), caller.address.to_string().into());
+            let word = caller.authentication.as_str();
+            info.insert(AGENT_AUTHENTICATION.to_owned(), word.into());
+        }
+        if self.template_drive.is_some() {
+            info.insert(TEMPLATE_DRIVE.to_owned(), secret::MASK.into());
+        }
+        info
     }
 
     /// Whether the box put the node into maintenance because its BMC does not answer.
@@ -184,17 +213,34 @@ impl Node {
     }
 }
 
-/// The key in `driver_internal_info` of the address that received the agent's token.
+/// The key of the address that received the agent's token, in what clients see of
+/// `driver_internal_info`.
 pub const AGENT_ADDRESS: &str = "agent_address";
 
-/// The key in `driver_internal_info` of how the agent was authenticated.
+/// The key of how the agent was authenticated.
 pub const AGENT_AUTHENTICATION: &str = "agent_authentication";
 
-/// The agent called from the address that the box leased to the node.
-pub const AUTHENTICATED_BY_LEASE: &str = "lease";
+/// The key that says that the config drive was built from a template.
+pub const TEMPLATE_DRIVE: &str = "configdrive_of_template";
 
-/// The agent called from an address that the box did not lease to the node.
-pub const AUTHENTICATED_WEAKLY: &str = "weak";
+words! {
+    /// How the caller that received a token was authenticated.
+    AgentAuthentication {
+        /// It called from the address that the box leased to the node.
+        Lease = "lease",
+        /// It called from an address that the box did not lease to the node.
+        Weak = "weak",
+    }
+}
+
+/// The caller that received the token of an agent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct AgentCaller {
+    /// Its address.
+    pub address: IpAddr,
+    /// How it was authenticated.
+    pub authentication: AgentAuthentication,
+}
 
 /// The agent of one boot: its token and its URL.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -301,6 +347,23 @@ words! {
     }
 }
 
+words! {
+    /// The check at the end of a deployment that the agent no longer answers. A BMC may report a
+    /// power change that did not happen, or that of another machine.
+    AgentQuery {
+        /// The machine was powered off, and the agent is called.
+        First = "first call",
+        /// It has answered once, perhaps while the machine was still switching off.
+        Answered = "answered",
+        /// It is called once more.
+        Second = "second call",
+        /// The machine was restarted and gets time for that.
+        Restarted = "restarted",
+        /// The machine was restarted, and the agent is called.
+        AfterRestart = "call after the restart",
+    }
+}
+
 /// A job of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
@@ -326,6 +389,16 @@ pub struct Job {
     pub heartbeat_lost_at: Option<UnixMs>,
     /// The step after which the job ends, because an operator aborted it.
     pub abort_after: Option<String>,
+    /// The image that its step `write_image` writes.
+    pub deployment: Option<ImageDeployment>,
+    /// The data of its inspection are stored.
+    #[serde(default)]
+    pub has_inspection_data: bool,
+    /// The instance keeps running until the image that replaces it can be fetched.
+    #[serde(default)]
+    pub awaits_source: bool,
+    /// The check at the end of a deployment that its agent has stopped.
+    pub agent_query: Option<AgentQuery>,
 }
 
 /// A network port of a node.

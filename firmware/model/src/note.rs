@@ -35,6 +35,8 @@ pub enum NoteKind {
     },
     /// The BMC reported this power state.
     PowerIs(PowerState),
+    /// The power state after a request to hardware that cannot report it.
+    PowerAssumed(PowerState),
     /// An order to switch power was sent to the BMC or the SSH host.
     PowerOrdered {
         /// The order, such as `power on`.
@@ -444,6 +446,10 @@ impl fmt::Display for NoteKind {
         match self {
             Self::StateChanged { from, to } => write!(out, "{from} -> {to}"),
             Self::PowerIs(state) => write!(out, "BMC reports {state}"),
+            Self::PowerAssumed(state) => write!(
+                out,
+                "{state} is assumed: this power interface cannot read the power state"
+            ),
             Self::PowerOrdered { order } => write!(out, "{order} ordered"),
             Self::PowerAccepted { order } => write!(out, "{order} accepted by the BMC"),
             Self::BootQueued { ahead } => {

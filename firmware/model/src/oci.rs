@@ -8,6 +8,8 @@ use core::fmt;
 use core::str::FromStr;
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Digest;
 
 /// The scheme of a reference.
@@ -24,7 +26,8 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const TAG_BYTES_MAX: usize = 128;
 
 /// A reference to an image in a registry.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct OciReference {
     registry: String,
     repository: String,
@@ -144,6 +147,20 @@ pub fn parse_oci_digest(text: &str) -> Option<Digest> {
     let digest: Digest = digits.parse().ok()?;
     let is_lower = !digits.bytes().any(|byte| byte.is_ascii_uppercase());
     (is_lower && digest.algorithm() == algorithm).then_some(digest)
+}
+
+impl From<OciReference> for String {
+    fn from(reference: OciReference) -> Self {
+        reference.to_string()
+    }
+}
+
+impl TryFrom<String> for OciReference {
+    type Error = OciReferenceError;
+
+    fn try_from(text: String) -> Result<Self, OciReferenceError> {
+        text.parse()
+    }
 }
 
 impl fmt::Display for OciReference {

@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::node::JsonObject;
 use crate::secret::SecretText;
 use crate::{
-    BmcRequest, BootDevice, JobStep, MacAddr, Node, NodeId, Port, PortId, PowerOrder, PowerState,
-    Resource, ResourceId, ResourceKind, Verb,
+    BmcRequest, BootDevice, Digest, ImageDeployment, JobStep, MacAddr, Node, NodeId, Port, PortId,
+    PowerOrder, PowerState, Resource, ResourceId, ResourceKind, Verb,
 };
 
 /// One change requested through the API. Reads are not orders, unless a BMC or an agent must be
@@ -50,6 +50,8 @@ pub enum RackOrder {
     DeleteResources(ResourceKind),
     /// Fetch an image of the catalogue into the cache.
     FetchImage(ResourceId),
+    /// Remove an image from the cache that is not in the catalogue.
+    DropImage(Digest),
     /// Start a provision verb.
     Provision {
         /// The node.
@@ -150,6 +152,7 @@ impl RackOrder {
             Self::DeleteResource(..) => "delete resource",
             Self::DeleteResources(_) => "delete resources",
             Self::FetchImage(_) => "fill image",
+            Self::DropImage(_) => "remove image",
             Self::Provision { verb, .. } => verb.as_str(),
             Self::Power { want, .. } => want.word(),
             Self::SetBoot { .. } => "set boot device",
@@ -188,6 +191,7 @@ impl RackOrder {
             Self::DeleteResource(..)
             | Self::DeleteResources(_)
             | Self::FetchImage(_)
+            | Self::DropImage(_)
             | Self::DeletePort(_)
             | Self::Inventory { .. } => None,
         }
@@ -239,6 +243,8 @@ pub struct VerbArgs {
     /// The node's whole new `instance_info`, stored only if the verb is accepted. It was
     /// derived from the record of revision `based_on`, so the order must contain that revision.
     pub instance_info: Option<JsonObject>,
+    /// The image to write; the rack sets it.
+    pub deployment: Option<ImageDeployment>,
 }
 
 /// A power change that an operator requests.

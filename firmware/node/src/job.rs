@@ -107,7 +107,7 @@ impl NodeTransition<'_> {
             && self.node.power_state != Some(state)
         {
             self.node.power_state = Some(state);
-            self.note(NoteKind::PowerIs(state));
+            self.note(trivet_drivers::power_note(&self.node, state));
         }
         let Some(job) = &self.node.job else {
             return self.handle_without_job(&event);
@@ -150,6 +150,7 @@ impl NodeTransition<'_> {
             JobPhase::AwaitStep | JobPhase::AwaitBootloader => self.heartbeat_timed_out(),
             JobPhase::Pause => self.step_passed(),
             JobPhase::FinalOff if self.queries_lost_agent() => self.lost_agent_timer_expired(),
+            JobPhase::StartInstance if self.checks_restart() => self.restart_timer_expired(),
             other if self.skips_power_off(other) => self.is_off(other),
             other => self.give_order(other),
         }
@@ -284,6 +285,7 @@ impl NodeTransition<'_> {
     pub(crate) fn enter(&mut self, phase: JobPhase) {
         if let Some(job) = &mut self.node.job {
             job.tries = 0;
+            job.agent_query = None;
         }
         self.enter_again(phase);
     }
@@ -432,7 +434,10 @@ impl NodeTransition<'_> {
         self.note(NoteKind::Failed {
             why: why.to_owned(),
         });
-        let deployed = job.as_ref().map(|job| job.kind) == Some(JobKind::Deploy);
+        // An instance that was not stopped yet keeps running.
+        let deployed = job
+            .as_ref()
+            .is_some_and(|job| job.kind == JobKind::Deploy && !job.awaits_source);
         // While a power-on is under way the record still has the state before it.
         let switching = job
             .as_ref()

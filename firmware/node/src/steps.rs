@@ -174,6 +174,10 @@ mod tests {
             boots: Some(NonZeroU32::MIN),
             heartbeat_lost_at: None,
             abort_after: None,
+            deployment: None,
+            has_inspection_data: false,
+            awaits_source: false,
+            agent_query: None,
         }
     }
 

@@ -169,6 +169,10 @@ impl NodeTransition<'_> {
             Verb::Adopt => self.start(JobKind::Adopt, None, JobPhase::ReadPower, args),
             Verb::Active | Verb::Deploy | Verb::Rebuild => {
                 self.start_steps(JobKind::Deploy, StepKind::Deploy, args);
+                let replaces = verb == Verb::Rebuild && from == ProvisionState::Active;
+                if let Some(job) = self.node.job.as_mut().filter(|_| replaces) {
+                    job.awaits_source = job.phase == JobPhase::PowerOff;
+                }
             }
             Verb::Deleted | Verb::Undeploy => {
                 self.start(JobKind::TearDown, None, JobPhase::PowerOff, args);
@@ -252,6 +256,10 @@ impl NodeTransition<'_> {
             boots,
             heartbeat_lost_at: None,
             abort_after: None,
+            deployment: args.deployment,
+            has_inspection_data: false,
+            awaits_source: false,
+            agent_query: None,
         });
     }
 

@@ -357,9 +357,14 @@ impl Rack {
         if !changed && news.state.failure().is_none() {
             return Vec::new();
         }
+        self.nodes_booting_digest(news.digest)
+    }
+
+    /// The nodes whose job boots a file with this digest.
+    pub(crate) fn nodes_booting_digest(&self, digest: Digest) -> Vec<NodeId> {
         let has_digest = |file: &BootFile| {
             let known = || self.boot_files.by_url.get(&file.url)?.digest;
-            file.digest.or_else(known) == Some(news.digest)
+            file.digest.or_else(known) == Some(digest)
         };
         let boots = |node: &Node| self.files_of_job(node).iter().any(has_digest);
         let nodes = self.records.view.nodes.iter();

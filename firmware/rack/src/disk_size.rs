@@ -4,8 +4,8 @@
 //! disks became part of a RAID since, is not refused here: the agent decides.
 
 use serde_json::Value;
-use trivet_images::{ImageFormat, ImageSpec, file_name};
-use trivet_model::{Digest, Node};
+use trivet_images::{ImageSpec, file_name};
+use trivet_model::{ImageDeployment, Node};
 
 use crate::Rack;
 use crate::image_deployment::image_source;
@@ -17,11 +17,15 @@ const DISKS_SHOWN_MAX: usize = 6;
 
 impl Rack {
     /// An error message where the image is known to be larger than the node's disk.
-    pub(crate) fn image_too_large(&self, node: &Node, image_info: &Value) -> Option<String> {
-        let bytes = self.image_bytes(node, image_info)?;
+    pub(crate) fn image_too_large(
+        &self,
+        node: &Node,
+        deployment: &ImageDeployment,
+    ) -> Option<String> {
+        let bytes = self.image_bytes(node, deployment)?;
         let image = file_name(image_source(node));
-        if let Some(root_mb) = image_info["root_mb"].as_u64() {
-            let space = root_mb.saturating_mul(1 << 20);
+        if let Some(partitions) = &deployment.partitions {
+            let space = partitions.root_mb.saturating_mul(1 << 20);
             return (bytes > space).then(|| {
                 format!(
                     "image {image} has {bytes} bytes, more than the root partition of {} GiB; set \
@@ -43,9 +47,10 @@ impl Rack {
     }
 
     /// The error message for an agent's "no space left on device".
-    pub(crate) fn out_of_space(&self, node: &Node, image_info: &Value, message: &str) -> String {
+    pub(crate) fn out_of_space(&self, node: &Node, message: &str) -> String {
         let image = file_name(image_source(node));
-        let bytes = self.image_bytes(node, image_info);
+        let deployment = node.deployment();
+        let bytes = deployment.and_then(|deployment| self.image_bytes(node, deployment));
         let size = bytes.map_or(String::new(), |bytes| format!(" of {bytes} bytes"));
         format!(
             "image {image}{size} does not fit where the agent wrote it; choose a larger disk with \
@@ -54,16 +59,14 @@ impl Rack {
     }
 
     /// Number of bytes that will be written, if it is known yet.
-    fn image_bytes(&self, node: &Node, image_info: &Value) -> Option<u64> {
+    fn image_bytes(&self, node: &Node, deployment: &ImageDeployment) -> Option<u64> {
         let own = self.own_name(node);
         let own = own.and_then(|name| self.settings.images.find(name));
-        let format = image_info["disk_format"]
-            .as_str()
-            .and_then(ImageFormat::parse)?;
+        let format = deployment.format?;
         if let (Some(own), false) = (own, format.is_packed()) {
             return Some(own.size);
         }
-        let digest: Digest = image_info["os_hash_value"].as_str()?.parse().ok()?;
+        let digest = deployment.checksum.digest()?;
         let wanted = ImageSpec {
             name: String::new(),
             digest,

@@ -1,16 +1,20 @@
 //! The image that is written to a node: where its agent fetches it, how a write waits until the
 //! image is verified and ready, and how a write is retried where this box caused the failure.
 
+mod awaited_source;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use serde_json::Value;
-use trivet_agent::{ImageUrls, WRITE_IMAGE};
+use trivet_agent::{DeploymentSources, WRITE_IMAGE};
 use trivet_images::{ImageFormat, ImageSpec, file_name, is_name};
+use trivet_model::deployment::{DriveLocation, ImageChecksum, ImageLocation};
 use trivet_model::image::{ImageState, ImageStatus};
 use trivet_model::{
-    AgentOrder, Digest, EvidenceNote, ImageProblem, JobPhase, JobStep, Node, NodeId, NoteKind, Now,
-    OciReference, OrderRefusal, RefusalKind, ResourceId, ResourceKind,
+    AgentOrder, Digest, EvidenceNote, ImageDeployment, ImageProblem, JobPhase, Node, NodeId,
+    NoteKind, Now, OciReference, OrderRefusal, RefusalKind, ResourceId, ResourceKind,
 };
 use trivet_node::NodeEvent;
 use trivet_oci::OciQuery;
@@ -52,8 +56,12 @@ impl PendingImageWrites {
 }
 
 impl Rack {
-    /// The step that writes the node's image, with URLs that are valid for this deployment only.
-    pub(crate) fn write_step(&mut self, node: &Node) -> Result<JobStep, OrderRefusal> {
+    /// The image that a deployment of the node writes, with URLs that are valid for this
+    /// deployment only.
+    pub(crate) fn image_deployment(
+        &mut self,
+        node: &Node,
+    ) -> Result<ImageDeployment, OrderRefusal> {
         let mut node = node.clone();
         if let Some(why) = self.contradiction(&node, None) {
             let sentence = format!("The node was not changed: {why}.");
@@ -61,33 +69,31 @@ impl Rack {
         }
         self.use_catalogue(&mut node);
         let base = self.http_url_for(&node)?;
-        let cached = self.is_cached(&node);
-        let mut image = image_source(&node).to_owned();
-        if cached {
-            let name = Some(file_name(&image)).filter(|name| is_name(name));
-            let name = name.unwrap_or(DEFAULT_IMAGE_FILE_NAME);
-            let path = trivet_bootfiles::node_image_path(node.id, &self.token(), name);
-            image = format!("{base}{path}");
-        } else if let Some(path) = self.own_path(&node, &image) {
-            image = format!("{base}{path}");
-        }
-        let drive = (!base.is_empty()).then(|| {
-            let path = trivet_bootfiles::node_drive_path(node.id, &self.token());
-            format!("{base}{path}")
-        });
-        let places = ImageUrls {
-            image: &image,
-            cached,
-            drive: drive.as_deref(),
+        let source = image_source(&node);
+        let image = if self.is_cached(&node) {
+            let name = Some(file_name(source)).filter(|name| is_name(name));
+            ImageLocation::Cache {
+                name: name.unwrap_or(DEFAULT_IMAGE_FILE_NAME).to_owned(),
+                token: self.token(),
+                base: base.clone(),
+            }
+        } else if let Some(path) = self.own_path(source) {
+            ImageLocation::Url(format!("{base}{path}"))
+        } else {
+            ImageLocation::Url(source.to_owned())
         };
-        let step = trivet_agent::write_image_step(&node, places)
+        let drive = (!base.is_empty()).then(|| DriveLocation {
+            token: self.token(),
+            base,
+        });
+        let deployment = trivet_agent::image_deployment(&node, DeploymentSources { image, drive })
             .map_err(|problem| OrderRefusal::new(RefusalKind::Invalid, problem.to_string()))?;
-        match self.image_too_large(&node, &step.args["image_info"]) {
+        match self.image_too_large(&node, &deployment) {
             Some(why) => Err(OrderRefusal::new(
                 RefusalKind::Invalid,
                 format!("The {why}."),
             )),
-            None => Ok(step),
+            None => Ok(deployment),
         }
     }
 
@@ -100,17 +106,10 @@ impl Rack {
         Ok(own.unwrap_or(&self.settings.http_url).to_owned())
     }
 
-    /// The path in a URL of this box for a node. A URL that its deployment stored stays valid if
-    /// the record changes meanwhile.
-    fn own_path<'a>(&self, node: &Node, url: &'a str) -> Option<&'a str> {
-        let base = self.settings.http_url.as_str();
-        let below = |base: &str| url.strip_prefix(base).filter(|path| path.starts_with('/'));
-        let own = trivet_drivers::external_http_url(&node.driver_info);
-        let bases = [Some(base), own.ok().flatten()];
-        if base.is_empty() {
-            return None;
-        }
-        bases.into_iter().flatten().find_map(below)
+    /// The path in a URL of this box.
+    fn own_path<'a>(&self, url: &'a str) -> Option<&'a str> {
+        let base = Some(self.settings.http_url.as_str()).filter(|base| !base.is_empty())?;
+        url.strip_prefix(base).filter(|path| path.starts_with('/'))
     }
 
     /// Refuses a deployment whose image is known to be wrong, before the node is changed. With
@@ -119,12 +118,11 @@ impl Rack {
         &mut self,
         now: Now,
         node: &Node,
-        steps: &[JobStep],
+        deployment: Option<&ImageDeployment>,
         again: bool,
     ) -> Result<(), OrderRefusal> {
-        let write = steps.iter().find(|step| step.step == WRITE_IMAGE);
-        let info = write.and_then(|step| step.args.get("image_info"));
-        let Some(wanted) = info.and_then(|info| self.wanted_for(node, info)) else {
+        let Some(wanted) = deployment.and_then(|deployment| self.wanted_for(node, deployment))
+        else {
             return Ok(());
         };
         let Some(why) = self.images.wrong(&wanted) else {
@@ -173,20 +171,19 @@ impl Rack {
 
     /// The image to request from the cache, if it is served from there and its digest is known.
     fn wanted_by(&self, node: &Node) -> Option<ImageSpec> {
-        self.wanted_for(node, image_info(node)?)
+        self.wanted_for(node, node.deployment()?)
     }
 
     /// The same, for a node whose job has not started yet.
-    fn wanted_for(&self, node: &Node, info: &Value) -> Option<ImageSpec> {
-        let path = self.own_path(node, info["urls"][0].as_str()?)?;
-        if !path.starts_with("/nodes/") {
+    fn wanted_for(&self, node: &Node, deployment: &ImageDeployment) -> Option<ImageSpec> {
+        if matches!(deployment.image, ImageLocation::Url(_)) {
             return None;
         }
         let wanted = ImageSpec {
             name: file_name(image_source(node)).to_owned(),
-            digest: info["os_hash_value"].as_str()?.parse().ok()?,
+            digest: deployment.checksum.digest()?,
             sources: vec![image_source(node).to_owned()],
-            format: info["disk_format"].as_str().and_then(ImageFormat::parse)?,
+            format: deployment.format?,
         };
         let Some(name) = self.own_name(node) else {
             // A name that is no longer in the catalogue is not a URL.
@@ -211,14 +208,14 @@ impl Rack {
         path: &str,
     ) -> Option<FileGrant> {
         let node = self.requesting_node(peer, id)?;
-        let own = self.own_path(node, image_info(node)?["urls"][0].as_str()?)?;
+        let own = node.deployment()?.image.cache_path(id)?;
         let list = path.strip_suffix(trivet_bootfiles::CHUNK_LIST_END);
-        if is_equal_constant_time(own, path) {
+        if is_equal_constant_time(&own, path) {
             let node = node.clone();
             let wanted = self.wanted_by(&node)?;
             self.offer_pull_secret(now, &node);
             Some(self.image_grant(now, wanted))
-        } else if list.is_some_and(|of| is_equal_constant_time(own, of)) {
+        } else if list.is_some_and(|of| is_equal_constant_time(&own, of)) {
             self.images.grant_chunk_list(&self.wanted_by(node)?)
         } else {
             None
@@ -228,8 +225,8 @@ impl Rack {
     /// The config drive of a deployment, with the same restrictions.
     pub(crate) fn node_drive(&self, peer: IpAddr, id: NodeId, path: &str) -> Option<FileGrant> {
         let node = self.requesting_node(peer, id)?;
-        let url = write_step_of(node)?.args.get("configdrive")?.as_str()?;
-        if !is_equal_constant_time(self.own_path(node, url)?, path) {
+        let own = node.deployment()?.drive.as_ref()?.path(id);
+        if !is_equal_constant_time(&own, path) {
             return None;
         }
         let drive = node.instance_info.get("configdrive")?.as_str()?;
@@ -243,21 +240,6 @@ impl Rack {
         }
         let node = self.records.node(id)?;
         self.is_of_node(node, peer).then_some(node)
-    }
-
-    /// The tokens in the URLs of the node's deployment, which must stay secret.
-    pub(crate) fn deployment_tokens(node: &Node) -> Vec<String> {
-        let args = write_step_of(node).map(|step| &step.args);
-        let urls = args.into_iter().flat_map(|args| {
-            let image = args["image_info"]["urls"][0].as_str();
-            [image, args["configdrive"].as_str()]
-        });
-        let path = |url: &str| {
-            let (_, rest) = url.split_once("://")?;
-            let path = &rest[rest.find('/')?..];
-            trivet_bootfiles::token(path).map(str::to_owned)
-        };
-        urls.flatten().filter_map(path).collect()
     }
 
     /// Fetches the image into the cache while the machine boots.
@@ -277,17 +259,16 @@ impl Rack {
 
     /// The checksum file that must be read first, and the file's name in there.
     fn checksum_file_of(&self, node: &Node) -> Option<(String, String)> {
-        let url = image_info(node)?["checksum"].as_str()?.to_owned();
-        if OciReference::is_oci(&url) {
+        let ImageChecksum::File(url) = &node.deployment()?.checksum else {
             return None;
-        }
+        };
         let own = self.own_name(node);
         let stored = own.and_then(|name| self.records.view.resource(ResourceKind::Image, name));
         let name = stored.and_then(|resource| Some(checksum_file(resource)?.1));
         let name = name
             .unwrap_or_else(|| file_name(image_source(node)))
             .to_owned();
-        Some((url, name))
+        Some((url.clone(), name))
     }
 
     pub(crate) fn find_checksum(&mut self, now: Now, url: &str, name: &str) {
@@ -321,11 +302,16 @@ impl Rack {
             self.resolve_oci(now, query);
             return None;
         }
-        if let Some(why) = self.image_too_large(node, &step.args["image_info"]) {
+        // The step of a custom deploy interface has what the operator gave it.
+        let Some(deployment) = node.deployment() else {
+            return Some(order);
+        };
+        if let Some(why) = self.image_too_large(node, deployment) {
             self.image_unusable(now, node.id, ImageProblem::TooLarge, why);
             return None;
         }
         let Some(wanted) = self.wanted_by(node) else {
+            step.args = trivet_agent::write_image_args(deployment, node.id);
             return Some(order);
         };
         let raw = self.images.unpacked(&wanted);
@@ -337,7 +323,8 @@ impl Rack {
             self.fill(now, wanted, true);
             return None;
         }
-        trivet_agent::set_raw_image_info(&mut step.args["image_info"], raw.as_ref());
+        let sent = deployment.clone().unpacked(raw.as_ref());
+        step.args = trivet_agent::write_image_args(&sent, node.id);
         Some(order)
     }
 
@@ -385,14 +372,10 @@ impl Rack {
         if let Some(why) = self.contradiction(&node, Some(*digest)) {
             return self.image_unusable(now, id, ImageProblem::Different, why);
         }
-        let steps = node.job.iter_mut().flat_map(|job| &mut job.steps);
-        for step in steps.filter(|step| step.step == WRITE_IMAGE) {
-            if let Some(info) = step.args["image_info"].as_object_mut() {
-                info.remove("checksum");
-                info.insert("os_hash_algo".to_owned(), digest.algorithm().into());
-                info.insert("os_hash_value".to_owned(), digest.to_string().into());
-            }
-        }
+        let Some(deployment) = node.job.as_mut().and_then(|job| job.deployment.as_mut()) else {
+            return;
+        };
+        deployment.set_digest(*digest);
         self.records.put_node(now, node);
         self.fetch_early(now, id);
         self.start_held_write(now, id);
@@ -400,15 +383,13 @@ impl Rack {
 
     /// The state of an image changed: writes that waited for it continue or fail.
     pub(crate) fn resume_image_writes(&mut self, now: Now, news: &ImageStatus) {
-        let digest = news.digest.to_string();
         let held = self.pending_writes.by_node.keys().copied();
         let failed = news.state.failure().is_some();
         let waits = |id: &NodeId| {
             let Some(node) = self.records.node(*id) else {
                 return false;
             };
-            let of_digest = |info: &Value| info["os_hash_value"].as_str() == Some(&digest);
-            image_info(node).is_some_and(of_digest) && (!failed || is_of_format(node, news.format))
+            is_of_digest(node, news.digest) && (!failed || is_of_format(node, news.format))
         };
         for id in held.filter(waits).collect::<Vec<_>>() {
             match (&news.state, self.pending_writes.by_node.get(&id)) {
@@ -428,7 +409,7 @@ impl Rack {
                     ImageState::Failed(why) | ImageState::Wrong(why),
                     Some(PendingImageWrite::Retry(message)),
                 ) => {
-                    let why = format!("{why} (the agent reported: {message})");
+                    let why = with_report(why, message);
                     self.pending_writes.by_node.remove(&id);
                     self.image_unusable(now, id, problem_of(&news.state), why);
                 }
@@ -448,6 +429,10 @@ impl Rack {
         let Some(PendingImageWrite::Start) = self.pending_writes.by_node.get(&id) else {
             return;
         };
+        let awaits = |node: &Arc<Node>| node.job.as_ref().is_some_and(|job| job.awaits_source);
+        if self.records.node(id).is_some_and(awaits) {
+            return self.stop_replaced_instances(now);
+        }
         self.pending_writes.by_node.remove(&id);
         let job = self.records.node(id).and_then(|node| node.job.clone());
         let Some(job) = job.filter(|job| job.phase == JobPhase::StartStep) else {
@@ -518,8 +503,7 @@ impl Rack {
         let present = job.and_then(|job| job.steps.get(job.at as usize));
         let writes = present.is_some_and(|step| step.step == WRITE_IMAGE);
         if writes && trivet_agent::is_out_of_space(message) {
-            let info = image_info(&node).unwrap_or(&Value::Null);
-            let why = self.out_of_space(&node, info, message);
+            let why = self.out_of_space(&node, message);
             self.image_unusable(now, id, ImageProblem::TooLarge, why);
             return true;
         }
@@ -538,7 +522,7 @@ impl Rack {
                 Some(_) => ImageProblem::Different,
                 None => ImageProblem::Unavailable,
             };
-            let why = format!("{why} (the agent reported: {message})");
+            let why = with_report(&why, message);
             self.image_unusable(now, id, problem, why);
             return true;
         }
@@ -560,6 +544,14 @@ impl Rack {
     }
 }
 
+/// The reason of an image with the agent's own words, where they add something to it.
+fn with_report(why: &str, message: &str) -> String {
+    if trivet_agent::is_http_refusal(message) {
+        return why.to_owned();
+    }
+    format!("{why} (the agent reported: {message})")
+}
+
 /// Whether the job of the node has its image still to write, or writes it now.
 fn is_to_be_written(node: &Node) -> bool {
     let Some(job) = &node.job else { return false };
@@ -579,14 +571,10 @@ pub(crate) fn image_source(node: &Node) -> &str {
     source.and_then(Value::as_str).unwrap_or_default()
 }
 
-fn write_step_of(node: &Node) -> Option<&JobStep> {
-    let steps = &node.job.as_ref()?.steps;
-    steps.iter().find(|step| step.step == WRITE_IMAGE)
-}
-
-/// The image information in the record of a node that is being deployed.
-pub(crate) fn image_info(node: &Node) -> Option<&Value> {
-    write_step_of(node)?.args.get("image_info")
+/// Whether the node is being deployed with an image of this digest.
+pub(crate) fn is_of_digest(node: &Node, digest: Digest) -> bool {
+    let checksum = node.deployment().map(|deployment| &deployment.checksum);
+    checksum.is_some_and(|checksum| checksum.digest() == Some(digest))
 }
 
 /// Compares secrets in a time that does not depend on where they differ.

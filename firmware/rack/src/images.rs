@@ -13,7 +13,7 @@ use trivet_model::{
     Resource, ResourceId, ResourceKind,
 };
 
-use crate::image_deployment::{image_info, image_source};
+use crate::image_deployment::{image_source, is_of_digest};
 use crate::named_image::given_digest;
 use crate::oci_images::oci_query;
 use crate::{FileGrant, Rack};
@@ -232,11 +232,46 @@ impl Rack {
         }
     }
 
+    /// Removes an image from the cache that is in no record, such as that of a URL in
+    /// `instance_info`.
+    pub(crate) fn drop_passing_image(
+        &mut self,
+        now: Now,
+        digest: Digest,
+    ) -> Result<(), OrderRefusal> {
+        let conflict = |sentence: String| Err(OrderRefusal::new(RefusalKind::Conflict, sentence));
+        if let Some(record) = self.records_of(digest).next() {
+            let name = record.name.clone().unwrap_or_default();
+            return conflict(format!("These bytes belong to image {name}; remove that."));
+        }
+        let boots = self.nodes_booting_digest(digest);
+        if let Some(id) = self.users_of(digest).into_iter().chain(boots).next() {
+            let node = self
+                .records
+                .node(id)
+                .map_or(String::new(), |node| node.label());
+            return conflict(format!(
+                "This image is used by the job of node {node}; wait until that is done, or abort \
+                 it."
+            ));
+        }
+        let text = digest.to_string();
+        let faults = self.records.view.faults.keys();
+        let of_it = |fault: &&BoxFault| matches!(fault, BoxFault::ImageFailed { digest: Some(of), .. } if *of == text);
+        for fault in faults.filter(of_it).cloned().collect::<Vec<_>>() {
+            self.fault_gone(now, &fault);
+        }
+        let (images, mut context) = self.images_and_context(now);
+        images.remove(&mut context, digest);
+        images.forget_failures(&mut context, digest);
+        Ok(())
+    }
+
     /// Refuses to delete an image that is being written to a node.
     pub(crate) fn check_unwritten(&self, resource: &Resource) -> Result<(), OrderRefusal> {
         let name = resource.name.as_deref().unwrap_or_default();
         let nodes = self.records.view.nodes.values();
-        let writes = |node: &Node| image_info(node).is_some() && self.own_name(node) == Some(name);
+        let writes = |node: &Node| node.deployment().is_some() && self.own_name(node) == Some(name);
         let Some(view) = nodes.into_iter().find(|view| writes(&view.node)) else {
             return Ok(());
         };
@@ -271,7 +306,6 @@ impl Rack {
     fn image_news(&mut self, now: Now, reported: &ImageNews) {
         let (news, changed) = (&reported.status, reported.is_new_state);
         let image = news.name.clone();
-        let digest = news.digest.to_string();
         let kind = match &news.state {
             ImageState::Fetching => NoteKind::ImageFetching { image },
             ImageState::Unpacking => NoteKind::ImageUnpacking { image },
@@ -303,7 +337,7 @@ impl Rack {
         }
         let boots = self.nodes_booting(news, changed);
         if changed {
-            for id in self.users_of(&digest).into_iter().chain(boots.clone()) {
+            for id in self.users_of(news.digest).into_iter().chain(boots.clone()) {
                 self.note(now, Some(id), kind.clone());
             }
             self.note(now, None, kind);
@@ -312,7 +346,7 @@ impl Rack {
         if let ImageState::Wrong(why) = &news.state {
             // No action of a machine or its agent can help: jobs end now, and not after a boot
             // and a failed write.
-            for id in self.users_of(&digest) {
+            for id in self.users_of(news.digest) {
                 let node = self.records.node(id);
                 if !node.is_some_and(|node| is_of_format(node, news.format)) {
                     continue;
@@ -321,6 +355,7 @@ impl Rack {
             }
         }
         self.resume_image_writes(now, news);
+        self.stop_replaced_instances(now);
         if changed && matches!(news.state, ImageState::Complete | ImageState::Wrong(_)) {
             self.verify_other_entries(now, news);
         }
@@ -420,10 +455,8 @@ impl Rack {
     }
 
     /// The nodes that are being written with the image of this digest.
-    fn users_of(&self, digest: &str) -> Vec<NodeId> {
-        let uses = |node: &Node| {
-            image_info(node).is_some_and(|info| info["os_hash_value"].as_str() == Some(digest))
-        };
+    fn users_of(&self, digest: Digest) -> Vec<NodeId> {
+        let uses = |node: &Node| is_of_digest(node, digest);
         let nodes = self.records.view.nodes.iter();
         nodes
             .filter(|(_, view)| uses(&view.node))
@@ -435,9 +468,8 @@ impl Rack {
 /// Whether the node's image is expected in this format: bytes that are wrong for one format may
 /// be right for another.
 pub(crate) fn is_of_format(node: &Node, format: ImageFormat) -> bool {
-    let info = image_info(node);
-    let own = info.and_then(|info| ImageFormat::parse(info["disk_format"].as_str()?));
-    own == Some(format)
+    let deployment = node.deployment();
+    deployment.is_some_and(|deployment| deployment.format == Some(format))
 }
 
 /// The format of a catalogue entry.

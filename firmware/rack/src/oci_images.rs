@@ -4,8 +4,8 @@
 //! digest of the layer that is found becomes the digest of the image; from then on the image is
 //! like any other. The digest of the manifest is kept for people and clients, under Ironic's names.
 
-use trivet_agent::WRITE_IMAGE;
 use trivet_images::{ImageFormat, OciResolution, sources_of};
+use trivet_model::deployment::ImageChecksum;
 use trivet_model::oci::oci_digest;
 use trivet_model::{
     ImageProblem, Node, NodeId, NoteKind, Now, OciReference, Resource, ResourceKind,
@@ -14,7 +14,7 @@ use trivet_oci::{OciError, OciImage, OciQuery, RegistryCredentials};
 
 use crate::Rack;
 use crate::agents::callers::redacted;
-use crate::image_deployment::{image_info, image_source};
+use crate::image_deployment::image_source;
 
 /// The most lookups at the same time. Ours: nodes with the same question share one.
 const OCI_LOOKUPS_MAX: usize = 1024;
@@ -30,16 +30,18 @@ const MEDIA_TYPE: &str = "image_media_type";
 impl Rack {
     /// What must be looked up before the image of the node's deployment is known.
     pub(crate) fn oci_query_of(&self, node: &Node) -> Option<OciQuery> {
-        let info = image_info(node)?;
-        let reference: OciReference = info["checksum"].as_str()?.parse().ok()?;
+        let deployment = node.deployment()?;
+        let ImageChecksum::Registry(reference) = &deployment.checksum else {
+            return None;
+        };
         let architecture = node.properties.get("cpu_arch");
         let architecture = architecture.and_then(|value| value.as_str());
         // An image of the catalogue is fetched for everybody: not with the secret of one node.
         let is_own = self.own_name(node).is_some();
         Some(OciQuery {
-            reference,
+            reference: reference.clone(),
             architecture: architecture.map(str::to_owned),
-            format: info["disk_format"].as_str().and_then(ImageFormat::parse),
+            format: deployment.format,
             credentials: pull_secret(node).filter(|_| !is_own),
         })
     }
@@ -76,7 +78,7 @@ impl Rack {
     /// The shell continues interrupted fills when it has started: with the secrets of their nodes.
     pub(crate) fn offer_pull_secrets(&mut self, now: Now) {
         let nodes = self.records.view.nodes.values();
-        let nodes = nodes.filter(|view| image_info(&view.node).is_some());
+        let nodes = nodes.filter(|view| view.node.deployment().is_some());
         let nodes: Vec<_> = nodes.map(|view| view.node.clone()).collect();
         for node in nodes {
             self.offer_pull_secret(now, &node);
@@ -117,18 +119,11 @@ impl Rack {
         if let Some(why) = self.contradiction(&node, Some(image.layer)) {
             return self.image_unusable(now, id, ImageProblem::Different, why);
         }
-        let steps = node.job.iter_mut().flat_map(|job| &mut job.steps);
-        for step in steps.filter(|step| step.step == WRITE_IMAGE) {
-            if let Some(info) = step.args["image_info"].as_object_mut() {
-                info.remove("checksum");
-                info.insert("os_hash_algo".to_owned(), image.layer.algorithm().into());
-                info.insert("os_hash_value".to_owned(), image.layer.to_string().into());
-                info.insert(
-                    "disk_format".to_owned(),
-                    written_format(image).name().into(),
-                );
-            }
-        }
+        let Some(deployment) = node.job.as_mut().and_then(|job| job.deployment.as_mut()) else {
+            return;
+        };
+        deployment.set_digest(image.layer);
+        deployment.format = Some(written_format(image));
         let manifest_url = reference.with_digest(image.manifest).to_string();
         let shown = [
             (MANIFEST_DIGEST, oci_digest(&image.manifest)),

@@ -24,7 +24,9 @@ impl Rack {
         let peer = peer.and_then(|address| address.parse().ok());
         let urls = self.settings.urls_for(peer);
         let subnets = self.settings.dhcp.iter().flat_map(|dhcp| &dhcp.subnets);
-        let (bmc_keys, bmc_address) = bmc_address(node);
+        let bmc = trivet_drivers::bmc_keys(node);
+        let bmc_keys = bmc.map_or("", |(keys, _)| keys);
+        let bmc_address = bmc.map(|(_, address)| address.to_owned());
         let ports = self.records.ports_of(node.id);
         let only_here = |address: IpAddr| address.is_loopback() || address.is_unspecified();
         SiteFacts {
@@ -94,16 +96,6 @@ impl Rack {
         rates.sort_unstable();
         rates.get(rates.len() / 2).copied()
     }
-}
-
-/// How the keys of the BMC begin, and its address.
-fn bmc_address(node: &Node) -> (&'static str, Option<String>) {
-    for keys in ["ipmi", "redfish"] {
-        if let Some(address) = text(node, &format!("{keys}_address")) {
-            return (keys, Some(address));
-        }
-    }
-    ("", None)
 }
 
 fn text(node: &Node, key: &str) -> Option<String> {

@@ -131,6 +131,11 @@ pub(crate) fn settings() -> Settings {
 }
 
 impl RackBench {
+    /// The arguments of the step that writes the image of a node, as clients see them.
+    fn write_args(&self, id: NodeId) -> Value {
+        trivet_agent::write_image_args(self.node(id).deployment().unwrap(), id)
+    }
+
     fn new() -> Self {
         Self::with(settings())
     }

@@ -72,6 +72,10 @@ fn node(number: u8) -> Node {
             boots: None,
             heartbeat_lost_at: None,
             abort_after: None,
+            deployment: None,
+            has_inspection_data: false,
+            awaits_source: false,
+            agent_query: None,
         }),
         agent: Some(AgentSession {
             token: SECRETS[6].to_owned(),

@@ -364,6 +364,7 @@ fn unknown_machine_card(mac: MacAddr, machine: &UnknownMachine) -> UnknownMachin
 mod tests {
     use super::*;
     use crate::testing::{NOW, NodeViewCase, sample, sent, view_of};
+    use trivet_model::{AgentAuthentication, AgentCaller};
 
     #[test]
     fn names_sort_as_people_read_them() {
@@ -496,11 +497,15 @@ mod tests {
 
     #[test]
     fn a_weakly_authenticated_node_is_shown_with_its_agents_address() {
-        for (word, weak) in [("weak", true), ("lease", false)] {
+        for (authentication, weak) in [
+            (AgentAuthentication::Weak, true),
+            (AgentAuthentication::Lease, false),
+        ] {
             let case = NodeViewCase::new(ProvisionState::CleanWait).change(|node| {
-                let info = &mut node.driver_internal_info;
-                info.insert("agent_address".into(), "192.0.2.66".into());
-                info.insert("agent_authentication".into(), word.into());
+                node.agent_caller = Some(AgentCaller {
+                    address: [192, 0, 2, 66].into(),
+                    authentication,
+                });
             });
             let card = &model(&view_of(vec![case]), NOW).nodes[0];
             assert_eq!(card.agent_address.as_deref(), Some("192.0.2.66"));

@@ -61,6 +61,10 @@ impl NodeViewCase {
             boots: Some(NonZeroU32::MIN),
             heartbeat_lost_at: None,
             abort_after: None,
+            deployment: None,
+            has_inspection_data: false,
+            awaits_source: false,
+            agent_query: None,
         };
         self.change(|node| node.job = Some(job))
     }

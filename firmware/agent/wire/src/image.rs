@@ -1,8 +1,22 @@
 //! The information on an image for the agent.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use trivet_model::deployment::{ImageChecksum, PartitionSizes};
+use trivet_model::{ImageDeployment, NodeId};
 
 use crate::lenient;
+
+/// The two types of images, as Ironic names them.
+pub const WHOLE_DISK: &str = "whole-disk";
+/// An image of one file system.
+pub const PARTITION: &str = "partition";
+
+/// The name of the step that writes an image.
+pub const WRITE_IMAGE: &str = "write_image";
+
+/// The argument of the step with the config drive: its URL, or all of it.
+pub const CONFIG_DRIVE: &str = "configdrive";
 
 /// The `image_info` of `write_image` and `prepare_image`, for whole-disk and partition images.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -45,19 +59,41 @@ pub struct ImageInfo {
     pub partitions: Option<PartitionSizes>,
 }
 
-/// The partitions that the agent creates for a partition image. Our own agent creates none.
-#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
-pub struct PartitionSizes {
-    /// Size of the root partition.
-    pub root_mb: u64,
-    /// Size of the swap partition; zero is none.
-    pub swap_mb: u64,
-    /// Size of the ephemeral partition; zero is none.
-    pub ephemeral_mb: u64,
-    /// Its file system; none is the agent's choice.
-    pub ephemeral_format: Option<String>,
-    /// The content of the ephemeral partition is preserved.
-    pub preserve_ephemeral: bool,
+impl ImageInfo {
+    /// The information on the image of a deployment. Only here it becomes JSON.
+    pub fn of(deployment: &ImageDeployment, node: NodeId) -> Self {
+        let digest = deployment.checksum.digest();
+        let kind = match deployment.partitions {
+            Some(_) => PARTITION,
+            None => WHOLE_DISK,
+        };
+        Self {
+            id: Some(deployment.file_name.clone()),
+            urls: vec![deployment.image.url(node)],
+            os_hash_algo: digest.map(|digest| digest.algorithm().to_owned()),
+            os_hash_value: digest.map(|digest| digest.to_string()),
+            // Shown until the digest is known; no agent receives it.
+            checksum: match &deployment.checksum {
+                ImageChecksum::Digest(_) => None,
+                ImageChecksum::File(url) => Some(url.clone()),
+                ImageChecksum::Registry(reference) => Some(reference.to_string()),
+            },
+            disk_format: deployment.format.map(|format| format.name().to_owned()),
+            stream_raw_images: deployment.is_streamed,
+            image_type: Some(kind.to_owned()),
+            node_uuid: Some(node.to_string()),
+            partitions: deployment.partitions.clone(),
+        }
+    }
+}
+
+/// The arguments of the step that writes the image of a deployment.
+pub fn write_image_args(deployment: &ImageDeployment, node: NodeId) -> Value {
+    let mut args = json!({ "image_info": ImageInfo::of(deployment, node) });
+    if let Some(drive) = &deployment.drive {
+        args[CONFIG_DRIVE] = drive.url(node).into();
+    }
+    args
 }
 
 /// Whether a string is a file name in one directory: not a path, not a hidden name.
@@ -69,7 +105,9 @@ pub fn is_file_name(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use trivet_model::Digest;
+    use trivet_model::deployment::{DriveLocation, ImageLocation};
+    use trivet_model::image::ImageFormat;
 
     #[test]
     fn an_empty_image_info_reads_and_lacks_everything() {
@@ -97,6 +135,52 @@ mod tests {
                    "disk_format": "raw", "stream_raw_images": true, "image_type": "whole-disk"})
         );
         assert_eq!(serde_json::from_value::<ImageInfo>(value).unwrap(), info);
+    }
+
+    #[test]
+    fn a_deployment_is_written_as_the_arguments_of_its_step() {
+        let id: NodeId = "01234567-89ab-4def-8123-456789abcdef".parse().unwrap();
+        let mut deployment = ImageDeployment {
+            file_name: "a.raw".to_owned(),
+            image: ImageLocation::Cache {
+                base: "http://192.0.2.1:8080".to_owned(),
+                token: "t1".to_owned(),
+                name: "a b.raw".to_owned(),
+            },
+            checksum: ImageChecksum::File("http://h/SUMS".to_owned()),
+            format: None,
+            is_streamed: true,
+            partitions: None,
+            drive: None,
+        };
+        assert_eq!(
+            write_image_args(&deployment, id),
+            json!({"image_info": {
+                "id": "a.raw", "urls": [format!("http://192.0.2.1:8080/nodes/{id}/t1/a b.raw")],
+                "checksum": "http://h/SUMS", "stream_raw_images": true,
+                "image_type": "whole-disk", "node_uuid": id.to_string()}})
+        );
+        deployment.set_digest(Digest::Sha256([0xab; 32]));
+        deployment.format = Some(ImageFormat::Qcow2);
+        deployment.image = ImageLocation::Url("http://h/a.raw".to_owned());
+        deployment.partitions = Some(PartitionSizes {
+            root_mb: 7,
+            ..PartitionSizes::default()
+        });
+        deployment.drive = Some(DriveLocation {
+            base: "http://192.0.2.1:8080".to_owned(),
+            token: "t2".to_owned(),
+        });
+        assert_eq!(
+            write_image_args(&deployment, id),
+            json!({"image_info": {
+                "id": "a.raw", "urls": ["http://h/a.raw"], "os_hash_algo": "sha256",
+                "os_hash_value": "ab".repeat(32), "disk_format": "qcow2",
+                "stream_raw_images": true, "image_type": "partition",
+                "node_uuid": id.to_string(), "root_mb": 7, "swap_mb": 0, "ephemeral_mb": 0,
+                "ephemeral_format": null, "preserve_ephemeral": false},
+                "configdrive": format!("http://192.0.2.1:8080/drives/{id}/t2")})
+        );
     }
 
     #[test]

@@ -245,8 +245,36 @@ fn format(fields: &trivet_model::node::JsonObject, name: &str) -> Result<ImageFo
     )
 }
 
+/// By name, or by key where the image is not in the catalogue: that of a URL has no other name
+/// that is certainly its own.
 fn delete(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
-    let order = RackOrder::DeleteResource(ResourceKind::Image, this(call)?.id);
+    let name = call.word(2);
+    if call.facts.images.iter().any(|image| image.name == name) {
+        return Err(ApiFault::conflict(format!(
+            "Image {name} is a file in the image directory of this box; delete it there."
+        )));
+    }
+    let order = match this(call) {
+        Ok(resource) => RackOrder::DeleteResource(ResourceKind::Image, resource.id),
+        Err(missing) => {
+            let mut digests: Vec<Digest> = passing(call)
+                .filter(|news| news.key == name || news.name == name)
+                .map(|news| news.digest)
+                .collect();
+            digests.sort_unstable();
+            digests.dedup();
+            match digests.as_slice() {
+                [] => return Err(missing),
+                [digest] => RackOrder::DropImage(*digest),
+                _ => {
+                    return Err(ApiFault::conflict(format!(
+                        "Several images of the cache have the name {name}; remove one by its key, \
+                         such as sha256-..., which the list of images shows."
+                    )));
+                }
+            }
+        }
+    };
     call::order(order, call::empty(204, None))
 }
 
@@ -452,6 +480,36 @@ mod tests {
         let all = bench.reply(&get("/trivet/images")).value();
         assert_eq!(all["images"], json!([one]));
         bench.refuses(&get("/trivet/images/other"), 404);
+    }
+
+    #[test]
+    fn an_image_that_is_not_in_the_catalogue_is_removed_by_name_or_key() {
+        let mut bench = ApiBench::new();
+        let add = |bench: &mut ApiBench, byte: u8| {
+            let digest = Digest::Sha256([byte; 32]);
+            let news = ImageStatus {
+                key: format!("sha256-{digest}"),
+                name: "far.raw".into(),
+                digest,
+                format: ImageFormat::Raw,
+                size: Some(100),
+                present_bytes: 100,
+                state: ImageState::Complete,
+                raw: None,
+            };
+            let in_view = ImageStatus::view_key(&news.key, news.format);
+            bench.view.images.insert(in_view, news.into());
+            digest
+        };
+        let first = add(&mut bench, 0xab);
+        let order = bench.order(&send("DELETE", "/trivet/images/far.raw", ""));
+        assert_eq!(order.0, RackOrder::DropImage(first));
+        let second = add(&mut bench, 0xcd);
+        bench.refuses(&send("DELETE", "/trivet/images/far.raw", ""), 409);
+        let path = format!("/trivet/images/sha256-{second}");
+        let order = bench.order(&send("DELETE", &path, ""));
+        assert_eq!(order.0, RackOrder::DropImage(second));
+        bench.refuses(&send("DELETE", "/trivet/images/other", ""), 404);
     }
 
     #[test]

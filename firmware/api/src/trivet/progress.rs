@@ -78,6 +78,10 @@ mod tests {
                 boots: NonZeroU32::new(2),
                 heartbeat_lost_at: None,
                 abort_after: None,
+                deployment: None,
+                has_inspection_data: false,
+                awaits_source: false,
+                agent_query: None,
             });
         });
         bench

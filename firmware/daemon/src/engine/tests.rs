@@ -364,6 +364,10 @@ fn cleaning(phase: trivet_model::JobPhase) -> trivet_model::Job {
         boots: Some(NonZeroU32::MIN),
         heartbeat_lost_at: None,
         abort_after: None,
+        deployment: None,
+        has_inspection_data: false,
+        awaits_source: false,
+        agent_query: None,
     }
 }
 

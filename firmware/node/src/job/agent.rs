@@ -52,6 +52,7 @@ impl NodeTransition<'_> {
                     }
                 }
             }
+            JobPhase::StartInstance => self.agent_seen_after_restart(),
             // A wait without a time ends with the next heartbeat.
             JobPhase::Pause
                 if self.present_builtin_step() == Some(ReservedStep::Wait { seconds: None }) =>

@@ -67,7 +67,7 @@ impl NodeTransition<'_> {
             return self.enter(JobPhase::FinalOff);
         }
         if let Some(job) = &mut self.node.job {
-            job.at = DATA_RECEIVED;
+            job.has_inspection_data = true;
         }
         self.actions
             .push(NodeAction::WakeAfter(FIRST_HEARTBEAT_MS_MAX));
@@ -76,7 +76,7 @@ impl NodeTransition<'_> {
     /// Whether the data of the present inspection are stored.
     pub(super) fn has_inspection_data(&self) -> bool {
         let job = self.node.job.as_ref();
-        job.is_some_and(|job| job.kind == JobKind::Inspect && job.at == DATA_RECEIVED)
+        job.is_some_and(|job| job.has_inspection_data)
     }
 
     /// Handles an event of a node with a running agent and without a job.
@@ -101,6 +101,3 @@ impl NodeTransition<'_> {
             .push(NodeAction::WakeAfter(self.limits.heartbeat_timeout_ms));
     }
 }
-
-/// The step index of an inspection, which has no steps, after its data were received.
-const DATA_RECEIVED: u32 = 1;

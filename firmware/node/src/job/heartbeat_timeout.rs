@@ -5,7 +5,9 @@
 //! booted once more and continues with the step that was under way. A second timeout ends the
 //! job. A step that is not known to be repeatable is not run twice.
 
-use trivet_model::{AgentOrder, JobKind, JobPhase, NoteKind, PowerAnswer, PowerError, PowerState};
+use trivet_model::{
+    AgentOrder, AgentQuery, JobKind, JobPhase, NoteKind, PowerAnswer, PowerError, PowerState,
+};
 
 use crate::{NodeAction, NodeTransition, steps};
 
@@ -13,12 +15,9 @@ use crate::{NodeAction, NodeTransition, steps};
 /// running agent answers at once, and a machine that is off does not even answer ARP.
 const LOST_MS_MAX: u64 = 5_000;
 
-/// States of the last power-off of a job: the agent is called to check that it no longer
-/// answers; it answered once, perhaps while the machine was still switching off; it is called
-/// once more.
-const FIRST_QUERY: u32 = 1;
-const FIRST_REPLY: u32 = 2;
-const SECOND_QUERY: u32 = 3;
+/// How long a machine has for a restart until its agent is called. Ours: a restart begins at
+/// once, and no operating system is up again before.
+const RESTART_MS: u64 = 10_000;
 
 impl NodeTransition<'_> {
     /// The BMC reports that the machine is off. An agent that still answers contradicts it: the
@@ -31,7 +30,7 @@ impl NodeTransition<'_> {
         if job.kind != JobKind::Deploy || !has_callback {
             return self.is_off(JobPhase::FinalOff);
         }
-        job.tries = FIRST_QUERY;
+        job.agent_query = Some(AgentQuery::First);
         self.actions.push(NodeAction::WakeAfter(LOST_MS_MAX));
         self.actions
             .push(NodeAction::Agent(AgentOrder::ListCommands));
@@ -40,15 +39,14 @@ impl NodeTransition<'_> {
     /// Whether the agent is called after the power-off, to check that it no longer answers.
     pub(super) fn queries_lost_agent(&self) -> bool {
         let job = self.node.job.as_ref();
-        let requests = [FIRST_QUERY, FIRST_REPLY, SECOND_QUERY];
-        job.is_some_and(|job| job.phase == JobPhase::FinalOff && requests.contains(&job.tries))
+        job.is_some_and(|job| job.phase == JobPhase::FinalOff && job.agent_query.is_some())
     }
 
     /// The time for its reply is over.
     pub(super) fn lost_agent_timer_expired(&mut self) {
         match &mut self.node.job {
-            Some(job) if job.tries == FIRST_REPLY => {
-                job.tries = SECOND_QUERY;
+            Some(job) if job.agent_query == Some(AgentQuery::Answered) => {
+                job.agent_query = Some(AgentQuery::Second);
                 self.actions.push(NodeAction::WakeAfter(LOST_MS_MAX));
                 self.actions
                     .push(NodeAction::Agent(AgentOrder::ListCommands));
@@ -57,8 +55,66 @@ impl NodeTransition<'_> {
         }
     }
 
+    /// The BMC has accepted the restart of a machine that must not be switched off. An agent that
+    /// could not be locked down shows whether the machine has restarted.
+    pub(super) fn restart_accepted(&mut self) {
+        let has_callback = self.node.agent.as_ref().is_some_and(|it| it.url.is_some());
+        match &mut self.node.job {
+            Some(job) if job.kind == JobKind::Deploy && has_callback => {
+                job.agent_query = Some(AgentQuery::Restarted);
+                self.actions.push(NodeAction::WakeAfter(RESTART_MS));
+            }
+            _ => self.finish(),
+        }
+    }
+
+    /// Whether the job ends with the check that the machine has restarted.
+    pub(super) fn checks_restart(&self) -> bool {
+        let query = self.node.job.as_ref().and_then(|job| job.agent_query);
+        matches!(
+            query,
+            Some(AgentQuery::Restarted | AgentQuery::AfterRestart)
+        )
+    }
+
+    /// The time for the restart, or for the agent's reply after it, is over.
+    pub(super) fn restart_timer_expired(&mut self) {
+        match &mut self.node.job {
+            Some(job) if job.agent_query == Some(AgentQuery::Restarted) => {
+                job.agent_query = Some(AgentQuery::AfterRestart);
+                self.actions.push(NodeAction::WakeAfter(LOST_MS_MAX));
+                self.actions
+                    .push(NodeAction::Agent(AgentOrder::ListCommands));
+            }
+            _ => self.finish(),
+        }
+    }
+
+    /// The agent of the deployment answers, or sends a heartbeat: the machine did not restart.
+    /// Before its time for that is over this means nothing.
+    pub(super) fn agent_seen_after_restart(&mut self) {
+        let query = self.node.job.as_ref().and_then(|job| job.agent_query);
+        if query != Some(AgentQuery::AfterRestart) {
+            return;
+        }
+        let url = self.agent_url();
+        self.fail(&format!(
+            "the BMC accepted the restart, but the agent at {url} of this deployment still runs: \
+             the machine was not restarted; the image is written and the boot device is the disk, \
+             but the instance was not started; look at the machine and at its BMC, then deploy \
+             again"
+        ));
+    }
+
     /// The result of that call.
     pub(super) fn lost_agent_replied(&mut self, answers: bool) {
+        if self.checks_restart() {
+            match answers {
+                true => self.agent_seen_after_restart(),
+                false => self.finish(),
+            }
+            return;
+        }
         if !answers {
             if self.queries_lost_agent() {
                 self.is_off(JobPhase::FinalOff);
@@ -67,10 +123,10 @@ impl NodeTransition<'_> {
         }
         if let Some(job) = &mut self.node.job
             && job.phase == JobPhase::FinalOff
-            && job.tries <= FIRST_REPLY
+            && job.agent_query != Some(AgentQuery::Second)
         {
             // A BMC may report "off" a moment too early.
-            job.tries = FIRST_REPLY;
+            job.agent_query = Some(AgentQuery::Answered);
             self.actions.push(NodeAction::WakeAfter(LOST_MS_MAX));
             return;
         }

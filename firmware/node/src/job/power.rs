@@ -51,7 +51,11 @@ impl NodeTransition<'_> {
             }
             (JobPhase::StartInstance, Ok(_)) => {
                 self.node.power_state = Some(PowerState::On);
-                self.finish();
+                if order == PowerOrder::Reset {
+                    self.restart_accepted();
+                } else {
+                    self.finish();
+                }
             }
             _ => {}
         }

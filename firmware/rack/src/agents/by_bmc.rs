@@ -11,10 +11,11 @@ use std::net::IpAddr;
 use trivet_agent_inventory::InspectionResult;
 use trivet_drivers::bmc_addresses;
 use trivet_model::index::{IndexRange, NodeKey};
-use trivet_model::{BootPlan, JobKind, Node, NodeId, Now, OrderRefusal, ProvisionState};
+use trivet_model::{
+    AgentAuthentication, BootPlan, JobKind, Node, NodeId, Now, OrderRefusal, ProvisionState,
+};
 
 use crate::Rack;
-use crate::agents::callers::AgentAuthentication;
 use crate::boot::plan::agent;
 use crate::lan::advertised_addresses::AdvertisedUrls;
 

@@ -7,11 +7,11 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use trivet_model::image::{ImageState, ImageStatus};
-use trivet_model::node::{
-    AGENT_ADDRESS, AGENT_AUTHENTICATION, AUTHENTICATED_BY_LEASE, AUTHENTICATED_WEAKLY,
-};
 use trivet_model::secret::without_url_credentials;
-use trivet_model::{BoxFault, LinkMode, MacAddr, Node, NodeId, NoteKind, Now, OrderRefusal};
+use trivet_model::{
+    AgentAuthentication, AgentCaller, BoxFault, LinkMode, MacAddr, Node, NodeId, NoteKind, Now,
+    OrderRefusal,
+};
 use trivet_node::NodeEvent;
 
 use crate::Rack;
@@ -27,15 +27,6 @@ pub struct AgentAddresses {
     pub require_lease: bool,
     /// Networks of BMCs, as address and length of the prefix: no agent is called there.
     pub bmc_networks: Vec<(Ipv4Addr, u8)>,
-}
-
-/// How a caller's address authenticates it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum AgentAuthentication {
-    /// This box leased the address to the node.
-    Lease,
-    /// Only being the first caller does.
-    Weak,
 }
 
 const NOT_LEASED: &str = "it calls from another address than the one that this box leased to the \
@@ -251,13 +242,10 @@ impl Rack {
         proof: AgentAuthentication,
     ) {
         let from = from.to_canonical();
-        let word = match proof {
-            AgentAuthentication::Lease => AUTHENTICATED_BY_LEASE,
-            AgentAuthentication::Weak => AUTHENTICATED_WEAKLY,
-        };
-        let info = &mut node.driver_internal_info;
-        info.insert(AGENT_ADDRESS.to_owned(), from.to_string().into());
-        info.insert(AGENT_AUTHENTICATION.to_owned(), word.into());
+        node.agent_caller = Some(AgentCaller {
+            address: from,
+            authentication: proof,
+        });
         if proof == AgentAuthentication::Weak {
             self.note(
                 now,

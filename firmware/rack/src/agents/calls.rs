@@ -1,6 +1,6 @@
 //! Calls to agents, and their replies.
 
-use trivet_model::{AgentError, AgentEvent, AgentOrder, EvidenceNote, NodeId, NoteKind, Now};
+use trivet_model::{AgentError, AgentEvent, AgentOrder, EvidenceNote, Node, NodeId, NoteKind, Now};
 use trivet_node::NodeEvent;
 
 use crate::{Rack, RackOutput, disk_size};
@@ -82,8 +82,9 @@ impl Rack {
                 // Before any of it is parsed or truncated.
                 trivet_agent::redact_token(&mut body, token);
                 let node = self.records.node(id).map(AsRef::as_ref);
-                for secret in node.map(Self::deployment_tokens).unwrap_or_default() {
-                    trivet_agent::redact_token(&mut body, &secret);
+                let deployment = node.and_then(Node::deployment);
+                for secret in deployment.iter().flat_map(|deployment| deployment.tokens()) {
+                    trivet_agent::redact_token(&mut body, secret);
                 }
                 trivet_agent::answer(&order, status, &body)
             }

@@ -9,12 +9,11 @@ use trivet_model::note::LOOKUP_MACS_NOTED_MAX;
 use trivet_model::order::{AgentHeartbeat, LookupResult};
 use trivet_model::secret::{MASK, masked};
 use trivet_model::{
-    AgentSession, EvidenceNote, MacAddr, Node, NodeId, NoteKind, Now, OrderOutcome, OrderRefusal,
-    RefusalKind,
+    AgentAuthentication, AgentSession, EvidenceNote, MacAddr, Node, NodeId, NoteKind, Now,
+    OrderOutcome, OrderRefusal, RefusalKind,
 };
 use trivet_node::NodeEvent;
 
-use crate::agents::callers::AgentAuthentication;
 use crate::{Rack, RefusedAgent};
 
 /// Longest reason of a refusal in a note, in characters. Ours.
@@ -120,9 +119,9 @@ impl Rack {
         self.machine_seen(now, id);
         Ok(OrderOutcome::Found(Box::new(LookupResult {
             node: id,
+            driver_internal_info: node.shown_internal_info(),
             properties: node.properties,
             instance_info: masked(&node.instance_info),
-            driver_internal_info: masked(&node.driver_internal_info),
             agent_token,
             heartbeat_timeout_s: self.settings.heartbeat_timeout_s,
         })))
@@ -156,9 +155,9 @@ impl Rack {
         self.machine_seen(now, id);
         Ok(OrderOutcome::Found(Box::new(LookupResult {
             node: id,
+            driver_internal_info: node.shown_internal_info(),
             properties: node.properties,
             instance_info: masked(&node.instance_info),
-            driver_internal_info: masked(&node.driver_internal_info),
             agent_token: MASK.to_owned(),
             heartbeat_timeout_s: self.settings.heartbeat_timeout_s,
         })))

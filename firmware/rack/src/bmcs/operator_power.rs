@@ -4,7 +4,7 @@ use trivet_bmc::{BmcReach, PowerChangeRules, PowerChangeStart};
 use trivet_drivers::{HardwareCapability, can};
 use trivet_model::order::PowerWanted;
 use trivet_model::{
-    Node, NodeId, NoteKind, Now, OrderRefusal, PowerAnswer, PowerError, PowerOrder, PowerState,
+    Node, NodeId, Now, OrderRefusal, PowerAnswer, PowerError, PowerOrder, PowerState,
     ProvisionState, RefusalKind,
 };
 use trivet_node::NodeLimits;
@@ -94,7 +94,8 @@ impl Rack {
             Ok(PowerAnswer::Power(state)) => {
                 node.target_power_state = None;
                 node.power_state = Some(state);
-                self.note(now, Some(id), NoteKind::PowerIs(state));
+                let note = trivet_drivers::power_note(&node, state);
+                self.note(now, Some(id), note);
             }
             Ok(_) => node.target_power_state = None,
             Err(error) => {

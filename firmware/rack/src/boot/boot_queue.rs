@@ -41,6 +41,7 @@ impl Rack {
     /// Sends a power order, or queues it until the machine is admitted.
     pub(crate) fn order_power(&mut self, now: Now, id: NodeId, order: PowerOrder) {
         match order {
+            PowerOrder::Off if self.awaits_source(now, id) => return,
             PowerOrder::Off | PowerOrder::SoftOff => {
                 let place = self.boot.queue.boot_failed(now.tick, id);
                 self.boot.renumber(&mut self.records, id, place);

@@ -94,6 +94,7 @@ impl Rack {
             RackOrder::DeleteResource(kind, id) => self.delete_resource(now, kind, id),
             RackOrder::DeleteResources(kind) => self.delete_resources(kind),
             RackOrder::FetchImage(id) => self.fill_image(now, id),
+            RackOrder::DropImage(digest) => self.drop_passing_image(now, digest),
             RackOrder::Provision {
                 node,
                 verb,
@@ -395,7 +396,7 @@ impl Rack {
             // template.
             trivet_node::apply_verb(now, &self.settings.limits, &node, verb, args.clone())?;
             self.prepare_deploy(&mut node, &mut args)?;
-            self.check_right(now, &node, &args.steps, true)?;
+            self.check_right(now, &node, args.deployment.as_ref(), true)?;
         }
         let (has_agent, before) = (node.agent.is_some(), node.job.clone());
         let (mut node, actions) =
@@ -438,7 +439,8 @@ impl Rack {
             }
             // With a custom agent the steps of the operator write the instance.
             if deployed_by != Some(DeployInterface::CustomAgent) {
-                let write = self.write_step(node)?;
+                args.deployment = Some(self.image_deployment(node)?);
+                let write = trivet_agent::write_image_step();
                 args.steps.retain(|step| step.step != write.step);
                 args.steps.push(write);
             }
@@ -451,7 +453,7 @@ impl Rack {
         let mut args = VerbArgs::default();
         let prepared = self
             .prepare_deploy(&mut node, &mut args)
-            .and_then(|()| self.check_right(now, &node, &args.steps, false));
+            .and_then(|()| self.check_right(now, &node, args.deployment.as_ref(), false));
         let refused = prepared.err().map(|refusal| refusal.sentence);
         // A template may contain a step that the node's interface cannot run.
         let mut steps = args.steps.iter();
@@ -462,7 +464,7 @@ impl Rack {
     /// Builds the config drive from an object, or from a template where the request has none.
     /// The drive of a template is built again each time.
     fn drive_of_template(&self, node: &mut Node, args: &mut VerbArgs) -> Result<(), OrderRefusal> {
-        let made = node.driver_internal_info.remove(TEMPLATE_DRIVE);
+        let made = node.template_drive.take();
         let stands = node.instance_info.get("configdrive").map(fingerprint);
         let made = made.is_some() && made == stands;
         let mut given = args.configdrive.take();
@@ -473,8 +475,7 @@ impl Rack {
         }
         args.configdrive = packed_drive(node, given)?;
         if let (true, Some(drive)) = (template, &args.configdrive) {
-            node.driver_internal_info
-                .insert(TEMPLATE_DRIVE.to_owned(), fingerprint(drive));
+            node.template_drive = Some(fingerprint(drive));
         }
         Ok(())
     }
@@ -502,14 +503,11 @@ pub(crate) fn conflict(sentence: String) -> OrderRefusal {
     OrderRefusal::new(RefusalKind::Conflict, sentence)
 }
 
-/// The key that holds the name of the template that the config drive came from.
-const TEMPLATE_DRIVE: &str = "configdrive_of_template";
-
 /// Identifies a config drive without storing it twice.
-fn fingerprint(drive: &Value) -> Value {
+fn fingerprint(drive: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     drive.to_string().hash(&mut hasher);
-    format!("{:016x}", hasher.finish()).into()
+    hasher.finish()
 }
 
 /// A config drive that is an object is built here; others are left unchanged.

@@ -251,8 +251,7 @@ fn a_digest_in_a_checksum_file_is_found_stored_and_sent() {
     assert_eq!(bench.fills(), [Digest::Sha256([5; 32])]);
     // It is part of the record, whatever the checksum file contains later.
     let bench = bench.restarted();
-    let job = bench.node(id).job.unwrap();
-    let info = &job.steps[0].args["image_info"];
+    let info = &bench.write_args(id)["image_info"];
     assert_eq!(info["os_hash_value"], "05".repeat(32));
 }
 

@@ -3,9 +3,10 @@
 use super::image_deployment::{
     agent_reports, at_write, is_check, news, plain, sent_image_info, start,
 };
+use super::power::notes_of;
 use super::*;
-use trivet_model::JobPhase;
 use trivet_model::image::ImageState;
+use trivet_model::{JobPhase, PowerState};
 
 const WRONG: &str = "image a.raw from http://far/a.raw is not what it should be";
 
@@ -84,7 +85,7 @@ fn a_second_failure_of_the_image_ends_the_job_with_the_reason_of_the_image() {
 }
 
 #[test]
-fn the_nodes_error_has_the_images_reason_before_the_agents_http_status() {
+fn the_nodes_error_has_the_images_reason_and_not_the_status_that_the_agent_received() {
     let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());
     start(&mut bench, id);
@@ -96,12 +97,8 @@ fn the_nodes_error_has_the_images_reason_before_the_agents_http_status() {
     });
     let failed = ImageState::Failed("image a.raw cannot be fetched".into());
     bench.image_is(news(&digest(), failed, None));
-    let error = bench.node(id).last_error.unwrap();
-    assert!(
-        error.starts_with("image a.raw cannot be fetched"),
-        "{error}"
-    );
-    assert!(error.contains("the agent reported: "), "{error}");
+    let error = bench.node(id).last_error;
+    assert_eq!(error.as_deref(), Some("image a.raw cannot be fetched"));
 }
 
 #[test]
@@ -306,4 +303,54 @@ fn no_check_of_the_cache_is_noted_when_the_image_is_not_there() {
     agent_reports(&mut bench, id, call, message);
     let checks = |note: &String| note.contains("the cached image is verified");
     assert!(!bench.notes().iter().any(checks), "{:?}", bench.notes());
+}
+
+/// An active node that is rebuilt with an image of another server.
+fn rebuilding(bench: &mut RackBench) -> NodeId {
+    let id = bench.with_node(1);
+    bench.force(id, |node| {
+        node.provision_state = ProvisionState::Active;
+        node.power_state = Some(PowerState::On);
+        node.instance_info = plain().as_object().unwrap().clone();
+    });
+    bench.verb(id, Verb::Rebuild).unwrap();
+    id
+}
+
+fn is_power_off_sent(bench: &RackBench, id: NodeId) -> bool {
+    let notes = notes_of(bench, id);
+    notes.iter().any(|note| note.contains("power off ordered"))
+}
+
+#[test]
+fn a_rebuild_whose_source_is_unreachable_leaves_the_instance_running() {
+    let mut bench = RackBench::new();
+    let id = rebuilding(&mut bench);
+    assert_eq!(bench.fills().len(), 1, "the image is fetched first");
+    assert!(!is_power_off_sent(&bench, id));
+    // A restart of the box does not change that.
+    let mut bench = bench.restarted();
+    bench.handle(RackInput::Tick);
+    assert!(!is_power_off_sent(&bench, id));
+    let failed = ImageState::Failed("the source is away".into());
+    bench.image_is(news(&digest(), failed, None));
+    let node = bench.node(id);
+    assert_eq!(node.provision_state, ProvisionState::DeployFail);
+    assert_eq!(node.last_error.as_deref(), Some("the source is away"));
+    assert_eq!(
+        (node.power_state, node.target_power_state),
+        (Some(PowerState::On), None)
+    );
+    assert!(!is_power_off_sent(&bench, id));
+}
+
+#[test]
+fn a_rebuild_stops_the_instance_when_its_image_comes() {
+    for state in [ImageState::Fetching, ImageState::Complete] {
+        let mut bench = RackBench::new();
+        let id = rebuilding(&mut bench);
+        bench.image_is(news(&digest(), state.clone(), None));
+        assert!(is_power_off_sent(&bench, id), "{state:?}");
+        assert!(!bench.node(id).job.unwrap().awaits_source);
+    }
 }

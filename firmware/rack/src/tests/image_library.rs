@@ -49,8 +49,8 @@ impl ImageBench {
 
     /// What the machine of a node reads at the URL of its deployment.
     fn read(&mut self, id: NodeId) -> SimImageRead {
-        let job = self.bench.node(id).job.unwrap();
-        let url = job.steps[0].args["image_info"]["urls"][0].as_str().unwrap();
+        let args = self.bench.write_args(id);
+        let url = args["image_info"]["urls"][0].as_str().unwrap();
         let path = url.strip_prefix("http://10.0.0.1:8080").unwrap().to_owned();
         self.bench.handle(RackInput::FileRequested {
             ticket: 1,

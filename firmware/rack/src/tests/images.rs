@@ -22,9 +22,8 @@ fn deploying(bench: &mut RackBench, source: &str) -> NodeId {
 }
 
 fn url(bench: &RackBench, id: NodeId) -> String {
-    let job = bench.node(id).job.unwrap();
-    let url = &job.steps[0].args["image_info"]["urls"][0];
-    url.as_str().unwrap().to_owned()
+    let args = bench.write_args(id);
+    args["image_info"]["urls"][0].as_str().unwrap().to_owned()
 }
 
 fn granted(bench: &mut RackBench, peer: Ipv4Addr, path: &str) -> Option<FileGrant> {
@@ -496,4 +495,29 @@ fn the_fault_of_an_image_ends_when_its_node_is_deployed_with_another() {
         !images.any(|image| image.name == "x.raw"),
         "it is not listed"
     );
+}
+
+#[test]
+fn an_image_of_a_url_can_be_removed_when_no_job_needs_it() {
+    let mut bench = RackBench::new();
+    let id = deploying(&mut bench, SOURCE);
+    let digest = Digest::Sha256([0x0a; 32]);
+    let mut complete = named("debian.raw", ImageFormat::Raw, ImageState::Complete);
+    complete.digest = digest;
+    complete.key = trivet_images::ImageKey(digest).to_string();
+    bench.image_is(complete);
+    let listed = |bench: &RackBench| {
+        let view = bench.rack.view();
+        view.images.values().any(|image| image.digest == digest)
+    };
+    assert!(listed(&bench));
+    let refusal = bench.order(RackOrder::DropImage(digest)).unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Conflict);
+    assert!(refusal.sentence.contains("the job of node"), "{refusal}");
+    bench.force(id, |node| {
+        node.job = None;
+        node.provision_state = ProvisionState::Active;
+    });
+    bench.order(RackOrder::DropImage(digest)).unwrap();
+    assert!(!listed(&bench));
 }

@@ -107,7 +107,7 @@ fn images_and_drives_are_fetched_at_the_address_that_the_record_names() {
         node.driver_info.insert("external_http_url".into(), url);
     });
     deploy_with(&mut bench, id, &[]).unwrap();
-    let args = bench.node(id).job.unwrap().steps[0].args.clone();
+    let args = bench.write_args(id);
     let base = "http://192.0.2.200:8000";
     let image = args["image_info"]["urls"][0].as_str().unwrap().to_owned();
     let drive = args["configdrive"].as_str().unwrap().to_owned();
@@ -142,7 +142,7 @@ fn images_and_drives_are_fetched_at_the_address_that_the_record_names() {
             .insert("external_http_url".into(), base.into());
     });
     bench.verb(id, Verb::Active).unwrap();
-    let args = bench.node(id).job.unwrap().steps[0].args.clone();
+    let args = bench.write_args(id);
     assert_eq!(
         args["image_info"]["urls"][0],
         format!("{base}/images/disk.raw")

@@ -84,7 +84,7 @@ fn a_write_waits_until_the_registry_has_answered() {
     // It is part of the record, whatever the tag means later.
     let bench = bench.restarted();
     let node = bench.node(id);
-    let info = &node.job.as_ref().unwrap().steps[0].args["image_info"];
+    let info = &bench.write_args(id)["image_info"];
     assert_eq!(info["os_hash_value"], LAYER.to_string());
     let reported = |key: &str| node.instance_info[key].as_str().unwrap().to_owned();
     let manifest = oci_digest(&MANIFEST);

@@ -125,7 +125,12 @@ fn an_image_of_the_catalogue_brings_its_own_digest() {
     let node = bench.node(id);
     let job = node.job.unwrap();
     assert_eq!(job.steps[0].step, "write_image");
-    let image = &job.steps[0].args["image_info"];
+    assert_eq!(
+        job.steps[0].args,
+        json!({}),
+        "they are written when it is sent"
+    );
+    let image = &bench.write_args(id)["image_info"];
     assert_eq!(image["urls"][0], "http://10.0.0.1:8080/images/disk.raw");
     assert_eq!(image["os_hash_value"], "07".repeat(32));
 }

@@ -240,6 +240,17 @@ codec! {
 }
 
 codec! {
+    /// A value that is JSON on flash, with its secrets sealed.
+    SealedForm<T: JsonForm>, "sealed JSON", T, SealedJson,
+    |place, value| {
+        let form = serde_json::to_value(value);
+        let form = form.map_err(|_| place.malformed("a value has no text"))?;
+        place.seal.value(place.field, place.item, &form)?
+    },
+    |read| place.seal.open_json(place.field, place.item, &read)?
+}
+
+codec! {
     /// A text that is a secret as a whole.
     SealedText, "sealed text", String, SealedBytes,
     |place, text| place.seal.text(place.field, text)?,
@@ -256,6 +267,11 @@ impl UnsignedNumber for u64 {}
 pub(super) trait EnumeratedWord: Display + FromStr {}
 
 impl<T: Display + FromStr> EnumeratedWord for T {}
+
+/// Values of the model that are JSON on flash.
+pub(super) trait JsonForm: Serialize + DeserializeOwned {}
+
+impl<T: Serialize + DeserializeOwned> JsonForm for T {}
 
 /// Identifiers of the model.
 pub(super) trait RecordId {

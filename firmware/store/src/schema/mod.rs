@@ -8,6 +8,7 @@
 
 mod codec;
 mod lease;
+mod moved;
 mod node;
 mod node_v1;
 mod node_v2;
@@ -315,11 +316,14 @@ pub(crate) fn decode(
             known: kind.newest_version(),
         });
     }
-    let record = if version == kind.newest_version() {
+    let mut record = if version == kind.newest_version() {
         decode_tagged(sealer, kind, at, payload)?
     } else {
         decode_frozen(sealer, kind, version, payload)?
     };
+    if let StoredRecord::Node(node) = &mut record {
+        moved::move_to_fields(node);
+    }
     if record.key() == *at {
         Ok(record)
     } else {

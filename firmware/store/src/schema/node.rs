@@ -1,18 +1,22 @@
 //! Nodes, with their job and the session of their agent.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde_json::Value;
 use trivet_model::attributes::NodeAttributes;
+use trivet_model::deployment::{DriveLocation, ImageChecksum, ImageLocation, PartitionSizes};
+use trivet_model::image::ImageFormat;
 use trivet_model::node::{JsonObject, NodeLocation};
 use trivet_model::{
-    AgentSession, Job, JobKind, JobPhase, JobStep, Node, NodeId, PowerState, ProvisionState,
-    StepKind,
+    AgentAuthentication, AgentCaller, AgentQuery, AgentSession, ImageDeployment, Job, JobKind,
+    JobPhase, JobStep, Node, NodeId, PowerState, ProvisionState, StepKind,
 };
 
 use super::codec::{
     CountOrNone, Flag, Id, Json, Number, Object, Optional, OptionalPart, PartList,
-    SealedAttributes, SealedObject, SealedText, SealedValue, Signed, Text, TextMap, Time, Word,
+    SealedAttributes, SealedForm, SealedObject, SealedText, SealedValue, Signed, Text, TextMap,
+    Time, Word,
 };
 use super::tagged::tagged_fields;
 
@@ -53,6 +57,8 @@ tagged_fields! {
         29 "job" job: OptionalPart<JobFields> = None;
         30 "agent" agent: OptionalPart<AgentFields> = None;
         31 "location" location: OptionalPart<LocationFields> = None;
+        32 "agent_caller" agent_caller: OptionalPart<CallerFields> = None;
+        33 "template_drive" template_drive: Optional<Number<u64>> = None;
     }
 }
 
@@ -70,6 +76,10 @@ tagged_fields! {
         9 "boots" boots: CountOrNone = None;
         10 "heartbeat_lost_at" heartbeat_lost_at: Optional<Time> = None;
         11 "abort_after" abort_after: Optional<Text> = None;
+        12 "deployment" deployment: OptionalPart<DeploymentFields> = None;
+        13 "has_inspection_data" has_inspection_data: Flag = false;
+        14 "awaits_source" awaits_source: Flag = false;
+        15 "agent_query" agent_query: Optional<Word<AgentQuery>> = None;
     }
 }
 
@@ -82,6 +92,46 @@ tagged_fields! {
         4 "args" args: SealedValue = Value::Null;
         5 "reboot_requested" reboot_requested: Flag = false;
         6 "abortable" abortable: Flag = false;
+    }
+}
+
+tagged_fields! {
+    /// Fields of the image that a job writes.
+    DeploymentFields: ImageDeployment {
+        1 "file_name" file_name: Text;
+        2 "image" image: SealedForm<ImageLocation>;
+        3 "checksum" checksum: SealedForm<ImageChecksum>;
+        4 "format" format: Optional<Word<ImageFormat>> = None;
+        5 "is_streamed" is_streamed: Flag = false;
+        6 "partitions" partitions: OptionalPart<PartitionFields> = None;
+        7 "drive" drive: OptionalPart<DriveFields> = None;
+    }
+}
+
+tagged_fields! {
+    /// Fields of the partitions of a deployment.
+    PartitionFields: PartitionSizes {
+        1 "root_mb" root_mb: Number<u64>;
+        2 "swap_mb" swap_mb: Number<u64> = 0;
+        3 "ephemeral_mb" ephemeral_mb: Number<u64> = 0;
+        4 "ephemeral_format" ephemeral_format: Optional<Text> = None;
+        5 "preserve_ephemeral" preserve_ephemeral: Flag = false;
+    }
+}
+
+tagged_fields! {
+    /// Fields of the place of the config drive of a deployment.
+    DriveFields: DriveLocation {
+        1 "base" base: Text;
+        2 "drive_token" token: SealedText;
+    }
+}
+
+tagged_fields! {
+    /// Fields of the caller that received the token of an agent.
+    CallerFields: AgentCaller {
+        1 "address" address: Word<IpAddr>;
+        2 "authentication" authentication: Word<AgentAuthentication>;
     }
 }
 

@@ -146,6 +146,10 @@ impl JobV1 {
             boots: NonZeroU32::new(self.boots),
             heartbeat_lost_at: None,
             abort_after: None,
+            deployment: None,
+            has_inspection_data: false,
+            awaits_source: false,
+            agent_query: None,
         })
     }
 }

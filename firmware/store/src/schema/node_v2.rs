@@ -149,6 +149,10 @@ impl JobV2 {
             boots: NonZeroU32::new(self.boots),
             heartbeat_lost_at: None,
             abort_after: None,
+            deployment: None,
+            has_inspection_data: false,
+            awaits_source: false,
+            agent_query: None,
         })
     }
 }

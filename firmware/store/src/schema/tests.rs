@@ -69,6 +69,10 @@ fn full_node() -> Node {
             boots: NonZeroU32::new(10),
             heartbeat_lost_at: None,
             abort_after: None,
+            deployment: None,
+            has_inspection_data: false,
+            awaits_source: false,
+            agent_query: None,
         }),
         agent: Some(AgentSession {
             token: "t1".to_owned(),

@@ -3,6 +3,7 @@
 use super::{DiagnosisRule, DiagnosisText, action, duration};
 use crate::{DiagnosisContext, JobEvidence};
 use trivet_model::Diagnosis;
+use trivet_model::interface::PowerInterface;
 
 pub(super) const RULE: DiagnosisRule = DiagnosisRule {
     name: "bmc-silent",
@@ -21,9 +22,10 @@ fn diagnose(evidence: &JobEvidence, context: &DiagnosisContext) -> Option<Diagno
         0 => String::new(),
         ms => format!(" for {}", duration(ms)),
     };
-    let service = match keys {
-        "redfish" => "its web service is off",
-        _ => "IPMI over LAN is off in it",
+    let service = if keys == PowerInterface::Redfish.as_str() {
+        "its web service is off"
+    } else {
+        "IPMI over LAN is off in it"
     };
     let result = match evidence.boot.first_frame_at {
         Some(_) => "",
@@ -65,7 +67,7 @@ mod tests {
         );
         assert!(found.cause.contains("IPMI over LAN"), "{found:?}");
         let mut redfish = in_time();
-        redfish.site.bmc_keys = "redfish";
+        redfish.site.bmc_keys = PowerInterface::Redfish.as_str();
         let found = check(&RULE, &job(&[failed("unreachable")]), &redfish);
         assert!(found.cause.contains("web service"), "{found:?}");
     }

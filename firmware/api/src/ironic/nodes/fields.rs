@@ -3,10 +3,11 @@
 //! Every response of a version has the fields of this table; no other field is advertised.
 
 use serde_json::{Value, json};
+use trivet_agent_wire::image::{WRITE_IMAGE, write_image_args};
 use trivet_drivers::InterfaceKind;
 use trivet_model::node::JsonObject;
 use trivet_model::view::NodeView;
-use trivet_model::{JobStep, ProvisionState, StepKind, secret};
+use trivet_model::{JobStep, Node, ProvisionState, StepKind, secret};
 
 use super::{is_locked, secrets};
 use crate::ironic::drivers;
@@ -224,7 +225,7 @@ fn driver_info(view: &NodeView) -> Value {
 /// The stored data, and, as in Ironic, the steps of the present job and the index of the present
 /// one: clients show their progress from these.
 fn internal_info(view: &NodeView) -> Value {
-    let mut info = secret::masked(&view.node.driver_internal_info);
+    let mut info = view.node.shown_internal_info();
     info.extend(agent(view));
     if let Some(agent) = &view.node.agent {
         let version = agent.version.clone().map(Value::from);
@@ -235,7 +236,11 @@ fn internal_info(view: &NodeView) -> Value {
     if let Some(job) = job
         && let Some(kind) = job.step_kind
     {
-        let steps: Vec<Value> = job.steps.iter().map(shown_step).collect();
+        let steps: Vec<Value> = job
+            .steps
+            .iter()
+            .map(|step| shown_step(&view.node, step))
+            .collect();
         info.insert(format!("{kind}_steps"), Value::Array(steps));
         info.insert(format!("{kind}_step_index"), json!(job.at));
     }
@@ -250,12 +255,15 @@ fn step(view: &NodeView, kind: StepKind) -> Value {
         .as_ref()
         .filter(|job| job.step_kind == Some(kind));
     let step = job.and_then(|job| job.steps.get(job.at as usize));
-    step.map_or_else(|| json!({}), shown_step)
+    step.map_or_else(|| json!({}), |step| shown_step(&view.node, step))
 }
 
-fn shown_step(step: &JobStep) -> Value {
+fn shown_step(node: &Node, step: &JobStep) -> Value {
+    let deployment = node.deployment().filter(|_| step.step == WRITE_IMAGE);
+    let own = || step.args.clone();
+    let shown_args = deployment.map_or_else(own, |image| write_image_args(image, node.id));
     let mut args = JsonObject::new();
-    args.insert("args".into(), step.args.clone());
+    args.insert("args".into(), shown_args);
     let mut shown = secret::masked(&args);
     shown.insert("step".into(), json!(step.step));
     shown.insert("interface".into(), json!(step.interface));

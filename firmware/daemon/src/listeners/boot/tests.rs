@@ -544,8 +544,8 @@ async fn deploying(one: &ServedBootFiles, image: &[u8], digest: &str) -> String 
     };
     one.engine.order(testbed::caller(), order).await.unwrap();
     let view = one.engine.view();
-    let job = view.nodes.get(&id).unwrap().node.job.clone().unwrap();
-    let url = job.steps[0].args["image_info"]["urls"][0].as_str().unwrap();
+    let node = &view.nodes.get(&id).unwrap().node;
+    let url = node.deployment().unwrap().image.url(id);
     url.strip_prefix("http://192.0.2.1:8080")
         .unwrap()
         .to_owned()

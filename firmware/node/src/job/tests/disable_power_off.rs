@@ -139,6 +139,48 @@ fn an_agent_that_cannot_be_locked_down_is_a_warning_and_the_deployment_continues
     }
 }
 
+/// A deployment whose agent could not be locked down and whose reset the BMC has accepted.
+fn restarted_with_agent() -> NodeTestRig {
+    let mut rig = written();
+    rig.agent(unreachable());
+    rig.power(SET_DISK, TAKEN)
+        .power(PowerOrder::Reset, ON)
+        .is(Deploying);
+    rig
+}
+
+#[test]
+fn an_agent_that_still_runs_after_an_ignored_restart_keeps_the_node_from_active() {
+    let answers = |rig: &mut NodeTestRig| {
+        rig.agent(Ok(AgentEvent::Idle));
+    };
+    let sends_heartbeat = |rig: &mut NodeTestRig| {
+        rig.handle(NodeEvent::Heartbeat);
+    };
+    for shows in [&answers as &dyn Fn(&mut NodeTestRig), &sends_heartbeat] {
+        let mut rig = restarted_with_agent();
+        // A heartbeat that was on its way proves nothing.
+        rig.handle(NodeEvent::Heartbeat).is(Deploying);
+        rig.handle(NodeEvent::TimerExpired);
+        assert_eq!(rig.agent_order(), AgentOrder::ListCommands);
+        shows(&mut rig);
+        let why = rig.is(DeployFail).node.last_error.clone().unwrap();
+        assert!(why.contains("the machine was not restarted"), "{why}");
+        assert!(why.contains("192.0.2.9"), "{why}");
+    }
+}
+
+#[test]
+fn a_machine_whose_agent_is_gone_after_the_restart_is_active() {
+    let mut rig = restarted_with_agent();
+    rig.handle(NodeEvent::TimerExpired);
+    rig.agent(unreachable()).is(Active);
+    let mut rig = restarted_with_agent();
+    rig.handle(NodeEvent::TimerExpired)
+        .handle(NodeEvent::TimerExpired)
+        .is(Active);
+}
+
 #[test]
 fn a_box_that_restarts_during_the_lockdown_continues_without_another_one() {
     let mut rig = written();

@@ -204,6 +204,10 @@ fn busy_node() -> Node {
             boots: Some(NonZeroU32::MIN),
             heartbeat_lost_at: None,
             abort_after: None,
+            deployment: None,
+            has_inspection_data: false,
+            awaits_source: false,
+            agent_query: None,
         }),
         agent: Some(AgentSession {
             token: "t1".to_owned(),

@@ -3,7 +3,12 @@ use std::num::NonZeroU32;
 use crate::ironic::nodes::fields::FIELDS;
 use crate::testing::{ApiBench, LATEST, get, node, node_id, node_in};
 use serde_json::{Value, json};
-use trivet_model::{Job, JobKind, JobPhase, JobStep, ProvisionState, StepKind, secret::MASK};
+use trivet_model::deployment::{DriveLocation, ImageChecksum, ImageLocation};
+use trivet_model::image::ImageFormat;
+use trivet_model::{
+    AgentAuthentication, AgentCaller, Digest, ImageDeployment, Job, JobKind, JobPhase, JobStep,
+    ProvisionState, StepKind, secret::MASK,
+};
 
 /// The keys of a new node in Ironic 39 at 1.99.
 const SEEN: &str = "allocation_uuid automated_clean bios_interface boot_interface boot_mode \
@@ -161,15 +166,89 @@ fn a_lock_is_shown_while_we_work_and_not_while_we_wait() {
     }
 }
 
+/// The deployment and the caller of the agent have fields of their own in the record. Clients
+/// see them where they were before, in the same form.
+#[test]
+fn typed_fields_are_shown_where_clients_read_them() {
+    let mut bench = ApiBench::with(ProvisionState::DeployWait);
+    let mut uuid = String::new();
+    bench.change(|node| {
+        uuid = node.id.to_string();
+        node.agent_caller = Some(AgentCaller {
+            address: [192, 0, 2, 7].into(),
+            authentication: AgentAuthentication::Weak,
+        });
+        node.template_drive = Some(7);
+        let mut job = deploy_job();
+        job.deployment = Some(ImageDeployment {
+            file_name: "a.raw".into(),
+            image: ImageLocation::Cache {
+                base: "http://box".into(),
+                token: "t1".into(),
+                name: "a.raw".into(),
+            },
+            checksum: ImageChecksum::Digest(Digest::Sha256([0xab; 32])),
+            format: Some(ImageFormat::Raw),
+            is_streamed: true,
+            partitions: None,
+            drive: Some(DriveLocation {
+                base: "http://box".into(),
+                token: "t2".into(),
+            }),
+        });
+        node.job = Some(job);
+    });
+    let shown = bench.reply(&get("/v1/nodes/node-1").at(LATEST)).value();
+    let args = json!({
+        "configdrive": MASK,
+        "image_info": {
+            "id": "a.raw", "urls": [format!("http://box/nodes/{uuid}/t1/a.raw")],
+            "os_hash_algo": "sha256", "os_hash_value": "ab".repeat(32), "disk_format": "raw",
+            "stream_raw_images": true, "image_type": "whole-disk", "node_uuid": uuid,
+        },
+    });
+    assert_eq!(shown["deploy_step"]["args"], args);
+    let info = &shown["driver_internal_info"];
+    assert_eq!(info["deploy_steps"][0]["args"], args);
+    assert_eq!(info["agent_address"], "192.0.2.7");
+    assert_eq!(info["agent_authentication"], "weak");
+    assert_eq!(info["configdrive_of_template"], MASK);
+}
+
+fn deploy_job() -> Job {
+    Job {
+        kind: JobKind::Deploy,
+        phase: JobPhase::AwaitStep,
+        step_kind: Some(StepKind::Deploy),
+        manual: false,
+        steps: vec![JobStep {
+            step: "write_image".into(),
+            interface: "deploy".into(),
+            priority: 80,
+            args: json!({}),
+            reboot_requested: false,
+            abortable: false,
+        }],
+        at: 0,
+        versions: std::collections::BTreeMap::new(),
+        tries: 0,
+        boots: Some(NonZeroU32::MIN),
+        heartbeat_lost_at: None,
+        abort_after: None,
+        deployment: None,
+        has_inspection_data: false,
+        awaits_source: false,
+        agent_query: None,
+    }
+}
+
 #[test]
 fn the_step_under_way_is_shown_in_its_own_field() {
     let mut bench = ApiBench::with(ProvisionState::CleanWait);
     bench.change(|node| {
         node.job = Some(Job {
             kind: JobKind::Clean,
-            phase: JobPhase::AwaitStep,
             step_kind: Some(StepKind::Clean),
-            manual: false,
             steps: vec![JobStep {
                 step: "erase_devices".into(),
                 interface: "deploy".into(),
@@ -178,12 +257,7 @@ fn the_step_under_way_is_shown_in_its_own_field() {
                 reboot_requested: false,
                 abortable: true,
             }],
-            at: 0,
-            versions: std::collections::BTreeMap::new(),
-            tries: 0,
-            boots: Some(NonZeroU32::MIN),
-            heartbeat_lost_at: None,
-            abort_after: None,
+            ..deploy_job()
         });
     });
     let shown = bench.reply(&get("/v1/nodes/node-1").at(LATEST)).value();
