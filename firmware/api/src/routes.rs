@@ -93,6 +93,12 @@ pub(crate) fn route(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
             "The API version does not allow updating allocations",
         ));
     }
+    if let [_, nodes, _, last] = call.segments.as_slice()
+        && nodes == "nodes"
+        && last == "management"
+    {
+        return Err(ApiFault::no_method(call.method));
+    }
     let Some(row) = route::select(rows(), call)? else {
         return Err(inspector::wrong_endpoint(call).unwrap_or_else(|| not_in_version(call)));
     };
@@ -109,13 +115,20 @@ fn not_in_version(call: &ApiCall<'_>) -> ApiFault {
     let reads = call.method == "GET";
     let resource = call.word(1).replace('_', " ");
     let not_allowed = format!("The API version does not allow {resource}");
+    // The node is looked up before the version is compared.
+    if call.word(1) == "nodes"
+        && call.last() == "raid"
+        && let Err(fault) = call.this()
+    {
+        return fault;
+    }
     match (call.word(1), call.segments.last().map(String::as_str)) {
         ("drivers", Some("logical_disk_properties")) | ("nodes", Some("raid")) => {
             ApiFault::not_acceptable("Request not acceptable.")
         }
         ("nodes", _) if call.word(3) == "traits" => match call.method {
             "GET" => ApiFault::not_acceptable("Request not acceptable."),
-            "PUT" => ApiFault::of_method("The API version does not allow traits"),
+            "PUT" => ApiFault::layer(405, "Method Not Allowed", not_allowed),
             _ => ApiFault::not_found("Resource could not be found."),
         },
         ("runbooks", _) if call.word(3) == "traits" => ApiFault::no_path(),

@@ -339,7 +339,11 @@ pub const ALL: [HardwareTypeSpec; 5] = [
             management: &[ManagementInterface::Fake, ManagementInterface::Noop],
             network: &[NetworkInterface::Noop],
             power: &[PowerInterface::Fake],
-            raid: &[RaidInterface::Fake, RaidInterface::NoRaid],
+            raid: &[
+                RaidInterface::Fake,
+                RaidInterface::NoRaid,
+                RaidInterface::Agent,
+            ],
             rescue: &[
                 RescueInterface::Fake,
                 RescueInterface::Agent,

@@ -11,7 +11,7 @@ pub mod table;
 mod verb;
 
 pub use job::{awaits_reset, boots_agent, step, will_boot_agent};
-pub use verb::apply_verb;
+pub use verb::{apply_verb, check_state};
 
 use serde_json::Value;
 use trivet_model::node::JsonObject;

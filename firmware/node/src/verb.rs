@@ -15,7 +15,7 @@ use trivet_model::{
 };
 
 use crate::steps::STEPS_MAX;
-use crate::table::{self, ProvisionEvent, TransitionTrigger};
+use crate::table::{self, ProvisionEvent, TransitionRow, TransitionTrigger};
 use crate::{NodeAction, NodeLimits, NodeTransition, RESCUE_HASH};
 
 /// Carries a verb out, or refuses it with the error message to show. For `active`, `deploy` and
@@ -28,9 +28,7 @@ pub fn apply_verb(
     args: VerbArgs,
 ) -> Result<(Node, Vec<NodeAction>), OrderRefusal> {
     let from = node.provision_state;
-    let Some(row) = table::row(from, TransitionTrigger::Verb(verb)) else {
-        return Err(refuse_impossible(node, verb));
-    };
+    let row = check_state(node, verb)?;
     refuse_by_rule(node, verb, &args)?;
     let mut transition = NodeTransition {
         now,
@@ -45,6 +43,12 @@ pub fn apply_verb(
     transition.apply_row(row);
     transition.begin(from, verb, args);
     Ok((transition.node, transition.actions))
+}
+
+/// The row of the state table for this verb. Refuses one that the node's state does not have.
+pub fn check_state(node: &Node, verb: Verb) -> Result<TransitionRow, OrderRefusal> {
+    let row = table::row(node.provision_state, TransitionTrigger::Verb(verb));
+    row.ok_or_else(|| refuse_impossible(node, verb))
 }
 
 fn refuse_impossible(node: &Node, verb: Verb) -> OrderRefusal {

@@ -38,6 +38,8 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 24] = [
             "firmware/agent/wire",
             "firmware/drivers",
             "firmware/net",
+            // Ironic checks the provision state before the arguments of a verb.
+            "firmware/node",
             "firmware/web",
         ],
     ),

@@ -10,9 +10,12 @@ use crate::ironic::nodes::raid;
 use crate::ironic::passthru;
 use crate::table::call::{ApiCall, reply};
 use crate::table::error::ApiFault;
-use crate::table::field::{ValueShape, quoted, timestamp};
-use crate::table::list::{FIELDS_QUERY_ARGS, LIST_QUERY_ARGS, requested_names};
+use crate::table::field::{self, Field, FieldWrite, ValueShape, field, quoted, timestamp};
+use crate::table::list::{
+    self, FIELDS_QUERY_ARGS, LIST_QUERY_ARGS, ListKind, ListRecord, RecordWalk, requested_names,
+};
 use crate::table::route::{ApiRoute, arg};
+use FieldWrite::Never;
 
 /// The enabled hardware type with this name or this older name.
 pub(crate) fn enabled(call: &ApiCall<'_>, name: &str) -> Option<&'static HardwareTypeSpec> {
@@ -160,43 +163,111 @@ fn chosen(call: &ApiCall<'_>, mut shown: JsonObject) -> Result<JsonObject, ApiFa
     let Some(names) = requested_names(call) else {
         return Ok(shown);
     };
-    if let Some(strange) = names.iter().find(|name| !shown.contains_key(**name)) {
+    if let Some(strange) = names.iter().find(|name| !shown.contains_key(*name)) {
         let known: Vec<String> = shown.keys().map(|name| format!("'{name}'")).collect();
         return Err(ApiFault::bad(format!(
             "Schema error: {} is not one of [{}]: there is no such field.",
-            quoted(&Value::from(*strange)),
+            quoted(&Value::from(strange.as_str())),
             known.join(", ")
         )));
     }
-    shown.retain(|name, _| names.contains(&name.as_str()));
+    shown.retain(|name, _| names.contains(name));
     Ok(shown)
 }
 
+/// The one conductor: what it shows is in the facts of the box.
+struct ConductorRecord {
+    hostname: String,
+}
+
+impl ListRecord for ConductorRecord {
+    fn uuid(&self) -> String {
+        self.hostname.clone()
+    }
+
+    fn serial(&self) -> u64 {
+        0
+    }
+}
+
+const CONDUCTOR_FIELDS: &[Field<ConductorRecord>] = &[
+    field("alive", 49, ValueShape::Flag, Never, |_, _, _| json!(true)),
+    field("conductor_group", 49, ValueShape::Text, Never, |_, _, _| {
+        json!("")
+    }),
+    field("created_at", 49, ValueShape::Text, Never, |_, call, _| {
+        known(call.facts.started_at)
+    }),
+    field("drivers", 49, ValueShape::List, Never, |_, call, _| {
+        json!(call.facts.drivers)
+    }),
+    field("hostname", 49, ValueShape::Text, Never, |record, _, _| {
+        json!(record.hostname)
+    }),
+    field("links", 49, ValueShape::Links, Never, |record, _, _| {
+        Value::String(format!("conductors/{}", record.hostname))
+    }),
+    field("updated_at", 49, ValueShape::Text, Never, |_, call, _| {
+        known(call.now)
+    }),
+];
+
+const CONDUCTORS: ListKind<ConductorRecord> = ListKind {
+    name: "conductors",
+    table: CONDUCTOR_FIELDS,
+    short: &["hostname", "conductor_group", "alive", "links"],
+    detail_of_all_versions: false,
+};
+
+fn known(at: UnixMs) -> Value {
+    timestamp(Some(at).filter(|at| *at != UnixMs::default()))
+}
+
+fn conductor(call: &ApiCall<'_>) -> ConductorRecord {
+    ConductorRecord {
+        hostname: call.facts.hostname.clone(),
+    }
+}
+
 fn conductors(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
-    let detail = call.query.flag("detail")?.unwrap_or(false);
-    let all = detail || call.query.last("fields").is_some();
-    let shown = chosen(call, conductor(call, all))?;
-    if call.query.last("marker").is_some() {
-        // The page after the only conductor.
-        return reply(&json!({ "conductors": [] }));
+    let ours = conductor(call);
+    let missing = |name: &&str| **name != ours.hostname;
+    if let Some(name) = call
+        .query
+        .last("marker")
+        .as_ref()
+        .filter(|name| missing(name))
+    {
+        return Err(no_conductor(name));
     }
-    let mut list = json!({ "conductors": [shown] });
-    if call.query.last("limit") == Some("1") {
-        // Ironic has a link to the next page wherever a page is full.
-        let hostname = &call.facts.hostname;
-        list["next"] = json!(call.location(&format!("conductors?limit=1&marker={hostname}")));
-    }
-    reply(&list)
+    list::page(
+        call,
+        &CONDUCTORS,
+        |_| vec![RecordWalk::new(core::iter::once(&ours), false)],
+        |_| true,
+        |_| Some(&ours),
+        false,
+    )
+}
+
+fn no_conductor(name: &str) -> ApiFault {
+    let name = name.escape_debug();
+    ApiFault::not_found(format!("Conductor {name} could not be found."))
 }
 
 fn one_conductor(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     if call.last() != call.facts.hostname {
-        let name = call.last().escape_debug();
-        return Err(ApiFault::not_found(format!(
-            "Conductor {name} could not be found."
-        )));
+        return Err(no_conductor(call.last()));
     }
-    reply(&Value::Object(chosen(call, conductor(call, true))?))
+    let fields = match list::requested_fields(CONDUCTOR_FIELDS, call)? {
+        Some(fields) => fields,
+        None => field::available_fields(CONDUCTOR_FIELDS, call),
+    };
+    reply(&Value::Object(field::render(
+        &fields,
+        &conductor(call),
+        call,
+    )))
 }
 
 fn shards(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
@@ -210,25 +281,6 @@ fn shards(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
         .map(|(name, count)| json!({"name": name, "count": count}))
         .collect();
     reply(&json!({ "shards": shards }))
-}
-
-fn conductor(call: &ApiCall<'_>, detail: bool) -> JsonObject {
-    let hostname = &call.facts.hostname;
-    let mut shown = JsonObject::new();
-    shown.insert("hostname".into(), json!(hostname));
-    shown.insert("conductor_group".into(), json!(""));
-    shown.insert("alive".into(), json!(true));
-    shown.insert(
-        "links".into(),
-        call.links(&format!("conductors/{hostname}")),
-    );
-    if detail {
-        let known = |at: UnixMs| timestamp(Some(at).filter(|at| *at != UnixMs::default()));
-        shown.insert("drivers".into(), json!(call.facts.drivers));
-        shown.insert("created_at".into(), known(call.facts.started_at));
-        shown.insert("updated_at".into(), known(call.now));
-    }
-    shown
 }
 
 #[cfg(test)]
@@ -350,6 +402,27 @@ mod tests {
         let path = next.strip_prefix("http://box:6385").unwrap();
         let second = bench.reply(&get(path).at("1.49")).value();
         assert_eq!(second, json!({"conductors": []}));
+    }
+
+    #[test]
+    fn conductors_are_listed_like_other_records() {
+        let bench = ApiBench::new();
+        for (query, status) in [
+            ("limit=x", 400),
+            ("marker=other", 404),
+            ("sort_dir=up", 400),
+            ("sort_key=alive", 400),
+            ("sort_key=drivers", 400),
+            ("fields=colour", 400),
+            ("sort_key=hostname&limit=1", 200),
+        ] {
+            let path = format!("/v1/conductors?{query}");
+            assert_eq!(
+                bench.reply(&get(&path).at("1.49")).status,
+                status,
+                "{query}"
+            );
+        }
     }
 
     #[test]

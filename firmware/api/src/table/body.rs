@@ -66,13 +66,27 @@ pub(crate) fn only(object: &JsonObject, known: &[&str]) -> Result<(), ApiFault> 
 
 /// The body as an object with only these keys, each of its shape. Null counts as absent.
 pub(crate) fn args(call: &ApiCall<'_>, args: &[ApiArg]) -> Result<JsonObject, ApiFault> {
+    let object = args_of_any_version(call, args)?;
+    match args
+        .iter()
+        .find(|arg| object.contains_key(arg.name) && !call.has(arg.since))
+    {
+        Some(arg) => Err(ApiFault::too_new(arg.name, arg.since)),
+        None => Ok(object),
+    }
+}
+
+/// The same, where the handler compares the versions.
+pub(crate) fn args_of_any_version(
+    call: &ApiCall<'_>,
+    args: &[ApiArg],
+) -> Result<JsonObject, ApiFault> {
     let mut object = object_or_empty(call)?;
     let names: Vec<&str> = args.iter().map(|arg| arg.name).collect();
     only(&object, &names)?;
     object.retain(|_, value| !value.is_null());
     for arg in args {
         match object.remove(arg.name) {
-            Some(_) if !call.has(arg.since) => return Err(ApiFault::too_new(arg.name, arg.since)),
             Some(value) => {
                 let value = field::read(arg.name, arg.shape, value)?;
                 object.insert(arg.name.to_owned(), value);

@@ -11,6 +11,7 @@ use core::cmp::Ordering;
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::table::call::ApiCall;
 use crate::table::error::ApiFault;
@@ -54,16 +55,17 @@ pub(crate) struct ListKind<R: 'static> {
 }
 
 /// The names in `fields=`, and always `links`; `None` if it is absent.
-pub(crate) fn requested_names<'c>(call: &'c ApiCall<'_>) -> Option<Vec<&'c str>> {
+pub(crate) fn requested_names(call: &ApiCall<'_>) -> Option<Vec<String>> {
     call.query.last("fields")?;
-    let mut names: Vec<&str> = call
+    let mut names: Vec<String> = call
         .query
         .all("fields")
         .flat_map(|list| list.split(','))
         .map(str::trim)
         .filter(|name| !name.is_empty())
+        .map(str::to_ascii_lowercase)
         .collect();
-    names.push("links");
+    names.push("links".to_owned());
     names.sort_unstable();
     names.dedup();
     Some(names)
@@ -79,7 +81,7 @@ pub(crate) fn requested_fields<R>(
     };
     names
         .into_iter()
-        .map(|name| field::named(table, name, call))
+        .map(|name| field::named(table, &name, call))
         .collect::<Result<Vec<_>, _>>()
         .map(Some)
 }
@@ -108,6 +110,25 @@ impl<'r, R: 'r> RecordWalk<'r, R> {
     }
 }
 
+/// Lists whose marker can be a name.
+const BY_NAME: [&str; 4] = [
+    "conductors",
+    "deploy_templates",
+    "inspection_rules",
+    "runbooks",
+];
+
+/// Fields that Ironic does not sort by, beside those that are objects or lists: they are not in the
+/// table of the records.
+const UNSORTABLE: [&str; 6] = [
+    "alive",
+    "allocation_uuid",
+    "chassis_uuid",
+    "conductor",
+    "node_uuid",
+    "portgroup_uuid",
+];
+
 /// One page of the records that pass. Each of the walks reaches all of them.
 pub(crate) fn page<'r, R: ListRecord>(
     call: &ApiCall<'_>,
@@ -122,6 +143,9 @@ pub(crate) fn page<'r, R: ListRecord>(
     let order = ListOrder::read(kind.table, call)?;
     let after = match call.query.last("marker") {
         None => None,
+        Some(marker) if marker.parse::<Uuid>().is_err() && !BY_NAME.contains(&kind.name) => {
+            return Err(field::expected_uuid("marker", marker));
+        }
         Some(marker) => Some(find(marker).ok_or_else(|| {
             ApiFault::not_found(format!(
                 "Marker {} could not be found.",
@@ -247,6 +271,11 @@ fn limit(call: &ApiCall<'_>) -> Result<usize, ApiFault> {
     let Some(text) = call.query.last("limit") else {
         return Ok(PAGE_RECORDS_MAX);
     };
+    if call.query.all("limit").count() > 1 {
+        return Err(ApiFault::bad(
+            "Expected an integer for limit: it is given more than once.",
+        ));
+    }
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<usize>() {
         Ok(limit) if limit >= 1 => Ok(limit.min(PAGE_RECORDS_MAX)),
@@ -298,19 +327,21 @@ impl<R: ListRecord> ListOrder<R> {
             Some("desc") => true,
             Some(other) => {
                 return Err(ApiFault::bad(format!(
-                    "Invalid sort direction: {}. Acceptable values are 'asc' or 'desc'",
-                    other.escape_debug()
+                    "Invalid sort direction: {}. Acceptable values are 'asc' or 'desc': {} is not \
+                     one of ['asc', 'desc']",
+                    other.escape_debug(),
+                    field::quoted(&Value::from(other))
                 )));
             }
         };
         let by = match call.query.last("sort_key") {
             // Ironic's key for the order of creation.
-            None | Some("id") => None,
+            None | Some("" | "id") => None,
             Some(key) => {
                 let field = field::named(table, key, call)?;
-                if !field.sortable() {
+                if !field.sortable() || UNSORTABLE.contains(&key) {
                     return Err(ApiFault::bad(format!(
-                        "The sort_key value {key} is an invalid field for sorting"
+                        "The sort_key value \"{key}\" is an invalid field for sorting"
                     )));
                 }
                 Some(field)

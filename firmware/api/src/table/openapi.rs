@@ -111,7 +111,7 @@ fn parameters(row: &ApiRoute) -> Vec<Value> {
 /// A query argument: always text on the wire.
 fn query_schema(shape: ValueShape) -> Value {
     match shape {
-        ValueShape::Flag => json!({"type": "boolean"}),
+        ValueShape::Flag | ValueShape::Boolean => json!({"type": "boolean"}),
         ValueShape::Number => json!({"type": "integer", "minimum": 1}),
         ValueShape::Uuid => json!({"type": "string", "format": "uuid"}),
         ValueShape::Word(words) => json!({"type": "string", "enum": words}),
@@ -272,7 +272,7 @@ fn input_schema(shape: ValueShape) -> Value {
         ValueShape::LongText => {
             json!({"type": ["string", "null"], "maxLength": DESCRIPTION_BYTES_MAX})
         }
-        ValueShape::Flag => json!({"type": ["boolean", "null"]}),
+        ValueShape::Flag | ValueShape::Boolean => json!({"type": ["boolean", "null"]}),
         ValueShape::Uuid => json!({"type": ["string", "null"], "format": "uuid"}),
         ValueShape::Number => json!({"type": ["integer", "null"]}),
         ValueShape::Object => json!({"type": ["object", "null"]}),

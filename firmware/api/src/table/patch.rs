@@ -34,6 +34,11 @@ impl PatchChange {
         self.path.first().map_or("", String::as_str)
     }
 
+    /// The new value; null for a removal.
+    pub(crate) fn value(&self) -> &Value {
+        &self.value
+    }
+
     /// Whether it touches a whole field.
     pub(crate) fn is_whole(&self) -> bool {
         self.path.len() == 1
@@ -48,6 +53,8 @@ impl PatchChange {
 
 /// Parses a patch. `escapes`: the version supports `~1` and `~0`.
 pub(crate) fn parse(body: &[u8], escapes: bool) -> Result<Vec<PatchChange>, ApiFault> {
+    // No body at all is an empty object, as in Ironic.
+    let body = if body.is_empty() { b"{}" } else { body };
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| ApiFault::bad(format!("Malformed JSON in the body: {error}")))?;
     let items = match value {

@@ -190,9 +190,12 @@ pub(crate) fn select(
     rows: impl Iterator<Item = &'static ApiRoute> + Clone,
     call: &ApiCall<'_>,
 ) -> Result<Option<&'static ApiRoute>, ApiFault> {
-    let mut found = rows.filter(|row| row.matches(&call.segments) && call.has(row.since));
+    let mut of_path = rows.filter(|row| row.matches(&call.segments));
+    let mut found = of_path.clone().filter(|row| call.has(row.since));
     match found.clone().find(|row| row.method == call.method) {
         Some(row) => Ok(Some(row)),
+        // A method of a later version is a path that does not exist yet.
+        None if of_path.any(|row| row.method == call.method) => Ok(None),
         None if found.next().is_some() => Err(ApiFault::no_method(call.method)),
         None => Ok(None),
     }
@@ -207,6 +210,7 @@ pub(crate) fn check_query(call: &ApiCall<'_>, row: &ApiRoute) -> Result<(), ApiF
             Some(_) if call.last() == "detail" && ["detail", "fields"].contains(&name) => {
                 strange.push(name);
             }
+            Some(_) if call.word(1) == "allocations" && name == "detail" => strange.push(name),
             Some(arg) if call.last() == "bios" && !call.has(arg.since) => {
                 return Err(ApiFault::bad(format!(
                     "Schema error: Additional properties are not allowed ('{name}' was \

@@ -20,8 +20,7 @@ pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
             quoted(other)
         )));
     }
-    document.retain(|_, value| !value.is_null());
-    for name in document.keys() {
+    for (name, value) in &document {
         let field = FIELDS
             .iter()
             .find(|field| field.name == name && field.at_creation());
@@ -31,10 +30,14 @@ pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
                 name.escape_debug()
             )));
         };
-        if !call.has(field.since) {
+        // Its default is accepted at every version.
+        let default = field.name == "conductor_group" && *value == "";
+        if !call.has(field.since) && !default && !value.is_null() {
             return Err(ApiFault::too_new(field.name, field.since));
         }
     }
+    // An empty class is none, as in Ironic.
+    document.retain(|name, value| !value.is_null() && !(name == "resource_class" && *value == ""));
     if !document.get("driver").is_some_and(Value::is_string) {
         return Err(ApiFault::bad("'driver' is a required property"));
     }

@@ -25,7 +25,7 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
     }),
     field("bios_interface", 40, Text, Always, interface),
     field("boot_interface", 31, Text, Always, interface),
-    field("boot_mode", 75, Text, Never, extra_field),
+    field("boot_mode", 75, Text, AtCreation, extra_field),
     field("chassis_uuid", 1, Uuid, Always, extra_field),
     field("clean_step", 7, Map, Never, |view, _, _| {
         step(view, StepKind::Clean)
@@ -33,10 +33,10 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
     field("conductor", 49, Text, Never, |_, call, _| {
         json!(call.facts.hostname)
     }),
-    field("conductor_group", 46, Text, Always, |view, _, name| {
+    field("conductor_group", 46, LongText, Always, |view, _, name| {
         view.node.attributes.get(name).unwrap_or_else(|| json!(""))
     }),
-    field("console_enabled", 1, Flag, Never, extra_flag),
+    field("console_enabled", 1, Flag, AtCreation, extra_flag),
     field("console_interface", 31, Text, Always, interface),
     field("created_at", 1, Text, Never, |view, _, _| {
         timestamp(Some(view.node.created_at))
@@ -47,7 +47,7 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
     }),
     field("description", 51, LongText, Always, extra_field),
     field("disable_power_off", 95, Flag, Always, extra_flag),
-    field("driver", 1, Text, Always, |view, _, _| {
+    field("driver", 1, LongText, Always, |view, _, _| {
         json!(view.node.driver)
     }),
     field("driver_info", 1, Map, Always, |view, _, _| {
@@ -125,7 +125,7 @@ pub(crate) const FIELDS: &[Field<NodeView>] = &[
     }),
     field("retired", 61, Flag, Always, extra_flag),
     field("retired_reason", 61, LongText, Always, extra_field),
-    field("secure_boot", 75, Flag, Never, extra_field),
+    field("secure_boot", 75, Flag, AtCreation, extra_field),
     field("service_step", 87, Map, Never, |view, _, _| {
         step(view, StepKind::Service)
     }),

@@ -100,7 +100,7 @@ pub(crate) fn read(call: &ApiCall<'_>) -> Result<Vec<NodeFilter>, ApiFault> {
             });
             let since = CHECKED_LATER.iter().find(|(name, _)| *name == arg.name);
             if let Some((name, since)) = since.filter(|(_, since)| !call.has(*since))
-                && call.last() != "detail"
+                && (call.last() != "detail" || *name == "sharded")
             {
                 return Err(ApiFault::too_new(name, *since));
             }
@@ -209,6 +209,11 @@ pub(crate) fn chassis<'a>(call: &ApiCall<'a>, ident: &str) -> Result<&'a Resourc
     })
 }
 
+/// As in Ironic, whose databases ignore the case.
+pub(crate) fn contains(text: &str, part: &str) -> bool {
+    text.to_lowercase().contains(&part.to_lowercase())
+}
+
 /// A Boolean filter.
 fn flagged(name: &'static str, want: bool) -> NodePredicate {
     match name {
@@ -288,7 +293,7 @@ fn predicate(
         }),
         "description_contains" => Box::new(move |view| {
             let description = view.node.attributes.description.as_ref();
-            description.is_some_and(|text| text.contains(&value))
+            description.is_some_and(|text| contains(text, &value))
         }),
         "shard" => {
             let wanted: Vec<String> = call

@@ -107,6 +107,13 @@ pub(crate) fn ironic_media(message: &Value) -> Value {
 }
 
 fn insert(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
+    let known = |key: &String| INSERT.iter().any(|arg| arg.name == key);
+    if let Some(strange) = body::object_or_empty(call)?.keys().find(|key| !known(key)) {
+        return Err(ApiFault::bad(format!(
+            "Schema error for vmedia: Additional properties are not allowed ('{}' was unexpected)",
+            strange.escape_debug()
+        )));
+    }
     let object = body::args(call, INSERT)?;
     let text = |key: &str| {
         let text = body::text(&object, key)?.map(str::to_owned);

@@ -37,6 +37,7 @@ use crate::table::route::{ApiArg, ApiRoute, BodySchema, ResponseSchema, arg, req
 use crate::{ApiOutcome, Response, ResponsePlan};
 
 use fields::FIELDS;
+pub(crate) use filters::contains;
 use filters::{FILTERS, NodeFilter};
 pub(crate) use indicators::ROUTES as LIGHTS;
 pub(crate) use management::ROUTES as MANAGEMENT;
@@ -344,13 +345,21 @@ pub(crate) fn replace(
 fn delete(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     use ProvisionState as S;
     let node = &view.node;
+    unlocked(call, node)?;
+    if !node.maintenance
+        && let Some(instance) = &node.instance_uuid
+    {
+        return Err(ApiFault::conflict(format!(
+            "Node {} is associated with instance {instance}. Delete the instance first.",
+            node.id
+        )));
+    }
     if node.attributes.protected {
         return Err(ApiFault::forbidden(format!(
             "Node {} is protected and cannot be undeployed, rebuilt or deleted",
             node.id
         )));
     }
-    unlocked(call, node)?;
     let state = node.provision_state;
     let resting = matches!(
         state,
@@ -360,14 +369,6 @@ fn delete(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
         return Err(ApiFault::conflict(format!(
             "Can not delete node \"{}\" while it is in provision state \"{state}\". Set \
              maintenance first, or bring it to \"manageable\".",
-            node.id
-        )));
-    }
-    if !node.maintenance
-        && let Some(instance) = &node.instance_uuid
-    {
-        return Err(ApiFault::conflict(format!(
-            "Node {} is associated with instance {instance}.",
             node.id
         )));
     }
@@ -421,8 +422,17 @@ fn inventory(node: &Node) -> Result<ApiOutcome, ApiFault> {
 fn attach_vif(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     call.this()?;
     let object = body::object(call)?;
-    if body::text(&object, "id")?.is_none_or(str::is_empty) {
-        return Err(ApiFault::bad("'id' is a required property"));
+    match object.get("id") {
+        Some(Value::String(id)) if !id.is_empty() => {}
+        None | Some(Value::String(_)) => {
+            return Err(ApiFault::bad("'id' is a required property"));
+        }
+        Some(other) => {
+            return Err(ApiFault::bad(format!(
+                "Schema error for vif: {} is not of type 'string': id must be a string.",
+                field::quoted(other)
+            )));
+        }
     }
     if call.has(67) && object.contains_key("port_uuid") && object.contains_key("portgroup_uuid") {
         return Err(ApiFault::bad(

@@ -5,7 +5,7 @@ use serde_json::Value;
 use trivet_model::node::JsonObject;
 
 use crate::table::error::ApiFault;
-use crate::table::field::quoted;
+use crate::table::field::{masked, quoted};
 
 /// Required keys of a link that is neither a bond nor a VLAN.
 const LINK: &[&str] = &["id", "type", "ethernet_mac_address"];
@@ -82,10 +82,15 @@ pub(super) fn check(document: &JsonObject) -> Result<(), ApiFault> {
     Ok(())
 }
 
+/// The error for a value that is no document at all.
+pub(super) fn not_an_object(value: &Value) -> ApiFault {
+    invalid(&format!("{} is not of type 'object'", masked(value)))
+}
+
 fn invalid(why: &str) -> ApiFault {
     ApiFault::bad(format!(
-        "Invalid network_data: it is not valid under any of the given schemas. Possible root \
-         cause: {why}"
+        "Invalid network_data: it is not of type 'null' and is not valid under any of the given \
+         schemas. Possible root cause: {why}"
     ))
 }
 

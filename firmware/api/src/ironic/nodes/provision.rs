@@ -20,7 +20,7 @@ use crate::ApiOutcome;
 use crate::table::body;
 use crate::table::call::{ApiCall, empty, order};
 use crate::table::error::ApiFault;
-use crate::table::field::ValueShape;
+use crate::table::field::{self, ValueShape};
 use crate::table::route::{ApiArg, ApiRoute, BodySchema, ResponseSchema, arg, required};
 
 /// Most steps in one request. Ours.
@@ -75,7 +75,7 @@ pub(crate) const ROUTES: &[ApiRoute] = &[ApiRoute::new(
 .response(ResponseSchema::Empty(202))];
 
 pub(crate) fn provision(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
-    let object = body::args(call, ARGUMENTS)?;
+    let object = body::args_of_any_version(call, ARGUMENTS)?;
     provision_order(call, view, &object, None)
 }
 
@@ -130,7 +130,15 @@ fn provision_order(
             node.id, node.provision_state
         ))
     })?;
-    check_versions(call, node, verb, object)?;
+    // Ironic's order of checks: it decides the error for a request with two mistakes.
+    check_since(call, verb, &VERBS_SINCE)?;
+    if matches!(verb, Verb::Active | Verb::Rebuild) && node.maintenance {
+        return Err(in_maintenance(node));
+    }
+    if let Err(refusal) = trivet_node::check_state(node, verb) {
+        unlocked(call, node)?;
+        return Err(ApiFault::bad(refusal.sentence));
+    }
     let mut args = arguments(call, view, verb, object)?;
     if instance_info.is_some() && !deploys(verb) {
         return Err(ApiFault::bad(
@@ -154,39 +162,59 @@ fn provision_order(
     )
 }
 
-fn check_versions(
-    call: &ApiCall<'_>,
-    node: &Node,
-    verb: Verb,
-    object: &JsonObject,
-) -> Result<(), ApiFault> {
-    let since = match verb {
-        Verb::Manage | Verb::Provide => 4,
-        Verb::Inspect => 6,
-        Verb::Abort => match node.provision_state {
-            ProvisionState::DeployWait => 110,
-            ProvisionState::InspectWait => 41,
-            _ => 13,
-        },
-        Verb::Clean => 15,
-        Verb::Adopt => 17,
-        Verb::Rescue | Verb::Unrescue => 38,
-        Verb::Deploy | Verb::Undeploy => 73,
-        Verb::Unhold => 85,
-        Verb::Service => 87,
-        Verb::Active | Verb::Rebuild | Verb::Deleted => 1,
+/// Verbs whose version is compared first, with the version of each.
+const VERBS_SINCE: [(Verb, u16); 10] = [
+    (Verb::Manage, 4),
+    (Verb::Provide, 4),
+    (Verb::Inspect, 6),
+    (Verb::Abort, 13),
+    (Verb::Clean, 15),
+    (Verb::Adopt, 17),
+    (Verb::Rescue, 38),
+    (Verb::Unrescue, 38),
+    (Verb::Deploy, 73),
+    (Verb::Undeploy, 73),
+];
+
+/// Those whose version is compared last, after the state and the arguments.
+const LATER_VERBS_SINCE: [(Verb, u16); 2] = [(Verb::Unhold, 85), (Verb::Service, 87)];
+
+fn check_since(call: &ApiCall<'_>, verb: Verb, table: &[(Verb, u16)]) -> Result<(), ApiFault> {
+    match table
+        .iter()
+        .find(|(one, since)| *one == verb && !call.has(*since))
+    {
+        Some((verb, since)) => Err(ApiFault::too_new(&format!("the verb \"{verb}\""), *since)),
+        None => Ok(()),
+    }
+}
+
+/// The version from which on this state can be aborted.
+fn check_abort(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
+    let since = match node.provision_state {
+        ProvisionState::DeployWait => 110,
+        ProvisionState::InspectWait => 41,
+        _ => return Ok(()),
     };
-    if !call.has(since) {
-        return Err(ApiFault::too_new(&format!("the verb \"{verb}\""), since));
-    }
-    if verb == Verb::Rebuild && object.contains_key("configdrive") && !call.has(35) {
-        return Err(ApiFault::too_new("configdrive with rebuild", 35));
-    }
-    Ok(())
+    check_since(call, Verb::Abort, &[(Verb::Abort, since)])
 }
 
 const fn deploys(verb: Verb) -> bool {
     matches!(verb, Verb::Active | Verb::Deploy | Verb::Rebuild)
+}
+
+fn in_maintenance(node: &Node) -> ApiFault {
+    ApiFault::bad(format!(
+        "The provisioning operation can't be performed on node {} because it's in maintenance \
+         mode.",
+        node.id
+    ))
+}
+
+fn misplaced(name: &str, with: &str) -> ApiFault {
+    ApiFault::bad(format!(
+        "\"{name}\" is only valid when setting target provision state to {with}"
+    ))
 }
 
 fn arguments(
@@ -195,75 +223,116 @@ fn arguments(
     verb: Verb,
     object: &JsonObject,
 ) -> Result<VerbArgs, ApiFault> {
-    let misplaced = |name: &str, with: &str| {
-        Err(ApiFault::bad(format!(
-            "\"{name}\" is only valid when setting target provision state to {with}"
-        )))
-    };
     let mut args = VerbArgs::default();
-    if let Some(drive) = object.get("configdrive") {
-        if !deploys(verb) {
-            return Err(ApiFault::bad(
-                "Adding a config drive is only supported when setting provision state to active, \
-                 rebuild",
-            ));
+    if let Some(drive) = object.get("configdrive").filter(|drive| !is_blank(drive)) {
+        let late = verb == Verb::Rebuild && !call.has(35);
+        if !matches!(verb, Verb::Active | Verb::Rebuild) || late {
+            return Err(ApiFault::bad(format!(
+                "Adding a config drive is only supported when setting provision state to {}",
+                if call.has(35) {
+                    "active, rebuild"
+                } else {
+                    "active"
+                }
+            )));
         }
         args.configdrive = Some(configdrive(call, drive)?);
     }
     let mut disable_ramdisk = object.get("disable_ramdisk").and_then(Value::as_bool);
-    if let Some(ident) = body::text(object, "runbook")? {
-        for name in ["clean_steps", "service_steps"] {
-            if object.contains_key(name) {
-                return Err(ApiFault::bad(format!(
-                    "Please provide either \"{name}\" or a runbook, but not both."
-                )));
-            }
-        }
-        let runbook_steps = runbook::read(call, view, verb, ident)?;
+    if let Some(ident) = body::text(object, "runbook")?.filter(|ident| !ident.is_empty()) {
+        let runbook_steps = runbook_steps(call, view, verb, object, ident)?;
         args.steps = runbook_steps.steps;
         disable_ramdisk = Some(runbook_steps.disable_ramdisk);
     }
     check_ramdisk(call, verb, disable_ramdisk)?;
     args.disable_ramdisk = disable_ramdisk == Some(true);
-    for (name, with) in [
-        ("clean_steps", Verb::Clean),
-        ("service_steps", Verb::Service),
-    ] {
-        match object.get(name) {
-            Some(steps) if verb == with => args.steps = self::steps(name, steps, false)?,
-            Some(_) => return misplaced(name, with.as_str()),
-            None if verb == with && args.steps.is_empty() => {
-                return Err(ApiFault::bad(format!(
-                    "\"{name}\" is required when setting target provision state to {with}"
-                )));
-            }
-            None => {}
+    let steps = |name: &str| object.get(name).filter(|steps| !is_blank(steps));
+    if steps("clean_steps").is_some() && verb != Verb::Clean {
+        return Err(misplaced("clean_steps", "clean"));
+    }
+    if steps("deploy_steps").is_some() {
+        if !call.has(69) {
+            return Err(ApiFault::too_new("deploy_steps", 69));
+        }
+        if !matches!(verb, Verb::Active | Verb::Rebuild) {
+            return Err(misplaced("deploy_steps", "active or rebuild"));
         }
     }
-    match object.get("deploy_steps") {
-        Some(steps) if deploys(verb) => args.steps = self::steps("deploy_steps", steps, true)?,
-        Some(_) => return misplaced("deploy_steps", "active or rebuild"),
-        None => {}
+    let password = body::text(object, "rescue_password")?;
+    if password.is_some() && verb != Verb::Rescue {
+        return Err(misplaced("rescue_password", "rescue"));
     }
-    match (body::text(object, "rescue_password")?, verb) {
-        (Some(password), Verb::Rescue) if !password.trim().is_empty() => {
-            if password.len() > RESCUE_PASSWORD_BYTES_MAX {
-                return Err(ApiFault::bad(format!(
-                    "A rescue_password has at most {RESCUE_PASSWORD_BYTES_MAX} bytes."
-                )));
+    if verb == Verb::Abort {
+        check_abort(call, &view.node)?;
+    }
+    if steps("service_steps").is_some() && verb != Verb::Service {
+        return Err(misplaced("service_steps", "service"));
+    }
+    check_since(call, verb, &LATER_VERBS_SINCE)?;
+    match verb {
+        Verb::Rescue => args.rescue_password = Some(rescue_password(password)?),
+        Verb::Clean | Verb::Service if args.steps.is_empty() => {
+            let name = format!("{verb}_steps");
+            let wanted = steps(&name).ok_or_else(|| {
+                ApiFault::bad(format!(
+                    "\"{name}\" is required when setting target provision state to {verb}"
+                ))
+            })?;
+            args.steps = self::steps(&name, wanted, false)?;
+        }
+        _ => {
+            if let Some(wanted) = steps("deploy_steps") {
+                args.steps = self::steps("deploy_steps", wanted, true)?;
             }
-            args.rescue_password = Some(SecretText::new(password));
         }
-        (_, Verb::Rescue) => {
-            return Err(ApiFault::bad(
-                "A non-empty \"rescue_password\" is required when setting target provision state \
-                 to rescue",
-            ));
-        }
-        (Some(_), _) => return misplaced("rescue_password", "rescue"),
-        (None, _) => {}
     }
     Ok(args)
+}
+
+/// Empty texts, lists and objects count as absent.
+fn is_blank(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(object) => object.is_empty(),
+        _ => false,
+    }
+}
+
+fn runbook_steps(
+    call: &ApiCall<'_>,
+    view: &NodeView,
+    verb: Verb,
+    object: &JsonObject,
+    ident: &str,
+) -> Result<runbook::RunbookSteps, ApiFault> {
+    if !call.has(92) {
+        return Err(ApiFault::too_new("runbook", 92));
+    }
+    let read = runbook::read(call, view, verb, ident)?;
+    let name = format!("{verb}_steps");
+    if object.get(&name).is_some_and(|steps| !is_blank(steps)) {
+        return Err(ApiFault::bad(format!(
+            "Please provide either \"{name}\" or a runbook, but not both."
+        )));
+    }
+    Ok(read)
+}
+
+fn rescue_password(password: Option<&str>) -> Result<SecretText, ApiFault> {
+    let password = password.filter(|password| !password.trim().is_empty());
+    let password = password.ok_or_else(|| {
+        ApiFault::bad(
+            "A non-empty \"rescue_password\" is required when setting target provision state to \
+             rescue",
+        )
+    })?;
+    if password.len() > RESCUE_PASSWORD_BYTES_MAX {
+        return Err(ApiFault::bad(format!(
+            "A rescue_password has at most {RESCUE_PASSWORD_BYTES_MAX} bytes."
+        )));
+    }
+    Ok(SecretText::new(password))
 }
 
 /// Which verbs can run without the ramdisk; whether their steps can is decided by the node.
@@ -272,9 +341,9 @@ fn check_ramdisk(call: &ApiCall<'_>, verb: Verb, disable: Option<bool>) -> Resul
         return Ok(());
     }
     match verb {
-        Verb::Clean => {}
+        Verb::Clean if call.has(70) => {}
         Verb::Service if call.has(108) => {}
-        Verb::Service => {
+        Verb::Clean | Verb::Service => {
             return Err(ApiFault::not_acceptable(
                 "disable_ramdisk is not acceptable in this API version",
             ));
@@ -367,44 +436,66 @@ pub(crate) fn steps(name: &str, value: &Value, all: bool) -> Result<Vec<JobStep>
 }
 
 fn step(name: &str, item: &Value, all: bool) -> Result<JobStep, ApiFault> {
-    let bad = |why: &str| ApiFault::bad(format!("{name}: {why}"));
-    let item = item
-        .as_object()
-        .ok_or_else(|| bad("a step must be an object."))?;
-    let known: &[&str] = if all {
-        &["interface", "step", "args", "priority"]
-    } else {
-        &["interface", "step", "args"]
+    let bad = |why: &str| ApiFault::bad(format!("Invalid {name}: {why}"));
+    let not_of = |value: &Value, kind: &str| {
+        let shown = field::quoted(value);
+        bad(&format!("{shown} is not of type '{kind}'"))
     };
-    body::only(item, known)?;
-    let text = |key: &str| {
-        let text = body::text(item, key)?.filter(|text| !text.is_empty());
-        text.ok_or_else(|| bad(&format!("a step needs \"{key}\".")))
-    };
-    let (interface, step) = (text("interface")?, text("step")?);
-    if !STEP_INTERFACES.contains(&interface) {
-        let interface = interface.escape_debug();
+    let item = item.as_object().ok_or_else(|| not_of(item, "object"))?;
+    let known = ["interface", "step", "args", "priority"];
+    let known = &known[..if all { 4 } else { 3 }];
+    if let Some(strange) = item.keys().find(|key| !known.contains(&key.as_str())) {
+        let strange = strange.escape_debug();
         return Err(bad(&format!(
-            "there are no steps of interface \"{interface}\"."
+            "Additional properties are not allowed ('{strange}' was unexpected)"
         )));
     }
+    let required = &known[..if all { 4 } else { 2 }];
+    if let Some(missing) = required.iter().find(|key| !item.contains_key(**key)) {
+        return Err(bad(&format!(
+            "'{missing}' is a required property of a step"
+        )));
+    }
+    let interface = item["interface"].as_str().unwrap_or_default();
+    if !STEP_INTERFACES.contains(&interface) {
+        let shown = field::quoted(&item["interface"]);
+        return Err(bad(&format!(
+            "{shown} is not one of {STEP_INTERFACES:?}: there are no steps of that interface"
+        )));
+    }
+    let step = match &item["step"] {
+        Value::String(step) if !step.is_empty() => step.clone(),
+        Value::String(_) => return Err(bad("'' is too short: step is a name")),
+        other => return Err(not_of(other, "string")),
+    };
     let args = match item.get("args") {
         Some(Value::Object(args)) => json!(args),
-        None if !all => json!({}),
-        _ => return Err(bad("args must be an object.")),
-    };
-    let priority = match item.get("priority") {
-        Some(priority) => priority.as_i64().filter(|priority| *priority >= 0),
-        None if !all => Some(0),
-        None => None,
+        None => json!({}),
+        Some(other) => return Err(not_of(other, "object")),
     };
     Ok(JobStep {
-        step: step.to_owned(),
+        step,
         interface: interface.to_owned(),
-        priority: priority.ok_or_else(|| bad("priority must be a number, zero or above."))?,
+        priority: priority(item.get("priority")).map_err(|why| bad(&why))?,
         args,
         reboot_requested: false,
         abortable: false,
+    })
+}
+
+/// The priority of a step: a number, or digits.
+fn priority(value: Option<&Value>) -> Result<i64, String> {
+    let number = match value {
+        None => Some(0),
+        Some(Value::String(digits)) => digits.parse::<u32>().ok().map(i64::from),
+        Some(other) => other.as_i64().filter(|priority| *priority >= 0),
+    };
+    number.ok_or_else(|| {
+        let shown = field::quoted(value.unwrap_or(&Value::Null));
+        format!(
+            "{shown} is not valid under any of the given schemas: priority must be a number, \
+             zero or above"
+        )
     })
 }
 
@@ -420,11 +511,7 @@ fn check_possible(call: &ApiCall<'_>, view: &NodeView, verb: Verb) -> Result<(),
     }
     if deploys(verb) {
         if node.maintenance {
-            return Err(ApiFault::bad(format!(
-                "The provisioning operation can't be performed on node {} because it's in \
-                 maintenance mode.",
-                node.id
-            )));
+            return Err(in_maintenance(node));
         }
         let reasons = [
             InterfaceKind::Power,

@@ -12,6 +12,7 @@ use crate::ApiOutcome;
 use crate::table::body;
 use crate::table::call::{ApiCall, empty};
 use crate::table::error::ApiFault;
+use crate::table::field;
 
 /// Most logical disks of one node. Ours.
 pub(crate) const LOGICAL_DISKS_MAX: usize = 64;
@@ -135,11 +136,19 @@ fn check_disk(disk: &JsonObject) -> Result<(), ApiFault> {
     for (name, value) in disk {
         let text = value.as_str();
         let is = |words: &[&str]| text.is_some_and(|text| words.contains(&text));
+        let words: &[&str] = match name.as_str() {
+            "raid_level" => &LEVELS,
+            "size_gb" if !value.is_u64() => &["MAX"],
+            "disk_type" => &["hdd", "ssd"],
+            "interface_type" => &["sata", "scsi", "sas"],
+            _ => &[],
+        };
+        if !words.is_empty() && !is(words) {
+            let shown = field::quoted(value);
+            return Err(bad(&format!("{shown} is not one of {words:?}: {name}")));
+        }
         let fits = match name.as_str() {
-            "raid_level" => is(&LEVELS),
-            "size_gb" => value.is_u64() || text == Some("MAX"),
-            "disk_type" => is(&["hdd", "ssd"]),
-            "interface_type" => is(&["sata", "scsi", "sas"]),
+            "raid_level" | "size_gb" | "disk_type" | "interface_type" => true,
             "number_of_physical_disks" => value.as_u64().is_some_and(|count| count > 0),
             "is_root_volume" | "share_physical_disks" => value.is_boolean(),
             "controller" | "volume_name" => text.is_some(),

@@ -37,17 +37,25 @@ pub(crate) fn clear(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, A
 
 pub(crate) fn add(call: &ApiCall<'_>, view: &NodeView, name: &str) -> Result<ApiOutcome, ApiFault> {
     checked(name)?;
-    if !body::object_or_empty(call)?.is_empty() {
-        return Err(ApiFault::bad(
-            "No body should be provided when adding a trait",
-        ));
-    }
+    without_body(call)?;
     let mut traits = present(&view.node);
     if !traits.iter().any(|present| present == name) {
         traits.push(name.to_owned());
     }
     let location = call.location(&format!("nodes/{}/traits/{name}", view.node.id));
     keep(call, view, traits, Some(location))
+}
+
+/// A trait is added by its path alone.
+pub(crate) fn without_body(call: &ApiCall<'_>) -> Result<(), ApiFault> {
+    match body::object_or_empty(call)?.keys().next() {
+        None => Ok(()),
+        Some(name) => Err(ApiFault::bad(format!(
+            "Schema error for body: Additional properties are not allowed ('{}' was unexpected): \
+             No body should be provided when adding a trait",
+            name.escape_debug()
+        ))),
+    }
 }
 
 pub(crate) fn remove(
@@ -94,7 +102,12 @@ pub(crate) fn present(node: &Node) -> Vec<String> {
 
 fn whole(call: &ApiCall<'_>) -> Result<Vec<String>, ApiFault> {
     let object = body::object(call)?;
-    body::only(&object, &["traits"])?;
+    if let Some(name) = object.keys().find(|name| *name != "traits") {
+        return Err(ApiFault::bad(format!(
+            "Schema error for body: Additional properties are not allowed ('{}' was unexpected)",
+            name.escape_debug()
+        )));
+    }
     let list = object.get("traits").and_then(Value::as_array);
     let list = list.ok_or_else(|| match object.get("traits") {
         None => ApiFault::bad("'traits' is a required property"),

@@ -15,7 +15,7 @@ use crate::{ApiOutcome, ResponsePlan};
 pub(crate) fn update(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let reset = call.query.flag("reset_interfaces")?;
     let changes = patch::parse(call.body, call.has(98))?;
-    check_roots(call, &changes)?;
+    check_roots(call, &view.node, &changes)?;
     if reset == Some(true) && !changes.iter().any(|change| change.root() == "driver") {
         return Err(ApiFault::bad(
             "The reset_interfaces parameter can only be used when changing the node's driver.",
@@ -70,7 +70,7 @@ pub(crate) fn update(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, 
     replace(view, node, ResponsePlan::Node { id, created: false })
 }
 
-fn check_roots(call: &ApiCall<'_>, changes: &[PatchChange]) -> Result<(), ApiFault> {
+fn check_roots(call: &ApiCall<'_>, node: &Node, changes: &[PatchChange]) -> Result<(), ApiFault> {
     for change in changes {
         let root = change.root();
         let field = field::named(FIELDS, root, call)?;
@@ -80,7 +80,17 @@ fn check_roots(call: &ApiCall<'_>, changes: &[PatchChange]) -> Result<(), ApiFau
                                            updated"
             )));
         }
-        if root == "driver" && change.op == PatchOp::Remove {
+        let blank = change.value().is_null() || change.value() == "";
+        if change.op != PatchOp::Remove && blank {
+            refuse_blank(node, root, change.value())?;
+        }
+        if root == "driver" && change.op != PatchOp::Remove && !change.value().is_string() {
+            return Err(ApiFault::bad(format!(
+                "Schema error for patch: {} is not of type 'string': driver must be a string.",
+                field::quoted(change.value())
+            )));
+        }
+        if root == "driver" && change.op == PatchOp::Remove && change.is_whole() {
             return Err(ApiFault::bad(
                 "Schema error for patch: 'driver' is a required property: '/driver' is mandatory \
                  and can not be removed",
@@ -88,6 +98,28 @@ fn check_roots(call: &ApiCall<'_>, changes: &[PatchChange]) -> Result<(), ApiFau
         }
     }
     Ok(())
+}
+
+/// Fields that are removed and not set to null; the parent not to an empty text either.
+fn refuse_blank(node: &Node, name: &str, value: &Value) -> Result<(), ApiFault> {
+    if !value.is_null() && name != "parent_node" {
+        return Ok(());
+    }
+    Err(ApiFault::bad(match name {
+        "name" => format!(
+            "Node {}: Cannot change name to invalid name 'None'. Remove it instead.",
+            node.id
+        ),
+        "network_data" => {
+            "Invalid network_data: None is not of type 'object'. Remove it instead.".to_owned()
+        }
+        "parent_node" => format!(
+            "Unable to apply the requested parent_node {}. Requested value was invalid. Remove it \
+             instead.",
+            field::quoted(value)
+        ),
+        _ => return Ok(()),
+    }))
 }
 
 /// Whether the record can be changed at present.

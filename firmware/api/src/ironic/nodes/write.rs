@@ -67,12 +67,20 @@ pub(crate) fn read(
         let Some(row) = FIELDS.iter().find(|field| field.name == name) else {
             continue;
         };
+        if row.name == "network_data" && !value.is_object() && !value.is_null() {
+            return Err(network_data::not_an_object(&value));
+        }
         let value = field::read(row.name, row.shape, value)?;
         let value = match (row.name, value) {
             ("parent_node", value) => parent(call, value)?,
             ("network_data", Value::Object(document)) => {
                 network_data::check(&document)?;
                 Value::Object(document)
+            }
+            ("instance_name", Value::String(name)) if name.is_empty() => {
+                return Err(ApiFault::bad(
+                    "Schema error: '' should be non-empty: instance_name has at least one letter.",
+                ));
             }
             ("resource_class", Value::String(class)) if class.len() > CLASS_BYTES_MAX => {
                 return Err(field::too_long("resource_class", &class, CLASS_BYTES_MAX));
@@ -168,7 +176,9 @@ fn set(node: &mut Node, name: &'static str, value: Value) -> Result<(), InvalidA
         name => {
             // A default is not stored, see `NodeAttributes`.
             let blank = match &value {
-                Value::Null | Value::Bool(false) => true,
+                Value::Null => true,
+                // Off is another state than unknown.
+                Value::Bool(on) => !on && name != "secure_boot",
                 Value::Object(object) => object.is_empty(),
                 _ => false,
             };
@@ -183,6 +193,9 @@ fn parent(call: &ApiCall<'_>, named: Value) -> Result<Value, ApiFault> {
     let Some(name) = named.as_str() else {
         return Ok(named);
     };
+    if name.is_empty() {
+        return Ok(Value::Null);
+    }
     let found = call.view.node(name).ok_or_else(|| not_another(name))?;
     Ok(found.node.id.to_string().into())
 }
@@ -213,7 +226,7 @@ fn check_reasons(node: &Node) -> Result<(), ApiFault> {
         ),
         ("retired", attributes.retired, &attributes.retired_reason),
     ] {
-        if !on && reason.is_some() {
+        if !on && reason.as_ref().is_some_and(|reason| !reason.is_empty()) {
             return Err(ApiFault::bad(format!(
                 "The {name}_reason field can only be set when {name} is True"
             )));

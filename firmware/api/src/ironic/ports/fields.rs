@@ -7,7 +7,7 @@ use crate::table::call::ApiCall;
 use crate::table::field::{Field, FieldWrite, ValueShape, field, timestamp};
 
 use FieldWrite::{Always, AtCreation, Never};
-use ValueShape::{Flag, Links, Object, Text, Uuid};
+use ValueShape::{Boolean, Flag, Links, Object, Text, Uuid};
 
 /// Every field of a port, by name.
 pub(crate) const FIELDS: &[Field<Port>] = &[
@@ -15,7 +15,7 @@ pub(crate) const FIELDS: &[Field<Port>] = &[
     field(
         "available_for_dynamic_portgroup",
         111,
-        Flag,
+        Boolean,
         Always,
         |port, _, name| json!(port.attributes.get(name) != Some(Value::Bool(false))),
     ),

@@ -171,7 +171,7 @@ fn list(call: &ApiCall<'_>, detailed: bool) -> Result<ApiOutcome, ApiFault> {
             && group.is_none_or(|group| port.attributes.portgroup_uuid == Some(group.id))
             && about.is_none_or(|about| {
                 let description = port.attributes.description.as_ref();
-                description.is_some_and(|text| text.contains(about))
+                description.is_some_and(|text| nodes::contains(text, about))
             })
             && node_has(call, port, "shard", |node| node.shard.as_deref())
             && node_has(call, port, "conductor_groups", |node| {

@@ -148,6 +148,39 @@ fn a_locked_node_keeps_its_ports() {
 }
 
 #[test]
+fn null_is_not_a_value_of_every_field() {
+    let bench = bench();
+    for (name, want) in [
+        ("address", "None is not of type 'string'"),
+        (
+            "available_for_dynamic_portgroup",
+            "None is not of type 'boolean'",
+        ),
+        ("node_uuid", "None is not of type 'string'"),
+        ("internal_info", "Additional properties are not allowed"),
+    ] {
+        let mut body = json!({
+            "address": "52:54:00:aa:bb:cc", "node_uuid": node_id(1).to_string(),
+        });
+        body[name] = Value::Null;
+        let message = bench.refuses(
+            &send("POST", "/v1/ports", &body.to_string()).at(LATEST),
+            400,
+        );
+        assert!(message.contains(want), "{message}");
+    }
+    let body = json!({
+        "address": "52:54:00:aa:bb:cc", "node_uuid": node_id(1).to_string(),
+        "vendor": "v".repeat(33),
+    });
+    let message = bench.refuses(
+        &send("POST", "/v1/ports", &body.to_string()).at(LATEST),
+        400,
+    );
+    assert!(message.contains("is too long"), "{message}");
+}
+
+#[test]
 fn lists_are_short_and_filtered() {
     let bench = bench();
     let all = bench.reply(&get("/v1/ports").at(LATEST)).value();
@@ -373,5 +406,8 @@ fn ports_of_one_portgroup_are_in_one_physical_network() {
     let path = format!("/v1/ports/{}", second.id);
     bench.add_port(second);
     let patch = r#"[{"op": "replace", "path": "/physical_network", "value": "net2"}]"#;
-    bench.refuses(&send("PATCH", &path, patch).at(LATEST), 409);
+    bench.refuses(&send("PATCH", &path, patch).at("1.101"), 409);
+    // From then on the network of the group is changed instead.
+    let message = bench.refuses(&send("PATCH", &path, patch).at("1.102"), 400);
+    assert!(message.contains("belongs to a portgroup"), "{message}");
 }

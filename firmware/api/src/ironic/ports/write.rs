@@ -17,9 +17,15 @@ use crate::{ApiOutcome, ResponsePlan};
 /// Largest sum of a port's free-form objects, in bytes of JSON. Ours.
 pub(crate) const PORT_BYTES_MAX: usize = 16 * 1024;
 
+/// Longest name of a vendor in bytes, as in Ironic.
+const VENDOR_BYTES_MAX: usize = 32;
+
 /// `POST /v1/ports`.
 pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let mut document = body::object(call)?;
+    for (name, _) in document.iter().filter(|(_, value)| value.is_null()) {
+        refuse_null(name)?;
+    }
     let given: Vec<String> = document.keys().cloned().collect();
     document.retain(|_, value| !value.is_null());
     let node = owner(call, &mut document)?;
@@ -71,6 +77,18 @@ pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     )
 }
 
+/// Fields that cannot be null.
+fn refuse_null(name: &str) -> Result<(), ApiFault> {
+    let kind = match name {
+        "address" => "string",
+        "available_for_dynamic_portgroup" => "boolean",
+        _ => return Ok(()),
+    };
+    Err(ApiFault::bad(format!(
+        "Schema error for port: None is not of type '{kind}': {name} is left out instead."
+    )))
+}
+
 /// The node of a new port: by UUID, from 1.94 on also by name.
 fn owner(call: &ApiCall<'_>, document: &mut JsonObject) -> Result<NodeId, ApiFault> {
     let ident = document.remove("node_ident");
@@ -91,8 +109,8 @@ fn owner(call: &ApiCall<'_>, document: &mut JsonObject) -> Result<NodeId, ApiFau
         (None, Some(Value::String(ident))) => ident,
         (None, None) => {
             return Err(ApiFault::bad(
-                "Schema error for port: the port is not valid under any of the given schemas: \
-                 'node_uuid' is a required property",
+                "Schema error for port: None is not of type 'string': the port is not valid under \
+                 any of the given schemas: 'node_uuid' is a required property",
             ));
         }
         (Some(other), None) | (None, Some(other)) => {
@@ -125,7 +143,11 @@ pub(crate) fn update(call: &ApiCall<'_>, old: &Port) -> Result<ApiOutcome, ApiFa
                 "'/{root}' is an internal attribute and can not be updated"
             )));
         }
-        if change.op == PatchOp::Remove && ["address", "node_uuid"].contains(&root) {
+        if change.op != PatchOp::Remove && change.value().is_null() {
+            refuse_null(root)?;
+        }
+        let removed = change.op == PatchOp::Remove && change.is_whole();
+        if removed && ["address", "node_uuid"].contains(&root) {
             return Err(ApiFault::bad(format!(
                 "Schema error for patch: '{root}' is a required property: '/{root}' is mandatory \
                  and can not be removed"
@@ -155,6 +177,17 @@ pub(crate) fn update(call: &ApiCall<'_>, old: &Port) -> Result<ApiOutcome, ApiFa
         }
         read(document, &mut port)?;
     }
+    let touches = |name: &str| changes.iter().any(|change| change.root() == name);
+    if call.has(102)
+        && touches("physical_network")
+        && !touches("portgroup_uuid")
+        && port.attributes.portgroup_uuid.is_some()
+    {
+        return Err(ApiFault::bad(
+            "physical_network cannot be changed while the port belongs to a portgroup. Change that \
+             of the portgroup.",
+        ));
+    }
     check(call, Some(old), &port)?;
     let id = port.id;
     order(
@@ -171,7 +204,27 @@ fn read(document: JsonObject, port: &mut Port) -> Result<(), ApiFault> {
         let Some(row) = FIELDS.iter().find(|row| row.name == name) else {
             continue;
         };
-        let value = field::read(row.name, row.shape, value)?;
+        let value = match (row.name, field::read(row.name, row.shape, value.clone())) {
+            // What is not a UUID is a portgroup that does not exist.
+            ("portgroup_uuid", Err(_)) => {
+                let shown = field::quoted(&value);
+                let kind = match value {
+                    Value::String(_) => String::new(),
+                    _ => format!(" {shown} is not of type 'string', 'null'."),
+                };
+                return Err(ApiFault::bad(format!(
+                    "Portgroup {shown} could not be found. Expected UUID for portgroup_uuid: \
+                     {shown}.{kind}"
+                )));
+            }
+            (_, value) => value?,
+        };
+        if row.name == "vendor"
+            && let Some(vendor) = value.as_str()
+            && vendor.len() > VENDOR_BYTES_MAX
+        {
+            return Err(field::too_long("vendor", vendor, VENDOR_BYTES_MAX));
+        }
         match row.name {
             "uuid" => {
                 if let Some(id) = value.as_str().and_then(|text| text.parse().ok()) {
@@ -278,9 +331,9 @@ fn check_group(call: &ApiCall<'_>, port: &Port) -> Result<(), ApiFault> {
     }
 }
 
+/// A port can have any name, as in Ironic; it is found by one that can be part of a path.
 fn check_name(name: &str) -> Result<(), ApiFault> {
-    let word = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    if !name.is_empty() && name.bytes().all(word) && name.parse::<PortId>().is_err() {
+    if !name.is_empty() && name.parse::<PortId>().is_err() {
         return Ok(());
     }
     let name = name.escape_debug();

@@ -226,6 +226,11 @@ fn show(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
         Some(fields) => fields,
         None => field::available_fields(spec.list.table, call),
     };
+    // What a list shows at every version is not in a single record.
+    let fields: Vec<_> = fields
+        .into_iter()
+        .filter(|field| call.has(field.since))
+        .collect();
     reply(&Value::Object(field::render(&fields, resource, call)))
 }
 

@@ -34,7 +34,8 @@ const FIELDS: &[Field<Resource>] = &[
     field("internal_info", 23, ValueShape::Object, Never, object),
     field("links", 23, ValueShape::Links, Never, links),
     field("mode", 26, ValueShape::Text, Always, |group, _, name| {
-        json!(group.text(name).unwrap_or(MODE))
+        let mode = group.text(name).filter(|mode| !mode.is_empty());
+        json!(mode.unwrap_or(MODE))
     }),
     field("name", 23, ValueShape::Text, Always, name),
     field("node_uuid", 23, ValueShape::Uuid, Always, node),

@@ -17,19 +17,19 @@ use crate::table::access::Access;
 use crate::table::body;
 use crate::table::call::{ApiCall, empty, reply};
 use crate::table::error::ApiFault;
-use crate::table::field::{FieldWrite, columns, field};
+use crate::table::field::{FieldWrite, columns, field, quoted};
 use crate::table::route::{ApiArg, BodySchema, required};
 use FieldWrite::{Always, AtCreation, Never};
 
 const FIELDS: &[Field<Resource>] = &[
     field("created_at", 92, ValueShape::Text, Never, created),
     field("description", 112, ValueShape::Text, Always, stored_field),
-    field("disable_ramdisk", 92, ValueShape::Flag, Always, flag),
+    field("disable_ramdisk", 92, ValueShape::Boolean, Always, flag),
     field("extra", 92, ValueShape::Object, Always, object),
     field("links", 92, ValueShape::Links, Never, links),
     field("name", 92, ValueShape::Text, Always, name),
     field("owner", 92, ValueShape::Text, Always, stored_field),
-    field("public", 92, ValueShape::Flag, Always, flag),
+    field("public", 92, ValueShape::Boolean, Always, flag),
     field("steps", 92, ValueShape::List, Always, steps::shown),
     field("traits", 112, ValueShape::List, Never, items),
     field("updated_at", 92, ValueShape::Text, Never, updated),
@@ -107,7 +107,14 @@ fn check(
 ) -> Result<(), ApiFault> {
     let renamed = old.is_none_or(|old| old.name != runbook.name);
     if call.has(112) {
-        super::check_name(old, runbook)?;
+        let name = runbook.name.as_deref().unwrap_or_default();
+        if !super::is_logical_name(name) {
+            return Err(ApiFault::bad(format!(
+                "Schema error for runbook: {} does not match '^[A-Za-z0-9\\-._~]+$': it is an \
+                 invalid name",
+                quoted(&Value::from(name))
+            )));
+        }
     } else if renamed {
         traits::checked(runbook.name.as_deref().unwrap_or_default())?;
     }
@@ -158,11 +165,7 @@ fn set_traits(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
 fn add_trait(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let (ident, name) = (call.word(2), call.last());
     let mut traits = present(SPEC.named(call, ident)?);
-    if !body::object_or_empty(call)?.is_empty() {
-        return Err(ApiFault::bad(
-            "No body should be provided when adding a trait",
-        ));
-    }
+    traits::without_body(call)?;
     traits::checked(name)?;
     traits.push(name.to_owned());
     let location = call.location(&format!("runbooks/{ident}/traits/{name}"));

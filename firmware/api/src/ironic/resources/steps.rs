@@ -68,7 +68,7 @@ pub(crate) fn check(resource: &mut Resource) -> Result<(), ApiFault> {
     for step in steps {
         let step = step
             .as_object_mut()
-            .ok_or_else(|| ApiFault::bad("A step must be an object."))?;
+            .ok_or_else(|| ApiFault::bad("A step is not of type 'object'."))?;
         let key = check_step(step, rank, args_required)?;
         if seen.contains(&key) {
             let mut noun = noun.to_owned();

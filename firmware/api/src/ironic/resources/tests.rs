@@ -12,6 +12,68 @@ use crate::access;
 use crate::testing::{ApiBench, LATEST, NOW, get, node_id, port, send};
 use crate::{Access, Response};
 
+#[test]
+fn lists_take_the_arguments_that_ironic_takes() {
+    let bench = ResourceBench::new();
+    for (path, status) in [
+        ("/v1/allocations?detail=true", 400),
+        ("/v1/chassis?detail=true", 200),
+        ("/v1/chassis?marker=x", 400),
+        ("/v1/runbooks?marker=x", 404),
+        ("/v1/volume/targets?sort_key=node_uuid", 400),
+        ("/v1/portgroups?fields=physical_network", 200),
+    ] {
+        assert_eq!(
+            bench.0.reply(&get(path).at("1.95")).status,
+            status,
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn null_is_no_value_of_a_required_field() {
+    let mut bench = ResourceBench::new();
+    let steps = json!([{"interface": "bios", "step": "s", "args": {}, "order": 1}]);
+    for (path, body, words) in [
+        (
+            "/v1/runbooks",
+            json!({"name": null, "steps": steps}),
+            "None is not of type 'string'",
+        ),
+        (
+            "/v1/runbooks",
+            json!({"name": "B", "steps": null}),
+            "None is not of type 'array'",
+        ),
+        (
+            "/v1/runbooks",
+            json!({"name": "a b", "steps": steps}),
+            "does not match",
+        ),
+        (
+            "/v1/runbooks",
+            json!({"name": "B", "steps": steps, "public": "true"}),
+            "'true' is not of type 'boolean', 'null'",
+        ),
+        (
+            "/v1/chassis",
+            json!({"nodes": null}),
+            "Additional properties are not allowed",
+        ),
+        (
+            "/v1/volume/connectors",
+            json!({"node_uuid": "no-such", "type": "iqn", "connector_id": "c"}),
+            "node_uuid",
+        ),
+    ] {
+        let response = bench.send("POST", path, &body);
+        let text = response.fault().to_string();
+        assert_eq!(response.status, 400, "{text}");
+        assert!(text.contains(words), "{text}");
+    }
+}
+
 /// A bench that stores resources, and the number of requests it has received.
 struct ResourceBench(ApiBench, u64);
 
@@ -201,7 +263,13 @@ fn every_kind_is_made_listed_shown_changed_and_deleted() {
         let list = bench.shows(path);
         assert_eq!(list[key].as_array().unwrap().len(), 1, "{path}");
         assert_eq!(list[key][0]["uuid"], made["uuid"]);
-        let wide = bench.shows(&format!("{path}?detail=True"));
+        // Allocations are always listed with all fields.
+        let query = if path == "/v1/allocations" {
+            ""
+        } else {
+            "?detail=True"
+        };
+        let wide = bench.shows(&format!("{path}{query}"));
         assert_eq!(as_made(wide[key][0].clone()), made, "{path}");
         let narrow = bench.shows(&format!("{one}?fields=uuid"));
         assert_eq!(narrow.as_object().unwrap().len(), 2, "{path}");

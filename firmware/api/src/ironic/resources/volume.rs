@@ -13,7 +13,7 @@ use super::{created, crud, links, node, object, of_node, stored_field, updated, 
 use crate::ApiOutcome;
 use crate::table::call::{ApiCall, reply};
 use crate::table::error::ApiFault;
-use crate::table::field::{FieldWrite, columns, field};
+use crate::table::field::{FieldWrite, columns, field, quoted};
 use FieldWrite::{Always, AtCreation, Never};
 
 const CONNECTOR_FIELDS: &[Field<Resource>] = &[
@@ -92,13 +92,13 @@ pub(crate) const TARGET: ResourceSpec = ResourceSpec {
     },
     required: &["node_uuid", "volume_type", "boot_index", "volume_id"],
     check: |call, old, target| {
-        if target
-            .fields
-            .get("boot_index")
-            .and_then(Value::as_i64)
-            .is_none()
-        {
-            return Err(ApiFault::bad("boot_index must be a whole number."));
+        let index = target.fields.get("boot_index").unwrap_or(&Value::Null);
+        if !index.is_i64() {
+            return Err(ApiFault::bad(format!(
+                "Schema error for target: {} is not of type 'integer': boot_index must be a whole \
+                 number.",
+                quoted(index)
+            )));
         }
         check_off(call, old, target)
     },

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 use trivet_model::node::JsonObject;
-use trivet_model::{NodeId, RackOrder, Resource, ResourceId};
+use trivet_model::{NodeId, RackOrder, Resource, ResourceId, ResourceKind};
 
 use super::{ResourceSpec, steps};
 use crate::ironic::nodes::secrets;
 use crate::table::body::{self, DEPTH_MAX, depth};
 use crate::table::call::{ApiCall, order};
 use crate::table::error::ApiFault;
-use crate::table::field;
+use crate::table::field::{self, Field, ValueShape};
 use crate::table::patch::{self, PatchChange, PatchOp};
 use crate::{ApiOutcome, ResponsePlan};
 
@@ -29,8 +29,7 @@ pub(crate) fn make(
     mut document: JsonObject,
     mut resource: Resource,
 ) -> Result<ApiOutcome, ApiFault> {
-    document.retain(|_, value| !value.is_null());
-    for name in document.keys() {
+    for (name, value) in &document {
         let rows = &mut spec.list.table.iter();
         let Some(row) = rows.find(|row| row.name == name && row.at_creation()) else {
             return Err(ApiFault::bad(format!(
@@ -38,10 +37,14 @@ pub(crate) fn make(
                 name.escape_debug()
             )));
         };
-        if !call.has(row.since) {
+        if value.is_null() && spec.required.contains(&row.name) {
+            return Err(required(row));
+        }
+        if !call.has(row.since) && !value.is_null() {
             return Err(ApiFault::too_new(row.name, row.since));
         }
     }
+    document.retain(|_, value| !value.is_null());
     read(call, spec, document, &mut resource)?;
     check(call, spec, None, &mut resource)?;
     let then = ResponsePlan::Resource {
@@ -114,6 +117,22 @@ fn check_change(
     change: &PatchChange,
 ) -> Result<(), ApiFault> {
     let root = change.root();
+    if spec.kind == ResourceKind::Allocation && change.value().is_array() {
+        return Err(ApiFault::bad(format!(
+            "Schema error: {} is not of type 'string', 'object', 'null', 'integer', 'boolean': no \
+             field of an allocation that can be changed is a list.",
+            field::quoted(change.value())
+        )));
+    }
+    if spec.kind == ResourceKind::PortGroup
+        && root == "mode"
+        && change.op == PatchOp::Remove
+        && change.is_whole()
+    {
+        return Err(ApiFault::bad(
+            "'mode' is a mandatory attribute and can not be removed",
+        ));
+    }
     let writable = || spec.list.table.iter().filter(|row| row.in_patch());
     match writable().find(|row| row.name == root) {
         Some(row) if !call.has(row.since) => return Err(ApiFault::too_new(row.name, row.since)),
@@ -157,13 +176,42 @@ fn read(
                 resource.id = id.map_err(|_| field::expected_uuid("uuid", text))?;
             }
             ("name", value) => resource.name = value.as_str().map(str::to_owned),
-            ("node_uuid", Value::String(ident)) => resource.node = Some(owner(call, ident)?),
+            ("node_uuid", Value::String(ident)) => {
+                let volume = spec.path.starts_with("volume/");
+                resource.node = Some(match call.view.node(ident) {
+                    Some(view) => view.node.id,
+                    None if volume => return Err(invalid_owner(ident)),
+                    None => owner(call, ident)?,
+                });
+            }
             ("node_uuid", _) => resource.node = None,
             (name, Value::Null) => drop(resource.fields.remove(name)),
             (name, _) => drop(resource.fields.insert(name.to_owned(), value)),
         }
     }
     Ok(())
+}
+
+/// The error for a required field that is null.
+fn required(row: &Field<Resource>) -> ApiFault {
+    let kind = match row.shape {
+        ValueShape::List => "array",
+        ValueShape::Number => "integer",
+        _ => "string",
+    };
+    let name = row.name;
+    ApiFault::bad(format!(
+        "Schema error: None is not of type '{kind}': '{name}' is a required property"
+    ))
+}
+
+/// The same for volumes, in Ironic's words for them.
+fn invalid_owner(ident: &str) -> ApiFault {
+    let ident = ident.escape_debug();
+    ApiFault::bad(format!(
+        "Invalid input for field/attribute node_uuid. Value: '{ident}'. Node {ident} could not be \
+         found."
+    ))
 }
 
 /// An unknown node in a body is 400, not 404.
@@ -187,8 +235,13 @@ fn check(
             "node_uuid" => resource.node.is_some(),
             name => resource.fields.contains_key(name),
         };
-        if !there {
-            return Err(ApiFault::bad(format!("'{name}' is a required property")));
+        let row = spec.list.table.iter().find(|row| row.name == *name);
+        match row {
+            Some(row) if !there && old.is_some() => return Err(required(row)),
+            _ if !there => {
+                return Err(ApiFault::bad(format!("'{name}' is a required property")));
+            }
+            _ => {}
         }
     }
     let fields = Value::Object(resource.fields.clone());

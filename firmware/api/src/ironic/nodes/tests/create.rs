@@ -12,6 +12,66 @@ fn refuses(bench: &ApiBench, body: &Value, version: &str, status: u16) -> String
 }
 
 #[test]
+fn null_is_absent_for_fields_that_can_be_given_only() {
+    let mut bench = ApiBench::new();
+    let body = json!({"driver": "ipmi", "boot_mode": "uefi", "secure_boot": false, "shard": null});
+    let body = body.to_string();
+    let request = send("POST", "/v1/nodes", &body).at(LATEST);
+    let shown = bench.done(&request).value();
+    assert_eq!(shown["boot_mode"], "uefi");
+    assert_eq!(shown["secure_boot"], false);
+    let body = json!({"driver": "ipmi", "resource_class": "", "parent_node": ""}).to_string();
+    let request = send("POST", "/v1/nodes", &body).at(LATEST);
+    let shown = ApiBench::new().done(&request).value();
+    assert_eq!(
+        (&shown["resource_class"], &shown["parent_node"]),
+        (&Value::Null, &Value::Null)
+    );
+    for name in ["power_state", "nonsense", "protected"] {
+        let mut body = json!({"driver": "ipmi"});
+        body[name] = Value::Null;
+        let message = refuses(&bench, &body, LATEST, 400);
+        assert!(message.contains("was unexpected"), "{message}");
+    }
+    // The default conductor group, and what is null, is accepted before its version.
+    let body = json!({"driver": "ipmi", "conductor_group": "", "shard": null}).to_string();
+    assert!(matches!(
+        ApiBench::new().outcome(&send("POST", "/v1/nodes", &body).at("1.45")),
+        crate::ApiOutcome::Order { .. }
+    ));
+}
+
+#[test]
+fn long_names_of_drivers_and_groups_have_no_conductor() {
+    let bench = ApiBench::new();
+    let long = "x".repeat(300);
+    for body in [
+        json!({"driver": long}),
+        json!({"driver": "ipmi", "conductor_group": long}),
+    ] {
+        let message = refuses(&bench, &body, LATEST, 400);
+        assert!(
+            message.contains("No conductor service registered"),
+            "{message}"
+        );
+    }
+    for data in [json!("x"), json!([1]), json!({"odd": 1})] {
+        let message = refuses(
+            &bench,
+            &json!({"driver": "ipmi", "network_data": data}),
+            LATEST,
+            400,
+        );
+        for words in [
+            "is not valid under any of the given schemas",
+            "is not of type 'null'",
+        ] {
+            assert!(message.contains(words), "{message}");
+        }
+    }
+}
+
+#[test]
 fn a_node_is_made_in_enroll_and_shown_whole() {
     let mut bench = ApiBench::new();
     let body = json!({

@@ -22,6 +22,60 @@ fn three() -> ApiBench {
     bench
 }
 
+#[test]
+fn a_page_begins_after_a_uuid_and_is_sorted_by_a_field_of_the_table() {
+    let bench = three();
+    let refuses = |query: &str, words: &str| {
+        let path = format!("/v1/nodes?{query}");
+        let message = bench.refuses(&get(&path).at(LATEST), 400);
+        assert!(message.contains(words), "{message}");
+    };
+    refuses("marker=node-1", "Expected UUID for marker: node-1");
+    refuses("marker=", "Expected UUID for marker");
+    refuses("sort_dir=up", "'up' is not one of ['asc', 'desc']");
+    refuses("limit=1&limit=2", "Expected an integer for limit");
+    for key in [
+        "allocation_uuid",
+        "chassis_uuid",
+        "conductor",
+        "extra",
+        "links",
+    ] {
+        refuses(
+            &format!("sort_key={key}"),
+            "is an invalid field for sorting",
+        );
+    }
+    check(&bench, "sort_key=", &[3, 2, 1]);
+}
+
+#[test]
+fn fields_are_named_in_any_case() {
+    let body = three()
+        .reply(&get("/v1/nodes?fields=UUID,Name").at(LATEST))
+        .value();
+    let keys: Vec<&String> = body["nodes"][0].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["links", "name", "uuid"]);
+}
+
+#[test]
+fn a_method_of_a_later_version_is_an_unknown_path() {
+    let bench = three();
+    let status =
+        |path: &'static str, version: &'static str| bench.reply(&get(path).at(version)).status;
+    assert_eq!(status("/v1/nodes/node-1/vmedia", "1.92"), 404);
+    assert_eq!(status("/v1/nodes/node-1/vmedia", "1.88"), 404);
+    assert_eq!(status("/v1/nodes/node-1/maintenance", "1.92"), 405);
+    assert_eq!(status("/v1/nodes/node-1/management", "1.92"), 405);
+}
+
+#[test]
+fn a_description_is_found_in_any_case() {
+    let mut bench = three();
+    bench.change(|node| node.attributes.description = Some("The First".into()));
+    check(&bench, "description_contains=FIRST", &[1]);
+}
+
 #[track_caller]
 fn check(bench: &ApiBench, query: &str, want: &[u8]) {
     let path = format!("/v1/nodes?{query}");

@@ -20,6 +20,31 @@ fn add(path: &str, value: &Value) -> Value {
 }
 
 #[test]
+fn null_removes_only_what_ironic_lets_it_remove() {
+    let bench = ApiBench::with(ProvisionState::Manageable);
+    for (path, words) in [
+        ("/name", "invalid name 'None'"),
+        ("/parent_node", "Requested value was invalid"),
+        ("/network_data", "None is not of type 'object'"),
+        ("/driver", "None is not of type 'string'"),
+    ] {
+        let message = refuses(&bench, &add(path, &Value::Null), 400);
+        assert!(message.contains(words), "{message}");
+    }
+    let message = refuses(&bench, &add("/name", &json!(5)), 400);
+    assert!(message.contains("invalid name"), "{message}");
+    let message = refuses(&bench, &add("/instance_name", &json!("")), 400);
+    assert!(message.contains("should be non-empty"), "{message}");
+    // No body at all is an empty object.
+    let message = bench.refuses(&send("PATCH", "/v1/nodes/node-1", "").at(LATEST), 400);
+    assert!(message.contains("is not of type 'array'"), "{message}");
+    // Below a text there is nothing, and the text itself is not removed.
+    let below = json!([{"op": "remove", "path": "/driver/none"}]);
+    let message = refuses(&bench, &below, 400);
+    assert!(message.contains("Couldn't apply patch"), "{message}");
+}
+
+#[test]
 fn a_patch_answers_with_the_whole_node_and_values_come_back_as_written() {
     let mut bench = ApiBench::with(ProvisionState::Manageable);
     let shown = patch(

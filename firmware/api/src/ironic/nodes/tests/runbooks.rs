@@ -37,8 +37,11 @@ const PATH: &str = "/v1/nodes/node-1/states/provision";
 
 #[test]
 fn its_steps_run_in_their_order() {
-    for (verb, ident) in [("clean", ID), ("service", "CUSTOM_BOOK")] {
-        let bench = bench(ProvisionState::Manageable);
+    for (verb, ident, state) in [
+        ("clean", ID, ProvisionState::Manageable),
+        ("service", "CUSTOM_BOOK", ProvisionState::Active),
+    ] {
+        let bench = bench(state);
         let body = json!({"target": verb, "runbook": ident}).to_string();
         for version in ["1.108", LATEST] {
             let (order, _) = bench.order(&send("PUT", PATH, &body).at(version));

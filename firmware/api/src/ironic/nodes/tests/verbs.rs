@@ -83,14 +83,13 @@ fn refuses_bodies_without_sense() {
         json!({"target": 5}),
         json!({"target": "dance"}),
         json!({"target": "manage", "colour": "red"}),
-        json!({"target": "manage", "configdrive": "x"}),
-        json!({"target": "provide", "clean_steps": []}),
-        json!({"target": "manage", "deploy_steps": []}),
-        json!({"target": "manage", "service_steps": []}),
-        json!({"target": "manage", "rescue_password": "x"}),
-        json!({"target": "rescue"}),
-        json!({"target": "rescue", "rescue_password": " "}),
-        json!({"target": "service"}),
+        json!({"target": "provide", "configdrive": "x"}),
+        json!({"target": "provide", "clean_steps": [1]}),
+        json!({"target": "provide", "deploy_steps": [1]}),
+        json!({"target": "provide", "service_steps": [1]}),
+        json!({"target": "provide", "rescue_password": "x"}),
+        json!({"target": "clean"}),
+        json!({"target": "clean", "clean_steps": []}),
         json!({"target": "provide", "disable_ramdisk": true}),
         json!({"target": "provide", "disable_ramdisk": false}),
         json!({"target": "provide", "disable_ramdisk": "x"}),
@@ -102,6 +101,85 @@ fn refuses_bodies_without_sense() {
         message.contains("can not be performed on node"),
         "{message}"
     );
+    let active = ApiBench::with(ProvisionState::Active);
+    for body in [
+        json!({"target": "rescue"}),
+        json!({"target": "rescue", "rescue_password": " "}),
+        json!({"target": "service"}),
+    ] {
+        let message = refuses(&active, &body, LATEST, 400);
+        assert!(message.contains("required"), "{message}");
+    }
+}
+
+#[test]
+fn empty_steps_and_config_drives_count_as_absent() {
+    for body in [
+        json!({"target": "provide", "clean_steps": [], "service_steps": [], "deploy_steps": []}),
+        json!({"target": "provide", "configdrive": {}}),
+        json!({"target": "provide", "configdrive": ""}),
+    ] {
+        accepts(&ApiBench::with(ProvisionState::Manageable), &body, LATEST);
+    }
+}
+
+#[test]
+fn the_state_is_checked_before_the_arguments_and_their_versions() {
+    let bench = ApiBench::with(ProvisionState::Active);
+    for (body, version) in [
+        (json!({"target": "clean", "runbook": "no-such"}), LATEST),
+        (
+            json!({"target": "provide", "clean_steps": [{"odd": 1}]}),
+            LATEST,
+        ),
+        (
+            json!({"target": "active", "deploy_steps": [{"odd": 1}]}),
+            "1.68",
+        ),
+        (json!({"target": "unhold"}), "1.84"),
+    ] {
+        let message = refuses(&bench, &body, version, 400);
+        assert!(message.contains("while it is in state"), "{message}");
+    }
+    // The versions of these verbs are older than the state check.
+    refuses(&bench, &json!({"target": "clean"}), "1.14", 406);
+    // A node with a job is locked.
+    let bench = ApiBench::with(ProvisionState::Cleaning);
+    refuses(&bench, &json!({"target": "provide"}), LATEST, 409);
+}
+
+#[test]
+fn a_wrong_step_is_named_in_the_words_of_its_schema() {
+    let bench = ApiBench::with(ProvisionState::Manageable);
+    for (step, words) in [
+        (json!(5), "5 is not of type 'object'"),
+        (json!({"step": "x"}), "'interface' is a required property"),
+        (
+            json!({"interface": "raid"}),
+            "'step' is a required property",
+        ),
+        (
+            json!({"interface": "odd", "step": "x"}),
+            "'odd' is not one of",
+        ),
+        (
+            json!({"interface": "raid", "step": 5}),
+            "5 is not of type 'string'",
+        ),
+        (json!({"interface": "raid", "step": ""}), "is too short"),
+        (
+            json!({"interface": "raid", "step": "x", "args": []}),
+            "is not of type 'object'",
+        ),
+        (
+            json!({"interface": "raid", "step": "x", "odd": 1}),
+            "('odd' was unexpected)",
+        ),
+    ] {
+        let body = json!({"target": "clean", "clean_steps": [step]});
+        let message = refuses(&bench, &body, LATEST, 400);
+        assert!(message.contains(words), "{message}");
+    }
 }
 
 #[test]
@@ -165,7 +243,6 @@ fn a_config_drive_is_text_or_an_object_of_known_parts() {
     let body = |drive: &Value| json!({"target": "active", "configdrive": drive});
     for drive in [
         json!("H4sI"),
-        json!({}),
         json!({"meta_data": {"uuid": "x"}, "user_data": "#!/bin/sh", "network_data": {}}),
         json!({"user_data": {"a": 1}, "vendor_data": {}}),
         json!({"user_data": ["a"]}),
@@ -184,13 +261,13 @@ fn a_config_drive_is_text_or_an_object_of_known_parts() {
     ] {
         refuses(&bench, &body(&drive), LATEST, 400);
     }
-    refuses(&bench, &body(&json!({})), "1.55", 400);
+    refuses(&bench, &body(&json!({"meta_data": {}})), "1.55", 400);
     refuses(&bench, &body(&json!({"vendor_data": {}})), "1.58", 400);
     refuses(
-        &bench,
+        &ApiBench::with(ProvisionState::Active),
         &json!({"target": "rebuild", "configdrive": "x"}),
         "1.34",
-        406,
+        400,
     );
 }
 
