@@ -46,7 +46,7 @@ PHRASES = (
     r"while it is in state",
     r"can not be performed on node",
     r"is not valid",
-    r"does not support",
+    r"does not support (?!indexing)",
     r"mandatory",
     r"No handler for method",
     r"Can not delete",

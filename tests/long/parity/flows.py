@@ -151,6 +151,7 @@ def life():
     yield get(f"/v1/nodes/{one}", "deleted")
     yield patch(f"/v1/nodes/{one}", ("add", "/retired", True), ("add", "/retired_reason", "old"))
     yield Request("PUT", f"/v1/nodes/{one}/states/provision", body={"target": "active"}, label="retired")
+    yield settled(one)
     yield from w.verb(one, "manage")
     yield Request("PUT", f"/v1/nodes/{one}/states/provision", body={"target": "provide"}, label="retired")
     yield patch(f"/v1/nodes/{one}", ("replace", "/retired", False))

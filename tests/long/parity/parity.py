@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Sends the same requests to Ironic and to the box, and reports where the answers differ.
 
-    parity.py IRONIC BOX DIFFERENCES [PART...]     parts: reads clients flows writes
+    parity.py IRONIC BOX DIFFERENCES [PART...]     parts: reads lists clients flows fields writes
 """
 
 import sys
 import time
 
 import clients
+import fields
 import flows
+import lists
 import reads
 import world
 import writes
@@ -16,7 +18,7 @@ from report import Report
 from service import Request, Service
 
 SETTLED_SECONDS_MAX = 120
-PARTS = ("reads", "clients", "flows", "writes")
+PARTS = ("reads", "lists", "clients", "flows", "fields", "writes")
 
 
 class Both:
@@ -72,11 +74,15 @@ def main():
             step(both)
     if "reads" in parts:
         run("reads", reads.requests(document))
+    if "lists" in parts:
+        run("lists", lists.requests(both))
     if "clients" in parts:
         clients.run(both)
         print(f"clients: {time.monotonic() - start:.0f} s")
     if "flows" in parts:
         run("flows", flows.requests())
+    if "fields" in parts:
+        run("fields", fields.requests(both))
     # Last: where only one of the two accepts a wrong write, their records differ from then on.
     if "writes" in parts:
         run("writes", writes.requests(document))

@@ -27,7 +27,7 @@ WORDS = {
 }
 ASKS_BMC = ("management", "vmedia", "validate")
 # Routes that only the box has.
-OURS = ("/trivet", "/v1/openapi.json")
+OURS = ("/trivet", "/v1/openapi.json", "/healthz", "/metrics")
 EVERY_VERSION = [
     "/v1", "/v1/nodes", "/v1/nodes/detail", f"/v1/nodes/{w.FRESH}", f"/v1/nodes/{w.BUSY}",
     f"/v1/nodes/{w.BUSY}/states", f"/v1/nodes/{w.FREE}/validate", "/v1/ports", "/v1/ports/detail",

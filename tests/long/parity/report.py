@@ -1,5 +1,6 @@
 """Groups differences and compares them with the file of known ones."""
 
+import os
 import re
 import tomllib
 from collections import defaultdict
@@ -7,6 +8,7 @@ from collections import defaultdict
 import compare
 
 KNOWN_MAX = 20
+LISTED = re.compile(r" differ: only Ironic \[.*\baaaa| differ: .* only ours \[.*\baaaa| in another order| items, ours |has also next")
 
 
 def template(path, query_too):
@@ -42,9 +44,10 @@ class Report:
         same = True
         for sentence, example in compare.differences(theirs, ours, urls):
             same = False
-            refusal = sentence.startswith(("status", "error"))
-            label = request.label if refusal else ""
-            self.note(f"{request.method} {template(request.path, refusal)}", label, sentence,
+            # Which request it was matters where it is refused, and where a list has other records.
+            labelled = sentence.startswith(("status", "error")) or LISTED.search(sentence)
+            label = request.label if labelled else ""
+            self.note(f"{request.method} {template(request.path, labelled)}", label, sentence,
                       request.version, example)
         self.equal += same
 
@@ -72,6 +75,9 @@ class Report:
                 used[at] += 1
             if not hits:
                 unknown.append(text)
+            elif os.environ.get("KNOWN"):
+                # For a reader of the file: what each entry stands for.
+                print(f"KNOWN {hits[0] + 1} {text}")
         for text in unknown:
             print("DIFFERENCE", text)
         gone = [entry["reason"] for entry, count in zip(known, used) if not count]

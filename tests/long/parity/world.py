@@ -23,6 +23,14 @@ def settled(ident):
     return lambda both: both.settle(ident)
 
 
+def removed(path):
+    """Deletes what only one of the two may have created: not compared."""
+    def delete(both):
+        for service in both.services:
+            service.send(Request("DELETE", path))
+    return delete
+
+
 def verb(ident, target, **more):
     yield Request("PUT", f"/v1/nodes/{ident}/states/provision", body={"target": target, **more},
                   label=f"verb {target}")

@@ -64,7 +64,7 @@ def new_nodes():
         ("network_data", 66, {}), ("shard", 82, "x"), ("parent_node", 83, None), ("firmware_interface", 86, "no-firmware"),
         ("disable_power_off", 95, True), ("instance_name", 104, "x")]:
         yield post(NODES, f"{field} too new", since - 1, driver="fake-hardware", uuid=w.UNKNOWN, **{field: value})
-        yield Request("DELETE", f"{NODES}/{w.UNKNOWN}", label="that node again")
+        yield w.removed(f"{NODES}/{w.UNKNOWN}")
     for data, label in [(b"{", "half JSON"), (b"", "no body"), (b"[]", "a list"), (b'"x"', "a text"), (b"null", "null"),
                         (b"5", "a number")]:
         yield raw("POST", NODES, data, label)
@@ -228,7 +228,7 @@ def ports():
         "uuid taken": {**ok, "uuid": w.PORT}, "name bad": {**ok, "name": "a b"}, "name uuid": {**ok, "name": w.UNKNOWN}, "pxe_enabled x": {**ok, "pxe_enabled": "x"},
         "pxe_enabled 5": {**ok, "pxe_enabled": 5}, "llc text": {**ok, "local_link_connection": "x"}, "llc unknown": {**ok, "local_link_connection": {"odd": 1}},
         "llc incomplete": {**ok, "local_link_connection": {"port_id": "x"}}, "llc bad switch": {**ok, "local_link_connection": {"switch_id": "x", "port_id": "y"}},
-        "llc none": {**ok, "local_link_connection": {}, "uuid": made},
+        "llc none": {**ok, "local_link_connection": {}},
         "smartnic without llc": {**ok, "address": "52:54:00:bb:00:02", "is_smartnic": True},
         "smartnic": {**ok, "address": "52:54:00:bb:00:02", "is_smartnic": True, "local_link_connection": {"hostname": "h", "port_id": "p"}},
         "smartnic half": {**ok, "address": "52:54:00:bb:00:03", "is_smartnic": True, "local_link_connection": {"hostname": "h"}},
@@ -238,7 +238,8 @@ def ports():
         "portgroup of another node": {**ok, "address": "52:54:00:bb:00:05", "portgroup_uuid": w.GROUP}, "is_smartnic x": {**ok, "is_smartnic": "x"},
         "description long": {**ok, "address": "52:54:00:bb:00:06", "description": TEXT_256}, "internal_info": {**ok, "internal_info": {}},
     }.items():
-        yield post("/v1/ports", label, **body)
+        yield post("/v1/ports", label, **{"uuid": made, **body})
+        yield w.removed(f"/v1/ports/{made}")
     # Ports of one portgroup are in one physical network.
     first, second = "aaaaaaaa-0000-4000-8000-000000000211", "aaaaaaaa-0000-4000-8000-000000000212"
     yield post("/v1/ports", "network of a member", uuid=first, node_uuid=w.FRESH, address="52:54:00:bb:00:11", portgroup_uuid=w.OTHER_GROUP, physical_network="net1")
@@ -246,7 +247,7 @@ def ports():
     yield post("/v1/ports", "no network in the group", uuid=second, node_uuid=w.FRESH, address="52:54:00:bb:00:12", portgroup_uuid=w.OTHER_GROUP)
     yield post("/v1/ports", "outside", uuid=second, node_uuid=w.FRESH, address="52:54:00:bb:00:12", physical_network="net2")
     yield patch(f"/v1/ports/{second}", "into the group", ("add", "/portgroup_uuid", w.OTHER_GROUP))
-    yield patch(f"/v1/ports/{second}", "network and group", ("replace", "/physical_network", "net1"), ("add", "/portgroup_uuid", w.OTHER_GROUP))
+    yield patch(f"/v1/ports/{second}", "network and group", ("add", "/portgroup_uuid", w.OTHER_GROUP), ("replace", "/physical_network", "net1"))
     yield patch(f"/v1/ports/{second}", "leaves the network", ("replace", "/physical_network", "net3"))
     for label, *changes in [
         ("uuid", ("replace", "/uuid", w.UNKNOWN)), ("address x", ("replace", "/address", "x")), ("address taken", ("replace", "/address", "52:54:00:aa:00:00")),
@@ -261,7 +262,7 @@ def ports():
     for field, since, value in [("pxe_enabled", 19, True), ("local_link_connection", 19, {}), ("portgroup_uuid", 24, None), ("physical_network", 34, "x"),
                                 ("is_smartnic", 53, False), ("name", 88, "x"), ("description", 97, "x")]:
         yield post("/v1/ports", f"{field} too new", since - 1, node_uuid=w.MANAGED, address="52:54:00:bb:00:99", uuid=w.UNKNOWN, **{field: value})
-        yield Request("DELETE", f"/v1/ports/{w.UNKNOWN}", label="that port again")
+        yield w.removed(f"/v1/ports/{w.UNKNOWN}")
     for ident in (first, second, made, w.UNKNOWN, "no-such", "52:54:00:aa:00:00"):
         yield Request("DELETE", f"/v1/ports/{ident}", label=ident[-3:])
 
