@@ -97,7 +97,7 @@ pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<ReceivedData
 }
 
 #[expect(unsafe_code, reason = "the family determines the structure")]
-fn address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
+pub(crate) fn address(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     match libc::c_int::from(name.ss_family) {
         libc::AF_INET => {
             // SAFETY: the storage is larger and aligned for all families.
@@ -254,12 +254,12 @@ fn one_by_one(socket: &UdpSocket, bytes: &[u8], each: usize) -> io::Result<usize
     clippy::cast_possible_truncation,
     reason = "structures of system calls are small"
 )]
-fn length_of<T>() -> libc::socklen_t {
+pub(crate) fn length_of<T>() -> libc::socklen_t {
     size_of::<T>() as libc::socklen_t
 }
 
 #[expect(unsafe_code, reason = "the system call has no safe wrapper in std")]
-fn set(
+pub(crate) fn set(
     socket: &UdpSocket,
     level: libc::c_int,
     name: libc::c_int,

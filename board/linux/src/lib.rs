@@ -13,6 +13,7 @@ mod memory;
 mod poll;
 mod reading;
 mod sending;
+mod undelivered;
 
 pub use beneath::open_beneath;
 pub use datagram::{
@@ -28,3 +29,4 @@ pub use memory::{clock_ticks_per_s, disable_core_dumps, give_memory_back, page_b
 pub use poll::{Epoll, Interest, PollWaker};
 pub use reading::read_cached;
 pub use sending::{in_memory, send_file, send_more, unacknowledged};
+pub use undelivered::{UndeliveredDatagram, enable_delivery_errors, receive_delivery_error};

@@ -6,6 +6,7 @@ pub use origin::{BmcHttpOrigin, BmcHttpTarget, BmcHttpTrust, CERTIFICATE_PIN_BYT
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use trivet_model::UndeliveredReason;
 use trivet_model::secret::SecretText;
 
 /// Longest response body in bytes. Ours: the largest of real BMCs have some 200 KiB.
@@ -116,6 +117,8 @@ pub struct BmcHttpResponse {
 pub enum BmcHttpError {
     /// No connection: the BMC did not receive the request.
     Unreachable {
+        /// What the network reports, if it does.
+        reason: Option<UndeliveredReason>,
         /// The error of the connection.
         message: String,
     },

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use trivet_model::NodeId;
+use trivet_model::{NodeId, UndeliveredReason};
 
 use crate::http::{BmcHttpError, BmcHttpRequest, BmcHttpResponse, BmcHttpTarget};
 use crate::ssh_host::{SshCommandOutput, SshHost};
@@ -61,6 +61,13 @@ pub enum BmcMessage {
         from: SocketAddr,
         /// The datagram's payload.
         bytes: Vec<u8>,
+    },
+    /// The network reports that a datagram did not get to its destination.
+    Undelivered {
+        /// The destination.
+        to: SocketAddr,
+        /// What the network reports.
+        reason: UndeliveredReason,
     },
     /// The response to an HTTP request, or why there is none.
     HttpAnswered {

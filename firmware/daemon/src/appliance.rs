@@ -391,8 +391,7 @@ impl OutputDispatcher {
     }
 
     fn send_bmc(&self, to: SocketAddr, bytes: &[u8]) {
-        // A datagram that is not sent is retransmitted by its session.
-        let _ = self.bmc.try_send_to(bytes, to);
+        bmc::send(&self.bmc, to, bytes);
     }
 }
 

@@ -56,7 +56,9 @@ pub use node::{
 pub use note::{EvidenceNote, ImageProblem, Note, NoteKind};
 pub use oci::{OciReference, OciReferenceError};
 pub use order::{OrderOutcome, OrderRefusal, RackOrder, RefusalKind};
-pub use power::{BmcFailureCause, BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState};
+pub use power::{
+    BmcFailureCause, BootDevice, PowerAnswer, PowerError, PowerOrder, PowerState, UndeliveredReason,
+};
 pub use resource::{Resource, ResourceKind};
 pub use spelling::edit_distance;
 pub use state::{ProvisionState, Verb};

@@ -184,6 +184,10 @@ pub enum PowerAnswer {
 pub enum BmcFailureCause {
     /// No connection, or no reply.
     Unreachable,
+    /// No machine has its address, or there is no way to it.
+    NoHost,
+    /// The connection is refused.
+    PortClosed,
     /// Its certificate is not one that the node's record trusts.
     Untrusted,
     /// It does not accept the user or the password.
@@ -206,6 +210,8 @@ impl BmcFailureCause {
     const fn word(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
+            Self::NoHost => "no_host",
+            Self::PortClosed => "port_closed",
             Self::Untrusted => "untrusted",
             Self::Login => "login",
             Self::Privilege => "privilege",
@@ -214,6 +220,27 @@ impl BmcFailureCause {
             Self::Missing => "missing",
             Self::NotApplied => "lied",
             Self::InvalidResponse => "nonsense",
+        }
+    }
+}
+
+/// Why a datagram did not get to a BMC, as the network reports it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum UndeliveredReason {
+    /// No machine has the address, or there is no way to it.
+    NoHost,
+    /// A machine has the address, and no program there uses the port.
+    PortClosed,
+}
+
+impl UndeliveredReason {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::NoHost => "nobody has its address; check the address, the cable and the VLAN",
+            Self::PortClosed => {
+                "its port is closed; check that the address is that of the BMC and that IPMI over \
+                 LAN is on"
+            }
         }
     }
 }
@@ -227,6 +254,23 @@ pub enum PowerError {
          IPMI over LAN is on"
     )]
     NoResponse {
+        /// How long the box tried, in ms.
+        waited_ms: u64,
+    },
+    /// No reply in time, and the network reports why.
+    #[error("the BMC did not answer within {waited_ms} ms: {}", .reason.text())]
+    Undelivered {
+        /// How long the box tried, in ms.
+        waited_ms: u64,
+        /// What the network reports.
+        reason: UndeliveredReason,
+    },
+    /// It answered the first message, and not the login.
+    #[error(
+        "the BMC answers, but opened no session within {waited_ms} ms; close other consoles to it, \
+         or restart it"
+    )]
+    NoSession {
         /// How long the box tried, in ms.
         waited_ms: u64,
     },
@@ -341,6 +385,11 @@ impl PowerError {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::NoResponse { .. } | Self::Unanswered { .. } => "unreachable",
+            Self::Undelivered { reason, .. } => match reason {
+                UndeliveredReason::NoHost => "no_host",
+                UndeliveredReason::PortClosed => "port_closed",
+            },
+            Self::NoSession { .. } => "no_session",
             Self::Login { .. } => "login",
             Self::NoFreeSession | Self::BmcBusy | Self::QueueFull => "busy",
             Self::NoSuite => "no_suite",
@@ -368,8 +417,12 @@ impl PowerError {
         matches!(
             self,
             Self::NoResponse { .. }
+                | Self::Undelivered { .. }
+                | Self::NoSession { .. }
                 | Self::Bmc {
-                    cause: BmcFailureCause::Unreachable,
+                    cause: BmcFailureCause::Unreachable
+                        | BmcFailureCause::NoHost
+                        | BmcFailureCause::PortClosed,
                     ..
                 }
         )
@@ -438,6 +491,24 @@ mod tests {
         assert_eq!(error.kind(), "unreachable");
         assert_eq!(error.root().kind(), "privilege");
         assert_eq!(PowerError::QueueFull.root(), &PowerError::QueueFull);
+    }
+
+    #[test]
+    fn an_error_of_the_network_has_a_kind_of_its_own_and_is_no_response() {
+        for (reason, kind) in [
+            (UndeliveredReason::NoHost, "no_host"),
+            (UndeliveredReason::PortClosed, "port_closed"),
+        ] {
+            let error = PowerError::Undelivered {
+                waited_ms: 5,
+                reason,
+            };
+            assert_eq!(error.kind(), kind);
+            assert!(error.is_no_response() && !error.is_lasting());
+        }
+        let error = PowerError::NoSession { waited_ms: 5 };
+        assert_eq!(error.kind(), "no_session");
+        assert!(error.is_no_response());
     }
 
     #[test]

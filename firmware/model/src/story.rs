@@ -7,7 +7,7 @@ use core::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::{JobKind, NodeId, ProvisionState, UnixMs, words};
+use crate::{Diagnosis, JobKind, NodeId, ProvisionState, SuggestedAction, UnixMs, words};
 
 /// How many finished jobs of a node are kept, beside the last one that ended well.
 pub const FINISHED_JOBS_MAX: usize = 10;
@@ -26,21 +26,6 @@ pub const AUDIT_ENTRIES_MAX: usize = 1000;
 
 /// Longest stored text of a note, in bytes.
 pub const NOTE_TEXT_BYTES_MAX: usize = 240;
-
-/// Longest sentence of a stored diagnosis, in bytes. A finished job has at most 2 KiB.
-pub const SENTENCE_BYTES_MAX: usize = 190;
-
-/// Longest cause, in bytes.
-pub const CAUSE_BYTES_MAX: usize = 240;
-
-/// Longest next action, in bytes.
-pub const NEXT_ACTION_BYTES_MAX: usize = 150;
-
-/// Longest command, in bytes. A command that is cut would be another one, so it is left out.
-pub const COMMAND_BYTES_MAX: usize = 100;
-
-/// Longest name of a rule and of a kind of action, in bytes.
-pub const RULE_BYTES_MAX: usize = 28;
 
 /// Longest stored text of a failure, in bytes.
 pub const FAILURE_TEXT_BYTES_MAX: usize = 1024;
@@ -154,7 +139,8 @@ impl StageStory {
     }
 }
 
-/// Why a job does not go on.
+/// Why a job does not go on, as it is stored. A [`Diagnosis`] is bounded when it is made, so
+/// that it is the same before and after a restart.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StoryDiagnosis {
     /// The name of the rule. Programs compare it.
@@ -169,6 +155,36 @@ pub struct StoryDiagnosis {
     pub action: Option<String>,
     /// The command of this action.
     pub command: Option<String>,
+}
+
+impl From<&Diagnosis> for StoryDiagnosis {
+    fn from(diagnosis: &Diagnosis) -> Self {
+        let action = diagnosis.action.as_ref();
+        Self {
+            rule: diagnosis.rule.clone(),
+            sentence: diagnosis.sentence.clone(),
+            cause: diagnosis.cause.clone(),
+            next_action: diagnosis.next_action.clone(),
+            action: action.map(|action| action.kind.clone()),
+            command: action.map(|action| action.command.clone()),
+        }
+    }
+}
+
+impl From<&StoryDiagnosis> for Diagnosis {
+    fn from(stored: &StoryDiagnosis) -> Self {
+        let action = stored.action.as_ref().zip(stored.command.as_ref());
+        Self {
+            rule: stored.rule.clone(),
+            sentence: stored.sentence.clone(),
+            cause: stored.cause.clone(),
+            next_action: stored.next_action.clone(),
+            action: action.map(|(kind, command)| SuggestedAction {
+                kind: kind.clone(),
+                command: command.clone(),
+            }),
+        }
+    }
 }
 
 /// The story of one job.
@@ -270,6 +286,8 @@ pub struct NodeStories {
     pub jobs: Vec<JobStory>,
     /// Its last failures, oldest first.
     pub failures: Vec<NodeFailure>,
+    /// What is wrong with it while it has no job.
+    pub diagnosis: Option<StoryDiagnosis>,
 }
 
 impl NodeStories {
@@ -280,6 +298,7 @@ impl NodeStories {
             jobs_count: 0,
             jobs: Vec::new(),
             failures: Vec::new(),
+            diagnosis: None,
         }
     }
 

@@ -8,7 +8,6 @@ use trivet_node::NodeAction;
 use trivet_story::{DiagnosisContext, Stage, diagnose, rules};
 
 use crate::Rack;
-use crate::stories::stored;
 
 /// A boot that was given up: what was missing, and the number of boots if it was the last.
 struct FailedBoot {
@@ -99,6 +98,18 @@ impl Rack {
         }
     }
 
+    /// The box has started: what its settings lacked before may be there now.
+    pub(crate) fn review_diagnosis(&mut self, now: Now, id: NodeId) {
+        let Some(view) = self.records.view.nodes.get(&id) else {
+            return;
+        };
+        let shown = view.live.diagnosis.as_ref();
+        let is_about_settings = shown.is_some_and(|shown| rules::is_about_settings(&shown.rule));
+        if is_about_settings && self.check_agent_files(&view.node).is_ok() {
+            self.show_diagnosis(now, id, None);
+        }
+    }
+
     /// Updates what readers see of nodes whose notes may have changed the diagnosis.
     pub(crate) fn update_diagnoses(&mut self, now: Now) {
         for id in self.records.take_jobs_begun() {
@@ -116,10 +127,11 @@ impl Rack {
         }
     }
 
-    /// Shows the diagnosis to readers. The story of the job that runs keeps it.
+    /// Shows the diagnosis to readers. The story of the job that runs keeps it; without such a
+    /// job the stories of the node do.
     pub(crate) fn show_diagnosis(&mut self, now: Now, id: NodeId, diagnosis: Option<Diagnosis>) {
         if let Some(found) = &diagnosis {
-            self.records.set_diagnosis(now, id, stored(found));
+            self.records.set_diagnosis(now, id, found.into());
         }
         let view = self.records.view.nodes.get(&id);
         let shown = view.and_then(|view| view.live.diagnosis.as_deref());
@@ -127,6 +139,7 @@ impl Rack {
             let diagnosis = diagnosis.map(Arc::new);
             self.records
                 .change_view(id, |view| view.live.diagnosis = diagnosis);
+            self.records.keep_diagnosis(id);
         }
     }
 }

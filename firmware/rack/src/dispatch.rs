@@ -210,6 +210,7 @@ impl Rack {
             if self.records.resume_story(now, id) {
                 self.note(now, Some(id), NoteKind::BoxRestarted);
             }
+            self.review_diagnosis(now, id);
             self.events.push_back((id, NodeEvent::Restarted));
             self.resume_power(now, id);
             let (bmcs, mut context) = self.bmcs_and_context(now);

@@ -76,6 +76,7 @@ impl RecordIndex {
             for note in index.stories.restored_notes(*id) {
                 view.timeline.push_back(note);
             }
+            view.live.diagnosis = index.stories.restored_diagnosis(*id).map(Arc::new);
         }
         index.bmcs_changed = views.keys().copied().collect();
         index.restore_names(&views, &ports);
@@ -508,6 +509,15 @@ impl RecordIndex {
     /// See [`StoryIndex::set_diagnosis`].
     pub(crate) fn set_diagnosis(&mut self, now: Now, id: NodeId, diagnosis: StoryDiagnosis) {
         self.stories.set_diagnosis(now, id, diagnosis);
+    }
+
+    /// Stores what readers see of a node that has no job.
+    pub(crate) fn keep_diagnosis(&mut self, id: NodeId) {
+        let Some(view) = self.view.nodes.get(&id) else {
+            return;
+        };
+        let shown = view.live.diagnosis.as_deref().map(StoryDiagnosis::from);
+        self.stories.keep_diagnosis(id, shown);
     }
 
     /// See [`StoryIndex::present_stage`].

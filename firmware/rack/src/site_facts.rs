@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use serde_json::Value;
+use trivet_dhcp::Subnet;
 use trivet_model::{BoxFault, LinkId, Node, NodeId};
-use trivet_story::{JobEvidence, SiteFacts, SiteLink};
+use trivet_story::{FileEvidence, JobEvidence, SiteFacts, SiteLink, TransferInProgress};
 
 use crate::Rack;
 use crate::lan::advertised_addresses::host;
@@ -23,7 +24,7 @@ impl Rack {
         let peer = evidence.boot.address.as_ref();
         let peer = peer.and_then(|address| address.parse().ok());
         let urls = self.settings.urls_for(peer);
-        let subnets = self.settings.dhcp.iter().flat_map(|dhcp| &dhcp.subnets);
+        let subnet = self.subnet_of(peer);
         let bmc = trivet_drivers::bmc_keys(node);
         let bmc_keys = bmc.map_or("", |(keys, _)| keys);
         let bmc_address = bmc.map(|(_, address)| address.to_owned());
@@ -32,19 +33,59 @@ impl Rack {
         SiteFacts {
             has_agent: self.check_agent_files(node).is_ok(),
             api_is_loopback: host(&urls.api).is_some_and(only_here),
+            api_outside_of: outside_of(host(&urls.api), subnet),
             api_url: urls.api,
-            own_address: subnets.map(|subnet| subnet.server.to_string()).next(),
+            own_address: subnet.map(|subnet| subnet.server.to_string()),
             links: self.site_links(),
             unknown_machines: self.unknown_machines_read(),
             bmc_keys,
             bmc_address,
             bmc_user: text(node, &format!("{bmc_keys}_username")),
             bmc_shared_with: self.bmc_shared_with(node),
+            other_nodes: self.names_of(evidence),
             port_macs: ports.iter().map(|port| port.address.to_string()).collect(),
             memory_mib: memory_mib(node),
             netboots_instance: trivet_drivers::netboots_instance(node),
-            neighbour_image_rate: self.neighbour_image_rate(node.id, evidence),
+            neighbour_image_rate: evidence.image_transfer.as_ref().and_then(|_| {
+                let large = |file: &&FileEvidence| file.sent >= TRANSFER_BYTES_MIN;
+                self.neighbour_rate(node.id, |other| other.image_transfer.as_ref().filter(large))
+            }),
+            neighbour_loader_rate: evidence.boot.loader.as_ref().and_then(|_| {
+                let whole = |file: &&FileEvidence| file.is_whole();
+                self.neighbour_rate(node.id, |other| other.boot.loader.as_ref().filter(whole))
+            }),
+            transfer: self.transfer(node.id),
         }
+    }
+
+    /// The network of a machine; without an address of it, the first.
+    fn subnet_of(&self, peer: Option<IpAddr>) -> Option<&Subnet> {
+        let mut subnets = self.settings.dhcp.iter().flat_map(|dhcp| &dhcp.subnets);
+        match peer {
+            Some(IpAddr::V4(peer)) => subnets.find(|subnet| subnet.contains(peer)),
+            _ => subnets.next(),
+        }
+    }
+
+    /// The names of the nodes whose machines booted in place of this one.
+    fn names_of(&self, evidence: &JobEvidence) -> Vec<(String, String)> {
+        let seen = evidence.other_nodes.iter();
+        let named = seen.filter_map(|seen| {
+            let id: NodeId = seen.node.parse().ok()?;
+            let view = self.records.view.nodes.get(&id)?;
+            Some((seen.node.clone(), view.node.label()))
+        });
+        named.collect()
+    }
+
+    fn transfer(&self, id: NodeId) -> Option<TransferInProgress> {
+        let live = &self.records.view.nodes.get(&id)?.live;
+        let (sent, requested) = live.transfer?;
+        Some(TransferInProgress {
+            path: live.transfer_path.clone()?,
+            sent,
+            requested,
+        })
     }
 
     fn site_links(&self) -> Vec<SiteLink> {
@@ -80,22 +121,34 @@ impl Rack {
             })
     }
 
-    /// The median rate of the images of other nodes, where there are enough.
-    fn neighbour_image_rate(&self, id: NodeId, evidence: &JobEvidence) -> Option<u64> {
-        evidence.image_transfer.as_ref()?;
+    /// The median rate of such files of other nodes, where there are enough.
+    fn neighbour_rate<'a>(
+        &'a self,
+        id: NodeId,
+        file: impl Fn(&'a JobEvidence) -> Option<&'a FileEvidence>,
+    ) -> Option<u64> {
         let others = self
             .records
             .all_evidence()
             .filter(|(other, _)| **other != id);
-        let transfers = others.filter_map(|(_, evidence)| evidence.image_transfer.as_ref());
-        let large = transfers.filter(|transfer| transfer.sent >= TRANSFER_BYTES_MIN);
-        let mut rates: Vec<_> = large.map(trivet_story::FileEvidence::rate).collect();
+        let files = others.filter_map(|(_, evidence)| file(evidence));
+        let mut rates: Vec<_> = files.map(FileEvidence::rate).collect();
         if rates.len() < NEIGHBOURS_MIN {
             return None;
         }
         rates.sort_unstable();
         rates.get(rates.len() / 2).copied()
     }
+}
+
+/// The network, if it has no router and the address is not in it.
+fn outside_of(address: Option<IpAddr>, subnet: Option<&Subnet>) -> Option<String> {
+    let subnet = subnet.filter(|subnet| subnet.router.is_none())?;
+    let IpAddr::V4(address) = address? else {
+        return None;
+    };
+    let outside = !subnet.contains(address);
+    outside.then(|| format!("{}/{}", subnet.network, subnet.prefix))
 }
 
 fn text(node: &Node, key: &str) -> Option<String> {

@@ -1,10 +1,6 @@
 //! Stages that are late, jobs that have ended, and their diagnosis.
 
-use trivet_model::story::{
-    CAUSE_BYTES_MAX, COMMAND_BYTES_MAX, NEXT_ACTION_BYTES_MAX, RULE_BYTES_MAX, SENTENCE_BYTES_MAX,
-    StoryDiagnosis, shortened,
-};
-use trivet_model::{Diagnosis, NoteKind, Now};
+use trivet_model::{NoteKind, Now};
 
 use crate::Rack;
 
@@ -45,22 +41,8 @@ impl Rack {
                 self.end_diagnosis(now, id);
             }
             self.records.finish_job(now, id);
+            self.records.keep_diagnosis(id);
         }
         self.records.publish_stories();
-    }
-}
-
-/// The diagnosis as it is stored.
-pub(crate) fn stored(diagnosis: &Diagnosis) -> StoryDiagnosis {
-    let name = |text: &str| shortened(text, RULE_BYTES_MAX);
-    let action = diagnosis.action.as_ref();
-    let command = action.map(|action| action.command.clone());
-    StoryDiagnosis {
-        rule: name(&diagnosis.rule),
-        sentence: shortened(&diagnosis.sentence, SENTENCE_BYTES_MAX),
-        cause: shortened(&diagnosis.cause, CAUSE_BYTES_MAX),
-        next_action: shortened(&diagnosis.next_action, NEXT_ACTION_BYTES_MAX),
-        action: action.map(|action| name(&action.kind)),
-        command: command.filter(|command| command.len() <= COMMAND_BYTES_MAX),
     }
 }

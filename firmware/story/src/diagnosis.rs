@@ -20,9 +20,10 @@ pub struct DiagnosisContext {
     pub site: SiteFacts,
 }
 
-/// The diagnosis of the first rule that matches.
+/// The diagnosis of the first rule that matches, with bounded texts.
 pub fn diagnose(evidence: &JobEvidence, context: &DiagnosisContext) -> Option<Diagnosis> {
     rules::ALL
         .iter()
         .find_map(|rule| (rule.diagnose)(evidence, context))
+        .map(Diagnosis::bounded)
 }

@@ -42,6 +42,9 @@ pub struct JobEvidence {
     pub has_refused_order: bool,
     /// Machines that are no port of a node and were first seen during this job.
     pub unknown_machines: Vec<UnknownMachineEvidence>,
+    /// Machines of other nodes that nobody switched on and that requested a boot meanwhile.
+    #[serde(default)]
+    pub other_nodes: Vec<OtherNodeEvidence>,
     /// The image that ended the job.
     pub image: Option<ImageEvidence>,
     /// No disk fits the hints of the record.
@@ -73,6 +76,17 @@ pub struct BmcEvidence {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct UnknownMachineEvidence {
     /// Its hardware address.
+    pub mac: String,
+    /// When it requested an address.
+    pub at: UnixMs,
+}
+
+/// A machine that has a port of another node, which has no job.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct OtherNodeEvidence {
+    /// The UUID of that node.
+    pub node: String,
+    /// The hardware address.
     pub mac: String,
     /// When it requested an address.
     pub at: UnixMs,
@@ -181,14 +195,29 @@ impl JobEvidence {
 
     /// A machine that is no port of a node was seen for the first time.
     pub fn observe_unknown_machine(&mut self, at: UnixMs, mac: &str) {
-        let awaits = self.is_running && self.boot.first_frame_at.is_none();
         let known = self.unknown_machines.iter().any(|known| known.mac == mac);
         let has_space = self.unknown_machines.len() < UNKNOWN_MACHINES_PER_JOB_MAX;
-        if awaits && self.boot.switched_on_at.is_some() && has_space && !known {
+        if self.awaits_first_frame() && has_space && !known {
             let mac = bounded(mac);
             self.unknown_machines
                 .push(UnknownMachineEvidence { mac, at });
         }
+    }
+
+    /// The machine of another node, which has no job, requested a network boot.
+    pub fn observe_other_node(&mut self, at: UnixMs, node: &str, mac: &str) {
+        let known = self.other_nodes.iter().any(|known| known.mac == mac);
+        let has_space = self.other_nodes.len() < UNKNOWN_MACHINES_PER_JOB_MAX;
+        if self.awaits_first_frame() && has_space && !known {
+            let (node, mac) = (bounded(node), bounded(mac));
+            self.other_nodes.push(OtherNodeEvidence { node, mac, at });
+        }
+    }
+
+    /// Whether the machine was switched on and has sent nothing since.
+    fn awaits_first_frame(&self) -> bool {
+        let boot = &self.boot;
+        self.is_running && boot.switched_on_at.is_some() && boot.first_frame_at.is_none()
     }
 
     fn observe_evidence(&mut self, evidence: &EvidenceNote) {
@@ -237,6 +266,20 @@ impl JobEvidence {
                 at,
             });
         }
+    }
+}
+
+/// Whether a file with this path is a loader: kernels, ramdisks and images have paths of their
+/// own.
+pub(crate) fn is_loader(path: &str) -> bool {
+    !path.starts_with('/') || boot::role_of("HTTP", path) == boot::FileRole::Loader
+}
+
+/// The hardware address in a note of firmware that boots from the network.
+pub fn net_boot_mac(kind: &NoteKind) -> Option<trivet_model::MacAddr> {
+    match kind {
+        NoteKind::Dhcp { mac, firmware, .. } if boot::is_firmware(firmware) => Some(*mac),
+        _ => None,
     }
 }
 

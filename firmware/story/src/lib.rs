@@ -17,11 +17,11 @@ mod site_facts;
 pub use diagnosis::{Diagnosis, DiagnosisContext, SuggestedAction, diagnose};
 pub use evidence::{
     AgentCallEvidence, BmcEvidence, BootEvidence, DiskEvidence, EVIDENCE_TEXT_BYTES_MAX,
-    FileEvidence, ImageEvidence, ImageProblemKind, JobEvidence, LookupEvidence,
+    FileEvidence, ImageEvidence, ImageProblemKind, JobEvidence, LookupEvidence, OtherNodeEvidence,
     OtherServerEvidence, RefusedFileEvidence, UNKNOWN_MACHINES_PER_JOB_MAX, UnknownMachineEvidence,
-    UnservedLinkEvidence,
+    UnservedLinkEvidence, net_boot_mac,
 };
 pub use lateness::{COMMON_MODEL, UsualDurations, late_after_ms, model_of};
 pub use recorder::{JobRecorder, UsualLookup, new_job};
-pub use site_facts::{SiteFacts, SiteLink};
+pub use site_facts::{SiteFacts, SiteLink, TransferInProgress};
 pub use trivet_model::story::{Stage, StageState};

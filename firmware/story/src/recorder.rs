@@ -12,8 +12,8 @@ use crate::boot_path::stage_of_path;
 /// Longest evidence of a stage, in bytes.
 const EVIDENCE_BYTES_MAX: usize = 100;
 
-/// Longest last error of a job, in bytes.
-const LAST_ERROR_BYTES_MAX: usize = 240;
+/// Longest last error of a job, in bytes. The failures of the node have the whole error.
+const LAST_ERROR_BYTES_MAX: usize = 160;
 
 /// The step that writes the image.
 const WRITE_IMAGE: &str = "write_image";

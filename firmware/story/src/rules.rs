@@ -24,6 +24,7 @@ mod loader_without_network;
 mod lookup_unmatched;
 mod network_boot_again;
 mod no_packet;
+mod port_of_other_node;
 mod slow_link;
 #[cfg(test)]
 mod testing;
@@ -43,7 +44,7 @@ pub struct DiagnosisRule {
 }
 
 /// All rules, the most specific first.
-pub const ALL: [DiagnosisRule; 20] = [
+pub const ALL: [DiagnosisRule; 21] = [
     bmc_shared::RULE,
     bmc_login::RULE,
     bmc_silent::RULE,
@@ -60,6 +61,7 @@ pub const ALL: [DiagnosisRule; 20] = [
     address_from_other_server::RULE,
     dhcp_not_served::RULE,
     loader_not_requested::RULE,
+    port_of_other_node::RULE,
     unknown_machine::RULE,
     no_packet::RULE,
     network_boot_again::RULE,
@@ -77,6 +79,12 @@ pub fn ends_with_its_cause(rule: &str) -> bool {
     ]
     .iter()
     .any(|of_state| of_state.name == rule)
+}
+
+/// Whether the diagnosis of this rule is about the settings of the box, which a restart may have
+/// changed.
+pub fn is_about_settings(rule: &str) -> bool {
+    rule == agent_missing::RULE.name
 }
 
 /// Whether the diagnosis of this rule is of interest after the job has ended well.
@@ -171,6 +179,8 @@ mod tests {
         assert_eq!(names.len(), ALL.len());
         let is_plain = |name: &&str| name.bytes().all(|c| c.is_ascii_lowercase() || c == b'-');
         assert!(names.iter().all(is_plain), "{names:?}");
+        let fits = |name: &&str| name.len() <= trivet_model::diagnosis::RULE_BYTES_MAX;
+        assert!(names.iter().all(fits), "{names:?}");
     }
 
     #[test]

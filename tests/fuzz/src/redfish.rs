@@ -159,7 +159,10 @@ fn run_to_end(
 fn transport_error(choice: u8) -> BmcHttpError {
     let message = "x".to_owned();
     match choice % 4 {
-        0 => BmcHttpError::Unreachable { message },
+        0 => BmcHttpError::Unreachable {
+            reason: None,
+            message,
+        },
         1 => BmcHttpError::Lost { message },
         2 => BmcHttpError::Silent,
         _ => BmcHttpError::Untrusted {

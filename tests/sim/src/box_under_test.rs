@@ -34,6 +34,9 @@ use crate::network::{API_URL, BOX, HTTP_URL, SimHttpExchange};
 const SEGMENT_BYTES: u32 = 32 * 1024;
 const FLASH_BYTES: usize = 2 * 4096 + 16 * SEGMENT_BYTES as usize;
 
+/// For a rack of 48.
+const LARGE_FLASH_BYTES: usize = 2 * 4096 + 128 * SEGMENT_BYTES as usize;
+
 /// How many times a change is retried when the record changed meanwhile.
 const STALE_MAX: u32 = 8;
 
@@ -227,6 +230,11 @@ impl BoxUnderTest {
             durable: RackView::default(),
             attempted: None,
         }
+    }
+
+    /// Flash for many nodes instead of one whose log wraps around soon.
+    pub(crate) fn enlarge_flash(&mut self) {
+        self.flash = Some(SimFlash::new(LARGE_FLASH_BYTES));
     }
 
     /// Switches the power on: returns the records on flash, or why they cannot be read.

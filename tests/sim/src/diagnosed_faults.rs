@@ -1,4 +1,4 @@
-//! The faults that the rules of the diagnosis explain, one for each rule.
+//! The faults that the rules of the diagnosis explain, at least one for each rule.
 
 use trivet_model::MacAddr;
 
@@ -9,8 +9,16 @@ pub enum DiagnosedFault {
     NoAgent,
     /// The URL of the API is a loopback address.
     LoopbackApi,
+    /// The URL of the API is on another network, and there is no router.
+    ApiElsewhere,
     /// The BMC does not answer.
     BmcSilent,
+    /// No machine has the address of the BMC.
+    BmcAbsent,
+    /// The machine at the address of the BMC has no IPMI.
+    BmcPortClosed,
+    /// The BMC answers the first request and no login.
+    BmcNoSession,
     /// The record has a wrong password of the BMC.
     BmcPassword,
     /// The machine is on, and its cable is out.
@@ -25,6 +33,8 @@ pub enum DiagnosedFault {
     TftpBlocked,
     /// All packets of a TFTP transfer but the first are lost.
     TftpCut,
+    /// Each datagram of a TFTP transfer to the machine takes seconds.
+    TftpSlow,
     /// The loader has no driver for the network card.
     LoaderWithoutDriver,
     /// The kernel is not where the settings say.
@@ -43,15 +53,21 @@ pub enum DiagnosedFault {
     NetworkFirst,
     /// The record names the BMC of another, older node.
     SharedBmc,
+    /// The port of another node has the hardware address of the machine.
+    PortOfOtherNode,
     /// The link of the machine is twelve times slower than those of the others.
     SlowLink,
 }
 
 /// Each fault with the name of the rule that explains it.
-pub const DIAGNOSED_FAULTS: [(DiagnosedFault, &str); 20] = [
+pub const DIAGNOSED_FAULTS: [(DiagnosedFault, &str); 26] = [
     (DiagnosedFault::NoAgent, "agent-missing"),
     (DiagnosedFault::LoopbackApi, "api-address"),
+    (DiagnosedFault::ApiElsewhere, "api-address"),
     (DiagnosedFault::BmcSilent, "bmc-silent"),
+    (DiagnosedFault::BmcAbsent, "bmc-silent"),
+    (DiagnosedFault::BmcPortClosed, "bmc-silent"),
+    (DiagnosedFault::BmcNoSession, "bmc-silent"),
     (DiagnosedFault::BmcPassword, "bmc-login"),
     (DiagnosedFault::CableOut, "no-packet"),
     (DiagnosedFault::OtherMac, "unknown-machine"),
@@ -59,6 +75,7 @@ pub const DIAGNOSED_FAULTS: [(DiagnosedFault, &str); 20] = [
     (DiagnosedFault::OtherServer, "address-from-other-server"),
     (DiagnosedFault::TftpBlocked, "loader-not-requested"),
     (DiagnosedFault::TftpCut, "loader-incomplete"),
+    (DiagnosedFault::TftpSlow, "loader-incomplete"),
     (
         DiagnosedFault::LoaderWithoutDriver,
         "loader-without-network",
@@ -71,6 +88,7 @@ pub const DIAGNOSED_FAULTS: [(DiagnosedFault, &str); 20] = [
     (DiagnosedFault::ImageChanged, "image-unusable"),
     (DiagnosedFault::NetworkFirst, "network-boot-again"),
     (DiagnosedFault::SharedBmc, "bmc-shared"),
+    (DiagnosedFault::PortOfOtherNode, "port-of-other-node"),
     (DiagnosedFault::SlowLink, "slow-link"),
 ];
 
@@ -78,10 +96,15 @@ impl DiagnosedFault {
     /// How many machines the rack has.
     pub(crate) fn machines(self) -> usize {
         match self {
-            Self::SharedBmc => 2,
-            Self::SlowLink => 5,
+            Self::SharedBmc | Self::PortOfOtherNode => 2,
+            Self::SlowLink | Self::TftpSlow => 5,
             _ => 1,
         }
+    }
+
+    /// Whether the diagnosis is one of a job that goes on.
+    pub(crate) fn is_passing(self) -> bool {
+        self == Self::TftpSlow
     }
 }
 

@@ -29,6 +29,7 @@ struct SimTftpTransfer {
     peer: SocketAddrV4,
     path: String,
     bytes: Vec<u8>,
+    began: Tick,
 }
 
 /// Pending file requests, and transfers in progress.
@@ -42,7 +43,7 @@ pub(crate) struct SimFileServers {
 }
 
 impl SimFileServers {
-    /// `measures_links`: transfers of images take the time of the machine's link.
+    /// `measures_links`: transfers take the time of the machine's link.
     pub(crate) fn new(measures_links: bool) -> Self {
         Self {
             measures_links,
@@ -213,12 +214,13 @@ impl SimFileServers {
                 peer,
                 path,
                 bytes,
+                began: now,
             },
         );
     }
 
     /// Sends the datagrams of transfers, and ends finished ones.
-    fn work(&mut self, _now: Tick, inbox: &mut dyn FnMut(RackInput), out: &mut Vec<SimBoxOutput>) {
+    fn work(&mut self, now: Tick, inbox: &mut dyn FnMut(RackInput), out: &mut Vec<SimBoxOutput>) {
         let mut over = Vec::new();
         for (port, transfer) in &mut self.transfers {
             let mut packet = Vec::new();
@@ -241,7 +243,10 @@ impl SimFileServers {
                 path: transfer.path,
                 sent: transfer.sender.bytes(),
                 requested: transfer.bytes.len() as u64,
-                took_ms: 0,
+                took_ms: match self.measures_links {
+                    true => now.since_ms(transfer.began),
+                    false => 0,
+                },
                 ended: true,
             });
         }

@@ -25,6 +25,8 @@ mod trace;
 
 use std::collections::BTreeMap;
 
+use trivet_model::RackView;
+
 pub use diagnosed_faults::{DIAGNOSED_FAULTS, DiagnosedFault};
 pub use fault_points::{AGENT_JOB_POINTS, INJECTED_FAULTS, InjectedFault, JOB_POINTS};
 pub use simulation::AgentMix;
@@ -80,6 +82,8 @@ pub struct DiagnosisReport {
     pub diagnosis: Option<trivet_model::Diagnosis>,
     /// `last_error` of the node then.
     pub last_error: Option<String>,
+    /// The time then, what readers see, and what they see after the power of the box was cut.
+    pub readers: Option<(trivet_model::UnixMs, RackView, RackView)>,
     /// The events.
     pub trace: Trace,
 }
@@ -88,10 +92,15 @@ pub struct DiagnosisReport {
 pub fn run_until_diagnosed(fault: DiagnosedFault) -> DiagnosisReport {
     let mut rack_simulation = simulation::RackSimulation::with_diagnosed_fault(fault);
     let end = rack_simulation.run_until_diagnosed();
-    let last_error = end.as_ref().and_then(|end| end.last_error.clone());
+    let (mut diagnosis, mut last_error, mut readers) = (None, None, None);
+    if let Some(end) = end {
+        (diagnosis, last_error) = (Some(end.diagnosis), end.last_error);
+        readers = Some((end.at, end.view, end.restarted));
+    }
     DiagnosisReport {
-        diagnosis: end.map(|end| end.diagnosis),
+        diagnosis,
         last_error,
+        readers,
         trace: rack_simulation.trace,
     }
 }

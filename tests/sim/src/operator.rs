@@ -80,6 +80,8 @@ pub(crate) struct SimOperator {
     bmc_of: usize,
     /// The properties in the record.
     properties: Value,
+    /// It only enrols its node.
+    only_enrols: bool,
 }
 
 impl SimOperator {
@@ -114,6 +116,7 @@ impl SimOperator {
             bmc_password: BMC_PASSWORD,
             bmc_of: machine,
             properties: json!({}),
+            only_enrols: false,
         }
     }
 
@@ -135,6 +138,11 @@ impl SimOperator {
     /// Creates its port with this hardware address.
     pub(crate) fn use_mac(&mut self, mac: MacAddr) {
         self.mac = mac;
+    }
+
+    /// Creates its node and port, and nothing else.
+    pub(crate) fn only_enrol(&mut self) {
+        self.only_enrols = true;
     }
 
     /// Writes hints into the record that no disk fits.
@@ -267,6 +275,10 @@ impl SimOperator {
         if !self.has_port {
             self.next = SimOperatorRequest::CreatePort;
             return Some(100);
+        }
+        if self.only_enrols {
+            self.end = Some(SimOperatorOutcome::GivenUp);
+            return None;
         }
         let failed = state.is_failure()
             || (state == ProvisionState::Enroll && !node["last_error"].is_null());

@@ -14,7 +14,7 @@ mod target;
 
 use std::collections::VecDeque;
 
-use trivet_model::{Entropy, PowerAnswer, PowerError, PowerOrder, Tick};
+use trivet_model::{Entropy, PowerAnswer, PowerError, PowerOrder, Tick, UndeliveredReason};
 
 use crate::channel::IpmiChannel;
 use crate::command::{IpmiRequest, app, completion};
@@ -104,6 +104,9 @@ pub struct IpmiSession {
     replies: VecDeque<(u64, Result<IpmiReply, PowerError>)>,
     request_number: u8,
     last_received: Tick,
+    /// What the network reported since the last packet of the BMC. It can be forged, so it only
+    /// explains a missing response.
+    undelivered: Option<UndeliveredReason>,
     /// No order starts before this time.
     next_job_at: Tick,
     closing: bool,
@@ -127,6 +130,7 @@ impl IpmiSession {
             replies: VecDeque::new(),
             request_number: 0,
             last_received: Tick::default(),
+            undelivered: None,
             next_job_at: Tick::default(),
             closing: false,
         }
@@ -199,6 +203,7 @@ impl IpmiSession {
         let Some(packet) = RmcpPacket::parse(bytes) else {
             return;
         };
+        self.undelivered = None;
         match &mut self.link {
             IpmiLinkState::Down => {}
             IpmiLinkState::Login(login) => {
@@ -213,6 +218,11 @@ impl IpmiSession {
                 }
             }
         }
+    }
+
+    /// The network reports that a datagram did not get to the BMC.
+    pub fn undelivered(&mut self, reason: UndeliveredReason) {
+        self.undelivered = Some(reason);
     }
 
     /// Executes what is due.
@@ -311,6 +321,7 @@ impl IpmiSession {
             self.end_session(entropy);
         }
         let reused = matches!(self.link, IpmiLinkState::Up(_));
+        self.undelivered = None;
         self.job = Some(IpmiJob {
             id,
             script,

@@ -224,14 +224,22 @@ impl BmcProtocol for IpmiProtocol {
         context: &mut BmcProtocolContext,
         message: BmcMessage,
     ) -> Option<BmcMessage> {
-        let BmcMessage::Datagram { from, bytes } = &message else {
+        let (BmcMessage::Datagram { from: peer, .. } | BmcMessage::Undelivered { to: peer, .. }) =
+            &message
+        else {
             return Some(message);
         };
-        let Some(&id) = self.by_address.get(from) else {
+        let Some(&id) = self.by_address.get(peer) else {
             return Some(message);
         };
         if let Some(line) = self.sessions.get_mut(&id) {
-            line.session.datagram(context.now, bytes, context.entropy);
+            match &message {
+                BmcMessage::Datagram { bytes, .. } => {
+                    line.session.datagram(context.now, bytes, context.entropy);
+                }
+                BmcMessage::Undelivered { reason, .. } => line.session.undelivered(*reason),
+                _ => {}
+            }
             self.mark_ready(id);
         }
         None

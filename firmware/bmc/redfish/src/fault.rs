@@ -2,7 +2,7 @@
 //! from a BMC are quoted after cleaning and truncation.
 
 use serde_json::Value;
-use trivet_model::{BmcFailureCause, PowerError};
+use trivet_model::{BmcFailureCause, PowerError, UndeliveredReason};
 
 use crate::script::RedfishParsedResponse;
 use trivet_bmc::http::{BmcHttpError, HTTP_REQUEST_TIMEOUT_MS};
@@ -54,8 +54,12 @@ pub(crate) fn unsupported(message: &'static str) -> PowerError {
 /// The error for a connection that returned no response.
 pub(crate) fn transport(error: &BmcHttpError) -> PowerError {
     match error {
-        BmcHttpError::Unreachable { message } => bmc(
-            BmcFailureCause::Unreachable,
+        BmcHttpError::Unreachable { reason, message } => bmc(
+            match reason {
+                Some(UndeliveredReason::NoHost) => BmcFailureCause::NoHost,
+                Some(UndeliveredReason::PortClosed) => BmcFailureCause::PortClosed,
+                None => BmcFailureCause::Unreachable,
+            },
             format!(
                 "the BMC cannot be reached ({}); check redfish_address, its cable and that \
                  Redfish is on",
@@ -248,14 +252,24 @@ mod tests {
     #[test]
     fn connection_errors_are_distinguished() {
         let message = "no route".to_owned();
-        let unreachable = BmcHttpError::Unreachable {
-            message: message.clone(),
-        };
-        is(
-            transport(&unreachable),
-            BmcFailureCause::Unreachable,
-            &["no route", "redfish_address"],
-        );
+        for (reason, cause) in [
+            (None, BmcFailureCause::Unreachable),
+            (Some(UndeliveredReason::NoHost), BmcFailureCause::NoHost),
+            (
+                Some(UndeliveredReason::PortClosed),
+                BmcFailureCause::PortClosed,
+            ),
+        ] {
+            let unreachable = BmcHttpError::Unreachable {
+                reason,
+                message: message.clone(),
+            };
+            is(
+                transport(&unreachable),
+                cause,
+                &["no route", "redfish_address"],
+            );
+        }
         let lost = BmcHttpError::Lost {
             message: message.clone(),
         };

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use tokio::sync::Semaphore;
+use trivet_model::UndeliveredReason;
 use trivet_model::secret::SecretText;
 use trivet_net_http::{HttpClient, HttpError, HttpServer, HttpTimeouts};
 use trivet_net_tls::{PeerFingerprint, TrustPolicy, verifying_client_config};
@@ -17,6 +18,8 @@ use trivet_rack::bmc::http::{
     BmcHttpError, BmcHttpOrigin, BmcHttpRequest, BmcHttpResponse, BmcHttpTarget, BmcHttpTrust,
     HTTP_BODY_BYTES_MAX, HTTP_REQUEST_TIMEOUT_MS,
 };
+
+use super::bmc::reason_of;
 
 /// The most requests at once, to all BMCs together.
 const REQUESTS_MAX: usize = 64;
@@ -66,11 +69,12 @@ impl RedfishHttpClient {
         request: &BmcHttpRequest,
     ) -> Result<BmcHttpResponse, BmcHttpError> {
         let Ok(_place) = self.permits.acquire().await else {
-            return Err(unreachable("the box is stopping"));
+            return Err(unreachable(None, "the box is stopping"));
         };
         let address = &target.address;
         let (host, port) = (&address.host, address.port);
-        let message = message(address, request).map_err(|error| unreachable(&error.to_string()))?;
+        let message =
+            message(address, request).map_err(|error| unreachable(None, &error.to_string()))?;
         let (server, fingerprint) = if address.secure {
             let (config, fingerprint) = self.tls_config(target)?;
             let server = HttpServer::secure(host, port, Arc::new(config));
@@ -131,8 +135,9 @@ fn failure(target: &BmcHttpTarget, error: HttpError, fingerprint: Option<String>
         HttpError::TooLong { .. } => BmcHttpError::TooLong,
         HttpError::ResponseTimedOut => BmcHttpError::Silent,
         HttpError::Disconnected(_) => lost(&error.cause()),
-        HttpError::InvalidName => unreachable("its address is not a valid host name"),
-        other => unreachable(&other.cause()),
+        HttpError::InvalidName => unreachable(None, "its address is not a valid host name"),
+        HttpError::Connect(ref cause) => unreachable(reason_of(cause), &error.cause()),
+        other => unreachable(None, &other.cause()),
     }
 }
 
@@ -143,8 +148,9 @@ fn untrusted(fingerprint: Option<String>, message: String) -> BmcHttpError {
     }
 }
 
-fn unreachable(message: &str) -> BmcHttpError {
+fn unreachable(reason: Option<UndeliveredReason>, message: &str) -> BmcHttpError {
     BmcHttpError::Unreachable {
+        reason,
         message: message.to_owned(),
     }
 }

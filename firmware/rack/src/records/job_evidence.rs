@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use trivet_model::{NodeId, NoteKind, UnixMs};
-use trivet_story::JobEvidence;
+use trivet_model::{MacAddr, NodeId, NoteKind, UnixMs};
+use trivet_story::{JobEvidence, net_boot_mac};
 
 /// The evidence of all nodes, and the nodes whose diagnosis may have changed.
 #[derive(Default)]
@@ -44,6 +44,18 @@ impl JobEvidenceTable {
         evidence.observe(at, kind);
         if changes_diagnosis(kind) || evidence.net_boot_after_deploy_at == Some(at) {
             self.changed.insert(id);
+        }
+        if !has_job && let Some(mac) = net_boot_mac(kind) {
+            self.observe_other_node(at, id, mac);
+        }
+    }
+
+    /// A node without a job boots from the network: it may be the machine of another node.
+    fn observe_other_node(&mut self, at: UnixMs, id: NodeId, mac: MacAddr) {
+        let (node, mac) = (id.to_string(), mac.to_string());
+        let others = self.by_node.iter_mut().filter(|(other, _)| **other != id);
+        for (_, evidence) in others {
+            evidence.observe_other_node(at, &node, &mac);
         }
     }
 

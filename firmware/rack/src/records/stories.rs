@@ -14,7 +14,7 @@ use trivet_model::story::{
     NodeFailure, NodeStories, NodeStoryView, RunningJobStory, Stage, StoredNote, StoryDiagnosis,
     shortened,
 };
-use trivet_model::{Job, JobPhase, Node, NodeId, Note, NoteKind, Now, Tick, UnixMs};
+use trivet_model::{Diagnosis, Job, JobPhase, Node, NodeId, Note, NoteKind, Now, Tick, UnixMs};
 use trivet_store::{StoreChange, StoreRecords};
 use trivet_story::{JobEvidence, JobRecorder, UsualDurations, late_after_ms, model_of, new_job};
 
@@ -118,6 +118,16 @@ impl StoryIndex {
             node: Some(id),
             kind: note.restored(),
         })
+    }
+
+    /// What was wrong with a node before the restart.
+    pub(crate) fn restored_diagnosis(&self, id: NodeId) -> Option<Diagnosis> {
+        let running = self.jobs.get(&id).map(|job| &job.record.story);
+        let stored = match running.filter(|story| story.end.is_none()) {
+            Some(story) => story.diagnosis.as_ref(),
+            None => self.finished.get(&id)?.diagnosis.as_ref(),
+        };
+        stored.map(Diagnosis::from)
     }
 
     /// The changes of this batch.
@@ -397,6 +407,17 @@ impl StoryIndex {
             self.record(now, id, |recorder| {
                 recorder.story.diagnosis = Some(diagnosis);
             });
+        }
+    }
+
+    /// What is wrong with a node that has no job. While a job runs, its story has that.
+    pub(crate) fn keep_diagnosis(&mut self, id: NodeId, diagnosis: Option<StoryDiagnosis>) {
+        let job = self.jobs.get(&id);
+        let runs = job.is_some_and(|job| job.record.story.end.is_none());
+        let known = self.finished.get(&id);
+        let known = known.and_then(|stories| stories.diagnosis.as_ref());
+        if !runs && known != diagnosis.as_ref() {
+            self.change_finished(id, |stories| stories.diagnosis = diagnosis);
         }
     }
 

@@ -110,6 +110,43 @@ fn an_order_that_is_refused_because_the_box_has_no_agent_is_explained() {
 }
 
 #[test]
+fn what_is_wrong_with_a_node_without_a_job_is_there_after_a_restart() {
+    let mut without_agent = settings();
+    without_agent.files.kernel = None;
+    let mut bench = RackBench::with(without_agent);
+    let id = bench.with_node(1);
+    bench.force(id, |node| node.provision_state = ProvisionState::Manageable);
+    bench.verb(id, Verb::Inspect).unwrap_err();
+    let before = shown(&bench, id);
+    assert!(before.is_some());
+    let mut bench = bench.restarted();
+    assert_eq!(shown(&bench, id), before);
+    // The operator does what it says, and starts the box again.
+    bench.settings.files.kernel = settings().files.kernel;
+    let bench = bench.restarted();
+    assert_eq!(shown(&bench, id), None);
+    assert_eq!(shown(&bench.restarted(), id), None, "also on flash");
+}
+
+#[test]
+fn an_address_of_the_api_is_compared_with_the_network_of_the_machine() {
+    let facts = |url: &str, address: Option<&str>| {
+        let mut settings = settings();
+        settings.api_url = url.into();
+        let (mut bench, id) = RackBench::inspecting_with(settings);
+        let mut evidence = trivet_story::JobEvidence::default();
+        evidence.boot.address = address.map(str::to_owned);
+        let node = bench.node(id);
+        bench.rack.site_facts(&node, &evidence).api_outside_of
+    };
+    assert_eq!(facts("http://10.0.0.1:6385", Some("10.0.0.100")), None);
+    let outside = facts("http://192.0.2.1:6385", Some("10.0.0.100"));
+    assert_eq!(outside.as_deref(), Some("10.0.0.0/24"));
+    assert_eq!(facts("http://192.0.2.1:6385", Some("192.0.2.9")), None);
+    assert_eq!(facts("http://box.example:6385", Some("10.0.0.100")), None);
+}
+
+#[test]
 fn facts_of_the_box_are_those_of_its_settings_and_records() {
     let mut settings = settings();
     settings.api_url = "http://127.0.0.1:6385".into();
@@ -125,5 +162,8 @@ fn facts_of_the_box_are_those_of_its_settings_and_records() {
     assert_eq!(facts.own_address.as_deref(), Some("10.0.0.1"));
     assert_eq!((facts.bmc_keys, facts.memory_mib), ("ipmi", Some(2048)));
     assert_eq!(facts.port_macs, ["52:54:00:00:00:01"]);
-    assert_eq!(facts.neighbour_image_rate, None);
+    assert_eq!(
+        (facts.neighbour_image_rate, facts.neighbour_loader_rate),
+        (None, None)
+    );
 }

@@ -48,6 +48,7 @@ struct RedfishTestBench {
 
 fn away() -> BmcHttpError {
     BmcHttpError::Unreachable {
+        reason: None,
         message: "connection refused".to_owned(),
     }
 }

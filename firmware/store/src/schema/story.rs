@@ -22,6 +22,7 @@ tagged_fields! {
         2 "jobs_count" jobs_count: Number<u32> = 0;
         3 "jobs" jobs: PartList<JobStoryFields> = Vec::new();
         4 "failures" failures: PartList<FailureFields> = Vec::new();
+        5 "diagnosis" diagnosis: OptionalPart<DiagnosisFields> = None;
     }
 }
 

@@ -292,10 +292,9 @@ fn a_field_of_a_newer_program_stays_when_a_store_is_repaired() {
 
 /// The stories of a node with as many and as large values as there may be.
 fn largest_stories(node: &Node) -> NodeStories {
+    use trivet_model::diagnosis::{COMMAND_BYTES_MAX, RULE_BYTES_MAX, TEXT_BYTES_MAX};
     use trivet_model::story::{
-        CAUSE_BYTES_MAX, COMMAND_BYTES_MAX, FINISHED_JOBS_MAX, JobOutcome, JobStory,
-        NEXT_ACTION_BYTES_MAX, RULE_BYTES_MAX, SENTENCE_BYTES_MAX, Stage, StageState, StageStory,
-        StoryDiagnosis,
+        FINISHED_JOBS_MAX, JobOutcome, JobStory, Stage, StageState, StageStory, StoryDiagnosis,
     };
     let text = |bytes| "x".repeat(bytes);
     let stage = |stage: &Stage| StageStory {
@@ -321,12 +320,13 @@ fn largest_stories(node: &Node) -> NodeStories {
         outcome: JobOutcome::Failed,
         model: text(64),
         stages: Stage::ALL.iter().map(stage).collect(),
-        last_error: Some(text(240)),
+        last_error: Some(text(160)),
         diagnosis: Some(StoryDiagnosis {
             rule: text(RULE_BYTES_MAX),
-            sentence: text(SENTENCE_BYTES_MAX),
-            cause: text(CAUSE_BYTES_MAX),
-            next_action: text(NEXT_ACTION_BYTES_MAX),
+            sentence: String::new(),
+            // All three together have a bound.
+            cause: text(TEXT_BYTES_MAX),
+            next_action: String::new(),
             action: Some(text(RULE_BYTES_MAX)),
             command: Some(text(COMMAND_BYTES_MAX)),
         }),

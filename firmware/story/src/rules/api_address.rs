@@ -1,4 +1,5 @@
-//! Machines are told an address of the API that only the box itself reaches.
+//! Machines are told an address of the API that they cannot reach: a loopback address, or one
+//! outside of their network, which has no router.
 
 use super::{DiagnosisRule, DiagnosisText, action, lacks_agent};
 use crate::{DiagnosisContext, FileEvidence, JobEvidence};
@@ -13,24 +14,38 @@ fn diagnose(evidence: &JobEvidence, context: &DiagnosisContext) -> Option<Diagno
     let (site, boot) = (&context.site, &evidence.boot);
     let loader = boot.loader.as_ref();
     let has_loaded = loader.is_some_and(FileEvidence::is_whole) || boot.ipxe_at.is_some();
-    let expected = site.api_is_loopback && lacks_agent(evidence, context) && has_loaded;
-    if !expected || boot.looked_up_at.is_some() {
+    if !lacks_agent(evidence, context) || !has_loaded || boot.looked_up_at.is_some() {
         return None;
     }
+    let url = &site.api_url;
     let better = match &site.own_address {
         Some(address) => format!(", such as {address}"),
         None => String::new(),
     };
+    let listen = format!(
+        "Set api.listen to 0.0.0.0 or to an address on the machines' network{better}, and start \
+         the box again"
+    );
+    let (sentence, cause, next_action) = if site.api_is_loopback {
+        (
+            format!("Machines are sent to {url}, where each of them reaches only itself."),
+            "api.listen or api.public_url is a loopback address.".to_owned(),
+            format!("{listen}."),
+        )
+    } else {
+        let network = site.api_outside_of.as_ref()?;
+        (
+            format!("Machines are sent to {url}, which is not on their network, {network}."),
+            format!(
+                "api.listen or api.public_url has another network, and {network} has no router."
+            ),
+            format!("{listen}; or set router in [[dhcp]]."),
+        )
+    };
     let text = DiagnosisText {
-        sentence: format!(
-            "Machines are sent to {}, where each of them reaches only itself.",
-            site.api_url
-        ),
-        cause: "api.listen or api.public_url is a loopback address.".to_owned(),
-        next_action: format!(
-            "Set api.listen to 0.0.0.0 or to an address on the machines' network{better}, and \
-             start the box again."
-        ),
+        sentence,
+        cause,
+        next_action,
         action: action("edit-settings", "trivet check --config FILE".to_owned()),
     };
     Some(text.of(&RULE))
@@ -55,6 +70,21 @@ mod tests {
             "Machines are sent to http://127.0.0.1:6385, where each of them reaches only itself."
         );
         assert!(found.next_action.contains("192.0.2.1"), "{found:?}");
+    }
+
+    #[test]
+    fn an_address_outside_of_a_network_without_a_router_is_explained() {
+        let evidence = job(&booted());
+        let mut context = late(&evidence);
+        context.site.api_url = "http://198.51.100.1:6385".to_owned();
+        context.site.api_outside_of = Some("192.0.2.0/24".to_owned());
+        let found = check(&RULE, &evidence, &context);
+        assert_eq!(
+            found.sentence,
+            "Machines are sent to http://198.51.100.1:6385, which is not on their network, \
+             192.0.2.0/24."
+        );
+        assert!(found.next_action.contains("router"), "{found:?}");
     }
 
     #[test]

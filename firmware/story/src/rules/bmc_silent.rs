@@ -1,4 +1,4 @@
-//! The BMC does not answer.
+//! The BMC does not answer, and what the network says about it.
 
 use super::{DiagnosisRule, DiagnosisText, action, duration};
 use crate::{DiagnosisContext, JobEvidence};
@@ -12,33 +12,59 @@ pub(super) const RULE: DiagnosisRule = DiagnosisRule {
 
 fn diagnose(evidence: &JobEvidence, context: &DiagnosisContext) -> Option<Diagnosis> {
     let failure = evidence.bmc.as_ref()?;
-    if failure.kind != "unreachable" {
-        return None;
-    }
     let keys = context.site.bmc_keys;
     let address = context.site.bmc_address.as_deref().unwrap_or("of the node");
     let node = &context.node_name;
-    let since = match context.stage_ms {
-        0 => String::new(),
-        ms => format!(" for {}", duration(ms)),
-    };
-    let service = if keys == PowerInterface::Redfish.as_str() {
-        "its web service is off"
-    } else {
-        "IPMI over LAN is off in it"
-    };
     let result = match evidence.boot.first_frame_at {
         Some(_) => "",
         None => "; nothing was switched",
     };
+    let (service, port) = if keys == PowerInterface::Redfish.as_str() {
+        ("its web service is off", "its TCP port")
+    } else {
+        ("IPMI over LAN is off in it", "its UDP port for IPMI")
+    };
+    let compare =
+        format!("Compare {keys}_address with the BMC's own setting, and check its cable and VLAN.");
+    let (sentence, cause, next_action) = match failure.kind.as_str() {
+        "unreachable" => {
+            let since = match context.stage_ms {
+                0 => String::new(),
+                ms => format!(" for {}", duration(ms)),
+            };
+            (
+                format!("The BMC at {address} has not answered{since}{result}."),
+                format!(
+                    "A firewall drops the packets, the BMC hangs or has no link to this box, or \
+                     {service}."
+                ),
+                compare,
+            )
+        }
+        "no_host" => (
+            format!("Nobody has the address of the BMC, {address}{result}."),
+            "The address is wrong, or the BMC has no power, no cable or another VLAN.".to_owned(),
+            compare,
+        ),
+        "port_closed" => (
+            format!("{address} answers, but {port} is closed{result}."),
+            format!("That is another machine than the BMC, or {service}."),
+            format!(
+                "Compare {keys}_address with the BMC's own setting, and switch the service on."
+            ),
+        ),
+        "no_session" => (
+            format!("The BMC at {address} answers, but opens no session{result}."),
+            "Its session table is full, its network service hangs, or it drops the login."
+                .to_owned(),
+            "Close other consoles to it; if that does not help, restart the BMC.".to_owned(),
+        ),
+        _ => return None,
+    };
     let text = DiagnosisText {
-        sentence: format!("The BMC at {address} has not answered{since}{result}."),
-        cause: format!(
-            "The address is wrong, the BMC has no power or no link to this box, or {service}."
-        ),
-        next_action: format!(
-            "Compare {keys}_address with the BMC's own setting, and check its cable and VLAN."
-        ),
+        sentence,
+        cause,
+        next_action,
         action: action(
             "edit-bmc",
             format!("trivet node set {node} --driver-info {keys}_address=ADDRESS"),
@@ -70,6 +96,27 @@ mod tests {
         redfish.site.bmc_keys = PowerInterface::Redfish.as_str();
         let found = check(&RULE, &job(&[failed("unreachable")]), &redfish);
         assert!(found.cause.contains("web service"), "{found:?}");
+    }
+
+    #[test]
+    fn what_the_network_says_is_in_the_sentence() {
+        for (kind, sentence) in [
+            (
+                "no_host",
+                "Nobody has the address of the BMC, 10.0.0.17; nothing was switched.",
+            ),
+            (
+                "port_closed",
+                "10.0.0.17 answers, but its UDP port for IPMI is closed; nothing was switched.",
+            ),
+            (
+                "no_session",
+                "The BMC at 10.0.0.17 answers, but opens no session; nothing was switched.",
+            ),
+        ] {
+            let found = check(&RULE, &job(&[failed(kind)]), &in_time());
+            assert_eq!(found.sentence, sentence);
+        }
     }
 
     #[test]

@@ -51,14 +51,24 @@ impl RackSimulation {
                 bytes,
             } => {
                 let known = bmc_index(*to.ip()).filter(|index| *index < self.machines.len());
-                if let Some(to) = known {
-                    self.check_bmc_datagram(to, &bytes);
+                if let Some(index) = known {
+                    self.check_bmc_datagram(index, &bytes);
+                    if self.loses_bmc_request(to, &bytes) {
+                        return;
+                    }
+                    let to = index;
                     self.datagram(|bytes| SimEvent::Bmc { to, bytes }, bytes);
                 }
             }
             SimBoxOutput::Bmc { .. } => {}
             SimBoxOutput::Tftp { .. } if self.loses_tftp_data() => {}
             SimBoxOutput::Tftp { to, from, bytes } => {
+                if let Some(after_ms) = self.slow_tftp_ms(to, &bytes) {
+                    let at = self.now.after_ms(after_ms);
+                    let peer = to;
+                    self.queue.push(at, SimEvent::Tftp { peer, from, bytes });
+                    return;
+                }
                 self.datagram(
                     |bytes| SimEvent::Tftp {
                         peer: to,

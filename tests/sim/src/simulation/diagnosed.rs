@@ -1,12 +1,16 @@
 //! Runs with a fault that a rule of the diagnosis explains.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use trivet_dhcp::{
     BootServer, DhcpArrival, DhcpLinkSettings, DhcpServer, DhcpServerSettings, HostDirectory,
     LoaderFileNames, Subnet,
 };
-use trivet_model::{BootDevice, Diagnosis, LinkMode, MacAddr, SeededRandom};
+use trivet_model::{
+    BootDevice, Diagnosis, LinkMode, MacAddr, RackView, SeededRandom, UndeliveredReason, UnixMs,
+};
+use trivet_rack::RackInput;
+use trivet_rack::bmc::BmcMessage;
 
 use super::RackSimulation;
 use crate::diagnosed_faults::{DiagnosedFault, OTHER_MAC, transfer_ms};
@@ -20,6 +24,12 @@ const OTHER_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 254);
 /// The size of the image where its rate counts: it just fits on the disk of a machine.
 const LARGE_IMAGE_BYTES: usize = 1 << 20;
 
+/// How long a TFTP datagram takes to a machine with a bad cable, in ms.
+const SLOW_TFTP_MS: u64 = 6000;
+
+/// The opcode of data (RFC 1350).
+const TFTP_DATA: u8 = 3;
+
 /// Datagrams of a transfer that arrive before the rest is lost.
 const TFTP_DATAGRAMS_MAX: u32 = 2;
 
@@ -29,6 +39,12 @@ pub(crate) struct DiagnosedRun {
     pub(crate) fault: Option<DiagnosedFault>,
     other_server: Option<DhcpServer>,
     tftp_datagrams: u32,
+}
+
+impl DiagnosedRun {
+    fn is_passing(&self) -> bool {
+        self.fault.is_some_and(DiagnosedFault::is_passing)
+    }
 }
 
 /// The other server knows every machine.
@@ -52,6 +68,10 @@ impl HostDirectory for &AnyMachine {
 pub(crate) struct DiagnosedEnd {
     pub(crate) diagnosis: Diagnosis,
     pub(crate) last_error: Option<String>,
+    pub(crate) at: UnixMs,
+    /// What readers see then, and what they see after the power of the box was cut.
+    pub(crate) view: RackView,
+    pub(crate) restarted: RackView,
 }
 
 fn link(mode: LinkMode) -> DhcpLinkSettings {
@@ -123,6 +143,9 @@ impl RackSimulation {
             DiagnosedFault::LoopbackApi => {
                 "http://127.0.0.1:6385".clone_into(&mut settings.api_url);
             }
+            DiagnosedFault::ApiElsewhere => {
+                "http://198.51.100.1:6385".clone_into(&mut settings.api_url);
+            }
             DiagnosedFault::ListenOnly | DiagnosedFault::OtherServer => {
                 let mode = match fault {
                     DiagnosedFault::ListenOnly => LinkMode::Listen,
@@ -146,11 +169,22 @@ impl RackSimulation {
                 self.machines[machine].first_device = BootDevice::Pxe;
             }
             DiagnosedFault::SharedBmc => self.operators[machine].use_bmc_of(1),
+            DiagnosedFault::PortOfOtherNode => {
+                let mac = self.machines[machine].hardware.mac;
+                self.operators[machine].use_mac(OTHER_MAC);
+                self.operators[1].use_mac(mac);
+                self.operators[1].only_enrol();
+            }
             DiagnosedFault::ImageChanged => {
                 self.box_under_test.inject_image_fault(ImageFault::Changed);
             }
-            DiagnosedFault::SlowLink => self.box_under_test.measures_links = true,
+            DiagnosedFault::SlowLink | DiagnosedFault::TftpSlow => {
+                self.box_under_test.measures_links = true;
+            }
             DiagnosedFault::CableOut
+            | DiagnosedFault::BmcAbsent
+            | DiagnosedFault::BmcPortClosed
+            | DiagnosedFault::BmcNoSession
             | DiagnosedFault::TftpBlocked
             | DiagnosedFault::TftpCut
             | DiagnosedFault::LoaderWithoutDriver
@@ -172,7 +206,8 @@ impl RackSimulation {
         self.checks.violations.extend(broken);
     }
 
-    /// Runs until the node of the fault has a diagnosis and no job.
+    /// Runs until the node of the fault has a diagnosis and no job, or only the diagnosis where
+    /// the job goes on.
     pub(crate) fn run_until_diagnosed(&mut self) -> Option<DiagnosedEnd> {
         let node = self.operators[0].node;
         while let Some((at, event)) = self.queue.pop() {
@@ -186,11 +221,19 @@ impl RackSimulation {
             let view = self.box_under_test.durable.nodes.get(&node);
             if let Some(view) = view
                 && let Some(diagnosis) = &view.live.diagnosis
-                && view.node.job.is_none()
+                && (view.node.job.is_none() || self.diagnosed.is_passing())
             {
+                let (diagnosis, last_error) =
+                    (Diagnosis::clone(diagnosis), view.node.last_error.clone());
+                let view = self.box_under_test.durable.clone();
+                self.box_under_test.cut_power();
+                self.start_box();
                 return Some(DiagnosedEnd {
-                    diagnosis: Diagnosis::clone(diagnosis),
-                    last_error: view.node.last_error.clone(),
+                    diagnosis,
+                    last_error,
+                    at: self.wall(),
+                    view,
+                    restarted: self.box_under_test.durable.clone(),
                 });
             }
         }
@@ -225,6 +268,30 @@ impl RackSimulation {
         self.has_fault(DiagnosedFault::TftpBlocked)
     }
 
+    /// Whether a datagram to a BMC is lost, as a broken BMC or the network loses it. The network
+    /// reports some of them.
+    pub(super) fn loses_bmc_request(&mut self, to: SocketAddrV4, bytes: &[u8]) -> bool {
+        let reason = match self.diagnosed.fault {
+            Some(DiagnosedFault::BmcAbsent) => UndeliveredReason::NoHost,
+            Some(DiagnosedFault::BmcPortClosed) => UndeliveredReason::PortClosed,
+            Some(DiagnosedFault::BmcNoSession) => {
+                // The type of authentication in the session header: RMCP+.
+                return bytes.get(4) == Some(&6);
+            }
+            _ => return false,
+        };
+        let to = to.into();
+        self.enqueue_input(RackInput::Bmc(BmcMessage::Undelivered { to, reason }));
+        true
+    }
+
+    /// How long a TFTP datagram of the box takes to the machine, in ms; none if as usual.
+    pub(super) fn slow_tftp_ms(&self, to: SocketAddrV4, bytes: &[u8]) -> Option<u64> {
+        let is_data = bytes.get(1) == Some(&TFTP_DATA);
+        let is_slow = self.has_fault(DiagnosedFault::TftpSlow) && self.holder(*to.ip()) == Some(0);
+        (is_data && is_slow).then_some(SLOW_TFTP_MS)
+    }
+
     /// Whether a TFTP datagram of the box is lost.
     pub(super) fn loses_tftp_data(&mut self) -> bool {
         self.diagnosed.tftp_datagrams += 1;
@@ -239,7 +306,11 @@ impl RackSimulation {
             client,
             SimHttpClient::Agent { .. } | SimHttpClient::Stock { .. }
         );
-        let loses = [DiagnosedFault::AgentSilent, DiagnosedFault::LoopbackApi];
+        let loses = [
+            DiagnosedFault::AgentSilent,
+            DiagnosedFault::LoopbackApi,
+            DiagnosedFault::ApiElsewhere,
+        ];
         is_agent && loses.iter().any(|fault| self.has_fault(*fault))
     }
 

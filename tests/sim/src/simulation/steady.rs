@@ -5,8 +5,11 @@ use trivet_model::SeededRandom;
 use super::RackSimulation;
 use crate::faults::SeedFaults;
 
+/// As in the default settings.
+const POWER_SYNC_MS: u64 = 60_000;
+
 impl RackSimulation {
-    /// So many machines with our own agent and no faults.
+    /// So many machines with our own agent and no faults. The power sync is on.
     pub(crate) fn steady(machines: usize) -> Self {
         let mut simulation = Self::with(
             8,
@@ -15,6 +18,9 @@ impl RackSimulation {
             SeededRandom::new(8),
             false,
         );
+        let under_test = &mut simulation.box_under_test;
+        under_test.settings.power_sync_interval_ms = Some(POWER_SYNC_MS);
+        under_test.enlarge_flash();
         for operator in &mut simulation.operators {
             operator.use_plain_plan(None);
         }

@@ -79,7 +79,12 @@ impl IpmiSession {
             IpmiLinkState::Login(login) => Some(login.timeout_meaning()),
             _ => None,
         };
-        let silent = self.no_response_error(now);
+        let silent = match (&silence, self.no_response_error(now)) {
+            (Some(IpmiLoginTimeout::DuringLogin), PowerError::NoResponse { waited_ms }) => {
+                PowerError::NoSession { waited_ms }
+            }
+            (_, silent) => silent,
+        };
         let switches = self.switches();
         match silence {
             Some(IpmiLoginTimeout::NoBmc) => self.give_up(now, entropy),
@@ -113,7 +118,10 @@ impl IpmiSession {
             .job
             .as_ref()
             .map_or(0, |work| now.since_ms(work.last_progress));
-        PowerError::NoResponse { waited_ms }
+        match self.undelivered {
+            Some(reason) => PowerError::Undelivered { waited_ms, reason },
+            None => PowerError::NoResponse { waited_ms },
+        }
     }
 
     /// Ends the order with the most specific error that is known.

@@ -62,6 +62,7 @@ fn check_error(seed: u64, order: PowerOrder, error: &PowerError) {
     let fair = matches!(
         error,
         PowerError::NoResponse { .. }
+            | PowerError::NoSession { .. }
             | PowerError::Login { .. }
             | PowerError::InvalidResponse { .. }
     );

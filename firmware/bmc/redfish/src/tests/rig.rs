@@ -33,6 +33,7 @@ pub(super) struct RedfishTestRig {
 
 pub(super) fn unreachable() -> BmcHttpError {
     BmcHttpError::Unreachable {
+        reason: None,
         message: "connection refused".to_owned(),
     }
 }
