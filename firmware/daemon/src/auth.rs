@@ -134,6 +134,15 @@ impl Authenticator {
         tokens: Option<&Path>,
         clock: DaemonClock,
     ) -> Self {
+        Self::with_verifier(users, tokens, clock, verify)
+    }
+
+    fn with_verifier(
+        users: Option<&Path>,
+        tokens: Option<&Path>,
+        clock: DaemonClock,
+        verify: HashComparison,
+    ) -> Self {
         let users = users
             .map(|file| WatchedCredentialFile::new("api.users", file.to_owned(), files::users));
         let tokens = tokens
@@ -145,8 +154,7 @@ impl Authenticator {
             proven: Mutex::default(),
             limiter: Mutex::default(),
             checks: Semaphore::new(CHECKS_MAX),
-            #[cfg(test)]
-            compared: Mutex::default(),
+            verify,
         }))
     }
 
@@ -218,6 +226,9 @@ impl Authenticator {
     }
 }
 
+/// Whether a password belongs to a hash.
+type HashComparison = fn(&str, &str) -> bool;
+
 /// Authenticates with files of users and tokens.
 pub(crate) struct FileAuthenticator {
     users: Option<WatchedCredentialFile<UserFileEntry>>,
@@ -226,9 +237,7 @@ pub(crate) struct FileAuthenticator {
     proven: Mutex<VecDeque<[u8; 32]>>,
     limiter: Mutex<LoginLimiter>,
     checks: Semaphore,
-    /// The hashes that passwords were compared with, in order.
-    #[cfg(test)]
-    compared: Mutex<Vec<String>>,
+    verify: HashComparison,
 }
 
 /// The credentials that a caller sent.
@@ -319,11 +328,7 @@ impl FileAuthenticator {
             return Ok(known);
         }
         let hash = checked.hash.clone();
-        #[cfg(test)]
-        self.compared
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(hash.clone());
+        let verify = self.verify;
         let right = tokio::task::spawn_blocking(move || verify(&password, &hash)).await;
         let now = self.clock.now();
         match known {
