@@ -91,10 +91,8 @@ fn entry(
     if gives && (mode.is_some() || names_one) {
         needs_addresses(section, mistakes);
     }
-    if gives {
-        if let (Some(first), Some(last)) = (&addresses.first, &addresses.last) {
-            claims.range(section.key("first"), first.value, last.value, first.at);
-        }
+    if gives && let (Some(first), Some(last)) = (&addresses.first, &addresses.last) {
+        claims.range(section.key("first"), first.value, last.value, first.at);
     }
     let (mode, link) = (mode?, link?);
     let discovery = discovers(section, mode, discovery, mistakes);
