@@ -14,9 +14,9 @@ pub enum OpenError {
     Flash(#[from] FlashError),
     /// The region is too small for a store.
     #[error(
-        "a region of {bytes} bytes is too small for segments of {segment_bytes} bytes: if the store \
-         was larger before, the file was cut short: restore it from a backup; for a new store, \
-         remove the file and set box.store_mib"
+        "a region of {bytes} bytes is too small for segments of {segment_bytes} bytes: if the \
+         store was larger before, its file was cut short: restore it from a backup; for a new \
+         store, remove the file and set box.store_mib"
     )]
     TooSmall {
         /// Size of the region.
