@@ -142,6 +142,7 @@ impl ImageDeployment {
 
     /// The deployment as the agent sees an image of the cache: always a raw disk image, with the
     /// digest of what was unpacked.
+    #[must_use]
     pub fn unpacked(mut self, raw: Option<&UnpackedImage>) -> Self {
         if let Some(raw) = raw {
             self.set_digest(raw.digest);

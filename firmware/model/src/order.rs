@@ -244,7 +244,7 @@ pub struct VerbArgs {
     /// derived from the record of revision `based_on`, so the order must contain that revision.
     pub instance_info: Option<JsonObject>,
     /// The image to write; the rack sets it.
-    pub deployment: Option<ImageDeployment>,
+    pub deployment: Option<Box<ImageDeployment>>,
 }
 
 /// A power change that an operator requests.

@@ -260,7 +260,7 @@ impl NodeTransition<'_> {
             boots,
             heartbeat_lost_at: None,
             abort_after: None,
-            deployment: args.deployment,
+            deployment: args.deployment.map(|image| *image),
             has_inspection_data: false,
             awaits_source: false,
             agent_query: None,

@@ -257,7 +257,10 @@ impl Rack {
         }
         let text = digest.to_string();
         let faults = self.records.view.faults.keys();
-        let of_it = |fault: &&BoxFault| matches!(fault, BoxFault::ImageFailed { digest: Some(of), .. } if *of == text);
+        let of_it = |fault: &&BoxFault| match fault {
+            BoxFault::ImageFailed { digest, .. } => digest.as_ref() == Some(&text),
+            _ => false,
+        };
         for fault in faults.filter(of_it).cloned().collect::<Vec<_>>() {
             self.fault_gone(now, &fault);
         }

@@ -109,9 +109,10 @@ impl NodeTransition<'_> {
     /// The result of that call.
     pub(super) fn lost_agent_replied(&mut self, answers: bool) {
         if self.checks_restart() {
-            match answers {
-                true => self.agent_seen_after_restart(),
-                false => self.finish(),
+            if answers {
+                self.agent_seen_after_restart();
+            } else {
+                self.finish();
             }
             return;
         }

@@ -396,7 +396,7 @@ impl Rack {
             // template.
             trivet_node::apply_verb(now, &self.settings.limits, &node, verb, args.clone())?;
             self.prepare_deploy(&mut node, &mut args)?;
-            self.check_right(now, &node, args.deployment.as_ref(), true)?;
+            self.check_right(now, &node, args.deployment.as_deref(), true)?;
         }
         let (has_agent, before) = (node.agent.is_some(), node.job.clone());
         let (mut node, actions) =
@@ -439,7 +439,7 @@ impl Rack {
             }
             // With a custom agent the steps of the operator write the instance.
             if deployed_by != Some(DeployInterface::CustomAgent) {
-                args.deployment = Some(self.image_deployment(node)?);
+                args.deployment = Some(Box::new(self.image_deployment(node)?));
                 let write = trivet_agent::write_image_step();
                 args.steps.retain(|step| step.step != write.step);
                 args.steps.push(write);
@@ -453,7 +453,7 @@ impl Rack {
         let mut args = VerbArgs::default();
         let prepared = self
             .prepare_deploy(&mut node, &mut args)
-            .and_then(|()| self.check_right(now, &node, args.deployment.as_ref(), false));
+            .and_then(|()| self.check_right(now, &node, args.deployment.as_deref(), false));
         let refused = prepared.err().map(|refusal| refusal.sentence);
         // A template may contain a step that the node's interface cannot run.
         let mut steps = args.steps.iter();

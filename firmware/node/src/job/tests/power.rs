@@ -222,3 +222,20 @@ fn a_held_deployment_is_not_ended_by_its_image() {
     rig.handle(NodeEvent::ImageUnusable { why }).is(DeployHold);
     assert!(rig.node.job.is_some());
 }
+
+/// The machine still runs the instance: there is no reason to switch it off.
+#[test]
+fn a_rebuild_that_fails_before_its_power_off_leaves_the_instance_running() {
+    let mut rig = NodeTestRig::new(Active);
+    rig.node.power_state = Some(PowerState::On);
+    rig.apply_verb(Verb::Rebuild, vec![offered("write_image", 80)]);
+    assert!(rig.node.job.as_ref().unwrap().awaits_source);
+    let why = "the source is away".to_owned();
+    rig.handle(NodeEvent::ImageUnusable { why }).is(DeployFail);
+    assert!(!rig.actions.contains(&NodeAction::SwitchOffFailed));
+    assert_eq!(rig.node.target_power_state, None);
+    // A first deployment has nothing that could keep running.
+    let mut rig = NodeTestRig::new(Available);
+    rig.apply_verb(Verb::Active, vec![offered("write_image", 80)]);
+    assert!(!rig.node.job.as_ref().unwrap().awaits_source);
+}
