@@ -7,9 +7,11 @@ import urllib.parse
 from dataclasses import dataclass, field
 
 VERSION_HEADER = "X-OpenStack-Ironic-API-Version"
-SECONDS_MAX = 20
-# What sqlite answers when two threads of Ironic write at once. It is asked again.
-BUSY = "database is locked"
+# Generous, for a slow machine.
+SECONDS_MAX = 90
+# What sqlite answers when two threads of Ironic write at once, and what Ironic answers while it
+# still works on the request before. It is asked again.
+BUSY = ("database is locked", "is locked by host")
 BUSY_TRIES_MAX = 20
 
 
@@ -46,7 +48,7 @@ class Service:
     def send(self, request):
         for tries in range(BUSY_TRIES_MAX):
             answer = self.once(request)
-            if answer.status < 500 or BUSY not in answer.text:
+            if answer.status < 400 or not any(text in answer.text for text in BUSY):
                 break
             time.sleep(0.2 * (tries + 1))
         return answer

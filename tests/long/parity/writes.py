@@ -346,5 +346,5 @@ def bare(document):
 
 
 def requests(document):
-    for part in (bare(document), new_nodes(), node_patches(), verbs(), below_nodes(), ports(), resources(), agents()):
+    for part in (bare(document), new_nodes(), node_patches(), resources(), verbs(), below_nodes(), ports(), agents()):
         yield from part
