@@ -70,8 +70,9 @@ fn reported(message: &libc::msghdr) -> Option<io::Error> {
             if kind == (libc::IPPROTO_IP, libc::IP_RECVERR)
                 || kind == (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
             {
-                let data = libc::CMSG_DATA(one).cast::<libc::sock_extended_err>();
-                let code = data.read_unaligned().ee_errno;
+                let data = libc::CMSG_DATA(one);
+                let report = data.cast::<libc::sock_extended_err>().read_unaligned();
+                let code = report.ee_errno;
                 return Some(io::Error::from_raw_os_error(code.cast_signed()));
             }
             one = libc::CMSG_NXTHDR(message, one);
