@@ -152,6 +152,9 @@ pub(super) fn status(body: &Value, width: Option<usize>) -> Vec<String> {
         add_wrapped(&mut table, &name, &cell(&problem["sentence"]), width);
     }
     lines.extend(table.lines(None));
+    if attention.iter().any(|problem| problem["node"].is_string()) {
+        lines.push("What to do about a node: trivet node why NODE".to_owned());
+    }
     lines
 }
 
@@ -305,6 +308,7 @@ mod tests {
                 "",
                 "needs attention: 1",
                 "node-17  no sign of the agent",
+                "What to do about a node: trivet node why NODE",
             ]
         );
         assert_eq!(status_exit(&body), Exit::Failed);
