@@ -243,9 +243,10 @@ impl SimFileServers {
                 path: transfer.path,
                 sent: transfer.sender.bytes(),
                 requested: transfer.bytes.len() as u64,
-                took_ms: match self.measures_links {
-                    true => now.since_ms(transfer.began),
-                    false => 0,
+                took_ms: if self.measures_links {
+                    now.since_ms(transfer.began)
+                } else {
+                    0
                 },
                 ended: true,
             });

@@ -55,6 +55,15 @@ pub(crate) enum SimOperatorOutcome {
     GivenUp,
 }
 
+/// What the operator does with its node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum SimOperatorGoal {
+    /// An active node.
+    Active,
+    /// Only the record and the port.
+    Enrolled,
+}
+
 /// The operator of one node.
 pub(crate) struct SimOperator {
     pub(crate) node: NodeId,
@@ -80,8 +89,7 @@ pub(crate) struct SimOperator {
     bmc_of: usize,
     /// The properties in the record.
     properties: Value,
-    /// It only enrols its node.
-    only_enrols: bool,
+    goal: SimOperatorGoal,
 }
 
 impl SimOperator {
@@ -116,7 +124,7 @@ impl SimOperator {
             bmc_password: BMC_PASSWORD,
             bmc_of: machine,
             properties: json!({}),
-            only_enrols: false,
+            goal: SimOperatorGoal::Active,
         }
     }
 
@@ -142,7 +150,7 @@ impl SimOperator {
 
     /// Creates its node and port, and nothing else.
     pub(crate) fn only_enrol(&mut self) {
-        self.only_enrols = true;
+        self.goal = SimOperatorGoal::Enrolled;
     }
 
     /// Writes hints into the record that no disk fits.
@@ -276,7 +284,7 @@ impl SimOperator {
             self.next = SimOperatorRequest::CreatePort;
             return Some(100);
         }
-        if self.only_enrols {
+        if self.goal == SimOperatorGoal::Enrolled {
             self.end = Some(SimOperatorOutcome::GivenUp);
             return None;
         }

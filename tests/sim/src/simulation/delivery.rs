@@ -1,6 +1,6 @@
 //! Delivers messages of the box and of clients, with the faults of the network.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::rc::Rc;
 
 use trivet_rack::{AgentHttpRequest, DhcpDestination};
@@ -31,6 +31,24 @@ impl RackSimulation {
         self.checks.report(broken);
     }
 
+    fn deliver_bmc(&mut self, to: SocketAddrV4, bytes: Vec<u8>) {
+        let known = bmc_index(*to.ip()).filter(|index| *index < self.machines.len());
+        let Some(index) = known else { return };
+        self.check_bmc_datagram(index, &bytes);
+        if !self.loses_bmc_request(to, &bytes) {
+            self.datagram(|bytes| SimEvent::Bmc { to: index, bytes }, bytes);
+        }
+    }
+
+    fn deliver_tftp(&mut self, peer: SocketAddrV4, from: SocketAddrV4, bytes: Vec<u8>) {
+        if let Some(after_ms) = self.slow_tftp_ms(peer, &bytes) {
+            let at = self.now.after_ms(after_ms);
+            self.queue.push(at, SimEvent::Tftp { peer, from, bytes });
+            return;
+        }
+        self.datagram(|bytes| SimEvent::Tftp { peer, from, bytes }, bytes);
+    }
+
     pub(super) fn deliver(&mut self, sent: SimBoxOutput) {
         match sent {
             SimBoxOutput::Dhcp { to, bytes } => {
@@ -49,35 +67,10 @@ impl RackSimulation {
             SimBoxOutput::Bmc {
                 to: SocketAddr::V4(to),
                 bytes,
-            } => {
-                let known = bmc_index(*to.ip()).filter(|index| *index < self.machines.len());
-                if let Some(index) = known {
-                    self.check_bmc_datagram(index, &bytes);
-                    if self.loses_bmc_request(to, &bytes) {
-                        return;
-                    }
-                    let to = index;
-                    self.datagram(|bytes| SimEvent::Bmc { to, bytes }, bytes);
-                }
-            }
+            } => self.deliver_bmc(to, bytes),
             SimBoxOutput::Bmc { .. } => {}
             SimBoxOutput::Tftp { .. } if self.loses_tftp_data() => {}
-            SimBoxOutput::Tftp { to, from, bytes } => {
-                if let Some(after_ms) = self.slow_tftp_ms(to, &bytes) {
-                    let at = self.now.after_ms(after_ms);
-                    let peer = to;
-                    self.queue.push(at, SimEvent::Tftp { peer, from, bytes });
-                    return;
-                }
-                self.datagram(
-                    |bytes| SimEvent::Tftp {
-                        peer: to,
-                        from,
-                        bytes,
-                    },
-                    bytes,
-                );
-            }
+            SimBoxOutput::Tftp { to, from, bytes } => self.deliver_tftp(to, from, bytes),
             SimBoxOutput::Http {
                 exchange,
                 status,
