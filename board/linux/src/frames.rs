@@ -248,7 +248,7 @@ fn send_some(socket: &OwnedFd, frames: &[Vec<u8>]) -> io::Result<usize> {
 }
 
 #[expect(unsafe_code, reason = "packet sockets are not in std")]
-fn packet_socket() -> io::Result<OwnedFd> {
+pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: the call takes numbers only.
     let socket = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
@@ -260,7 +260,7 @@ fn packet_socket() -> io::Result<OwnedFd> {
 }
 
 #[expect(unsafe_code, reason = "packet sockets are not in std")]
-fn bind(socket: &OwnedFd, index: u32, protocol: u16) -> io::Result<()> {
+pub(crate) fn bind(socket: &OwnedFd, index: u32, protocol: u16) -> io::Result<()> {
     // SAFETY: all zeros is a valid value of this plain structure.
     let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
@@ -282,7 +282,7 @@ fn bind(socket: &OwnedFd, index: u32, protocol: u16) -> io::Result<()> {
 }
 
 /// Network cards drop frames to multicast groups that were not joined.
-fn join(socket: &OwnedFd, index: u32, group: [u8; 6]) -> io::Result<()> {
+pub(crate) fn join(socket: &OwnedFd, index: u32, group: [u8; 6]) -> io::Result<()> {
     let mut address = [0; 8];
     address[..6].copy_from_slice(&group);
     let request = libc::packet_mreq {
