@@ -6,7 +6,7 @@
 use crate::{Dependency, Finding, Package};
 
 /// Packages that may depend on more than `firmware/model`, and on what.
-const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 24] = [
+const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 26] = [
     (
         "firmware/agent",
         &["firmware/model", "firmware/agent/wire", "firmware/net"],
@@ -70,6 +70,20 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 24] = [
             "firmware/net",
             "firmware/net/http",
         ],
+    ),
+    // Block devices are opened by `board/linux`; all that decides is without it.
+    (
+        "image/disks",
+        &[
+            "firmware/model",
+            "firmware/agent/wire",
+            "firmware/chunks",
+            "board/linux",
+        ],
+    ),
+    (
+        "image/inventory",
+        &["firmware/model", "firmware/agent/wire", "board/linux"],
     ),
     ("board/linux", &["board/hal"]),
     ("board/sim", &["board/hal"]),
