@@ -80,7 +80,7 @@ pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<ReceivedData
     message.msg_iov = &raw mut piece;
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&control);
+    message.msg_controllen = size_of_val(&control) as _;
     // SAFETY: the message's pointers and lengths are those of values that outlive the call, and
     // of `buffer`, which is borrowed for writing.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0) };

@@ -1,4 +1,4 @@
-//! DHCP client, used by the simulated machines.
+//! DHCP client, used by the simulated machines and by our agent in its ramdisk.
 //!
 //! Messages are written and read by dhcproto, so that the server meets a codec that is not ours.
 //! Sends the options that were captured from SeaBIOS iPXE, OVMF and busybox. Sans-IO: frames
@@ -50,7 +50,15 @@ struct DhcpClientProfile {
     ipxe: bool,
     uuid: Option<[u8; 16]>,
     giaddr: Option<Ipv4Addr>,
+    /// A system whose sockets receive no unicast before it has an address.
+    needs_broadcast: bool,
 }
+
+/// Vendor class of our agent.
+const AGENT_CLASS: &str = "trivet-agent";
+
+/// Most name servers that are taken from a lease. Ours: resolvers ask three.
+pub const NAME_SERVERS_MAX: usize = 3;
 
 /// The lease that the client has been granted.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -65,6 +73,14 @@ pub struct BoundLease {
     pub next_server: Ipv4Addr,
     /// Lease time in seconds (option 51).
     pub lease_s: u32,
+    /// The mask of the network (option 1).
+    pub netmask: Option<Ipv4Addr>,
+    /// The first router (option 3).
+    pub router: Option<Ipv4Addr>,
+    /// Name servers (option 6), at most [`NAME_SERVERS_MAX`].
+    pub name_servers: Vec<Ipv4Addr>,
+    /// The host name (option 12).
+    pub host_name: Option<String>,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -86,6 +102,7 @@ pub struct DhcpClient {
     due: bool,
     tries: u32,
     deadline: Option<Tick>,
+    granted: Option<Tick>,
 }
 
 impl DhcpClient {
@@ -106,6 +123,7 @@ impl DhcpClient {
             ipxe,
             uuid,
             giaddr,
+            needs_broadcast: false,
         };
         Self {
             profile: machine,
@@ -114,7 +132,16 @@ impl DhcpClient {
             due: false,
             tries: 0,
             deadline: None,
+            granted: None,
         }
+    }
+
+    /// The client of our agent: its sockets receive no unicast before it has an address, so it
+    /// asks for replies by broadcast (RFC 2131, section 4.1).
+    pub fn for_agent(mac: MacAddr) -> Self {
+        let mut client = Self::new(mac, None, false, None, None);
+        client.profile.needs_broadcast = true;
+        client
     }
 
     /// Starts with DISCOVER, whatever the present state.
@@ -164,6 +191,7 @@ impl DhcpClient {
             ) => {
                 if let Some(bound) = bound(&message).filter(|bound| bound.address == *address) {
                     self.phase = DhcpClientPhase::Bound(bound);
+                    self.granted = Some(now);
                     self.settle();
                 }
             }
@@ -237,6 +265,11 @@ impl DhcpClient {
         }
     }
 
+    /// When the present lease was granted or last renewed.
+    pub fn granted_at(&self) -> Option<Tick> {
+        self.bound().and(self.granted)
+    }
+
     /// Whether the client stopped because no server replied.
     pub fn has_given_up(&self) -> bool {
         self.phase == DhcpClientPhase::GivenUp
@@ -273,7 +306,7 @@ impl DhcpClient {
         let mut message =
             Message::new_with_id(self.xid(), ciaddr, none, none, relay, &machine.mac.0);
         let uefi = machine.arch.is_some_and(|arch| arch != 0) && !machine.ipxe;
-        if uefi && ciaddr.is_unspecified() {
+        if (uefi || machine.needs_broadcast) && ciaddr.is_unspecified() {
             message.set_flags(Flags::default().set_broadcast());
         }
         if machine.giaddr.is_some() {
@@ -328,6 +361,9 @@ impl DhcpClient {
 
     fn vendor_class(&self) -> String {
         let Some(arch) = self.profile.arch else {
+            if self.profile.needs_broadcast {
+                return AGENT_CLASS.to_owned();
+            }
             return "udhcp 1.35.0".to_owned();
         };
         // 15 to 20 are the architectures that boot by HTTP (IANA registry).
@@ -401,6 +437,24 @@ fn bound(message: &Message) -> Option<BoundLease> {
         boot_file: boot_file(message),
         next_server: message.siaddr(),
         lease_s,
+        netmask: match message.opts().get(OptionCode::SubnetMask) {
+            Some(DhcpOption::SubnetMask(mask)) => Some(*mask),
+            _ => None,
+        },
+        router: match message.opts().get(OptionCode::Router) {
+            Some(DhcpOption::Router(routers)) => routers.first().copied(),
+            _ => None,
+        },
+        name_servers: match message.opts().get(OptionCode::DomainNameServer) {
+            Some(DhcpOption::DomainNameServer(all)) => {
+                all.iter().copied().take(NAME_SERVERS_MAX).collect()
+            }
+            _ => Vec::new(),
+        },
+        host_name: match message.opts().get(OptionCode::Hostname) {
+            Some(DhcpOption::Hostname(name)) => Some(name.clone()),
+            _ => None,
+        },
     })
 }
 

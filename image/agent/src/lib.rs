@@ -5,6 +5,10 @@
 //! time. [`shell`] does the I/O: sockets, the disk, the clock. The state machine reports work
 //! on a disk as done only when the shell has synced it.
 
+pub mod hardware_manager;
+pub mod parameters;
+pub mod program;
+pub mod ramdisk;
 pub mod shell;
 pub mod state_machine;
 

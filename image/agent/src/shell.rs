@@ -1,7 +1,8 @@
 //! The agent on a machine: sockets, the disk, the clock.
 //!
 //! Decides nothing: sends the requests of [`AgentState::due_requests`], replies with
-//! [`AgentState::handle_request`], does the [`AgentWork`] and reports it. The disk is a file.
+//! [`AgentState::handle_request`], does the [`AgentWork`] and reports it. The disk is a file, or
+//! one of the machine's.
 //! All its tasks end with it, and it returns only after the last write to the disk, so the next
 //! boot finds an idle disk, as after a real power cut.
 
@@ -10,6 +11,16 @@ mod disk;
 mod fetch;
 mod http;
 mod listener;
+mod logs;
+mod managers;
+mod target;
+mod tls;
+
+pub use http::AgentHttpClient;
+pub use logs::{LOG_FILE_BYTES_MAX, LogFile};
+pub use managers::{ManagerProgram, load_programs};
+pub use target::AgentTarget;
+pub use tls::{AgentTlsError, AgentTlsIdentity};
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,20 +30,26 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
-use trivet_agent_wire::{HEARTBEAT_VERSION, LOOKUP_VERSION};
 use trivet_model::secret::SecretText;
 use trivet_model::{Digest, Entropy, NodeId, Tick};
 
+use crate::hardware_manager::{HardwareManager, ManagerError};
 use crate::state_machine::{
     AgentDueRequest, AgentIntervals, AgentMachineIdentity, AgentPhase, AgentPlan, AgentState,
-    AgentWork, AgentWorkError, AgentWorkOutcome, NO_ANSWER,
+    AgentWork, AgentWorkError, AgentWorkOutcome, ImageOrder, NO_ANSWER,
 };
-use disk::AgentTargetDisk;
+use disk::AgentWrittenImage;
+use target::AgentDisks;
 
 /// How long the reply to a power-off or reboot command has to reach the appliance.
 const LEAVE_GRACE_MS: u64 = 200;
+
+/// The newest microversions of a lookup and of a heartbeat: LOOKUP_VERSION and
+/// HEARTBEAT_VERSION of the protocol.
+const LOOKUP_MINOR: u32 = 62;
+const HEARTBEAT_MINOR: u32 = 68;
 
 /// Work that waits to be started. The state machine allows one; the rest is for safety.
 const WORK_QUEUE_MAX: usize = 4;
@@ -45,22 +62,31 @@ pub struct AgentOptions {
     pub api_url: Option<String>,
     /// The URL for inspection data, if it is wanted.
     pub inspection_url: Option<String>,
-    /// The address to listen on; port 0 chooses a free one. Requests are sent from this address
-    /// too, unless it is unspecified.
+    /// The address to listen on; port 0 chooses a free one.
     pub listen: SocketAddr,
     /// The host that the appliance must call; by default the listening address.
     pub advertise: Option<String>,
+    /// The port that the appliance must call; by default the listening one.
+    pub advertise_port: Option<u16>,
+    /// Where its requests come from, and whom it trusts.
+    pub client: AgentHttpClient,
+    /// Certificate and key of its own API; without them it serves plain HTTP.
+    pub tls: Option<AgentTlsIdentity>,
+    /// The newest microversion of the appliance's API: 68 for 1.68.
+    pub api_minor: u32,
     /// Identity of this machine.
     pub identity: AgentMachineIdentity,
-    /// Path of the disk.
-    pub disk: PathBuf,
-    /// Its size.
-    pub disk_bytes: u64,
+    /// The disk.
+    pub target: AgentTarget,
     /// Path for the hash of the rescue password, from which the ramdisk reads it; without it a
     /// rescue fails.
     pub rescue: Option<PathBuf>,
     /// Intervals of the requests.
     pub intervals: AgentIntervals,
+    /// Hardware managers beside our own.
+    pub managers: Vec<Arc<dyn HardwareManager>>,
+    /// Collects the logs of the machine; may block.
+    pub logs: fn() -> Vec<LogFile>,
 }
 
 /// Events of the agent for its caller, which must keep receiving or drop the receiver: except
@@ -99,6 +125,8 @@ pub enum AgentShellEvent {
     Reboot,
     /// It set the rescue password.
     Rescued,
+    /// It got the command to lock the machine down.
+    Lockdown,
 }
 
 /// Why an agent ended.
@@ -114,6 +142,8 @@ pub enum AgentExit {
     GaveUp,
     /// It ended for a rescue: the operator has the machine.
     Rescued,
+    /// It stopped its API: the machine must do nothing until it is switched off.
+    Lockdown,
 }
 
 /// Why an agent could not run.
@@ -183,7 +213,7 @@ pub async fn run(
     let listen = |source| ShellError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(listen)?;
     let local = listener.local_addr().map_err(listen)?;
-    let disk = AgentTargetDisk::new(options.disk.clone(), options.disk_bytes);
+    let disks = AgentDisks::new(options.target.clone());
     let shared = Arc::new(AgentShellContext {
         state: Mutex::new(AgentState::new(
             options.identity.clone(),
@@ -200,14 +230,14 @@ pub async fn run(
     let mut tasks = JoinSet::new();
     let (orders, work) = mpsc::channel(WORK_QUEUE_MAX);
     let end = tokio::select! {
-        end = run_loop(&shared, &disk, &mut tasks, work) => Ok(end),
+        end = run_loop(&shared, &disks, &mut tasks, work) => Ok(end),
         () = listener::serve(listener, Arc::clone(&shared), orders) => {
             Err(ShellError::ListenerStopped)
         }
         _ = power.wait_for(|on| !on) => Ok(AgentExit::PowerCut),
     };
     tasks.shutdown().await;
-    disk.wait_until_idle().await;
+    disks.wait_until_idle().await;
     end
 }
 
@@ -216,18 +246,26 @@ fn plan(options: &AgentOptions, local: SocketAddr) -> AgentPlan {
         SocketAddr::V4(v4) => v4.ip().to_string(),
         SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
     });
+    let scheme = if options.tls.is_some() {
+        "https"
+    } else {
+        "http"
+    };
+    let port = options.advertise_port.unwrap_or(local.port());
     AgentPlan {
-        callback_url: format!("http://{host}:{}", local.port()),
+        callback_url: format!("{scheme}://{host}:{port}"),
         inspect: options.inspection_url.is_some(),
         sends_heartbeats: options.api_url.is_some(),
         intervals: options.intervals,
+        api_minor: options.api_minor,
+        certificate: options.tls.as_ref().map(|tls| tls.certificate_pem.clone()),
     }
 }
 
 /// The main loop: sends due requests and starts work.
 async fn run_loop(
     shared: &Arc<AgentShellContext>,
-    disk: &AgentTargetDisk,
+    disks: &AgentDisks,
     tasks: &mut JoinSet<()>,
     mut work: mpsc::Receiver<(String, AgentWork)>,
 ) -> AgentExit {
@@ -256,8 +294,8 @@ async fn run_loop(
                 if let Some(end) = leave(shared, &id, &work).await {
                     return end;
                 }
-                let (shared, disk) = (Arc::clone(shared), disk.clone());
-                tasks.spawn(async move { do_work(&shared, &disk, &id, work).await });
+                let (shared, disks) = (Arc::clone(shared), disks.clone());
+                tasks.spawn(async move { do_work(&shared, &disks, &id, work).await });
             }
         }
     }
@@ -279,7 +317,11 @@ async fn leave(shared: &AgentShellContext, id: &str, work: &AgentWork) -> Option
             shared.emit(AgentShellEvent::Rescued).await;
             return Some(AgentExit::Rescued);
         }
-        AgentWork::WriteImage(_) | AgentWork::Erase { .. } => return None,
+        AgentWork::Lockdown => (AgentShellEvent::Lockdown, AgentExit::Lockdown),
+        AgentWork::WriteImage(_)
+        | AgentWork::Erase { .. }
+        | AgentWork::CollectLogs
+        | AgentWork::Manager(_) => return None,
     };
     report(shared, id, Ok(AgentWorkOutcome::Leaving));
     sleep(Duration::from_millis(LEAVE_GRACE_MS)).await;
@@ -304,19 +346,49 @@ async fn store_rescue_hash(path: Option<&Path>, hash: &SecretText) -> Result<(),
     file.sync_all().await.map_err(failed)
 }
 
-fn report(shared: &AgentShellContext, id: &str, outcome: Result<AgentWorkOutcome, AgentWorkError>) {
-    shared.with_state(|state, now, _| state.work_done(now, id, outcome));
+/// Reports the result of work. Returns more work for the same command, if there is some.
+fn report(
+    shared: &AgentShellContext,
+    id: &str,
+    outcome: Result<AgentWorkOutcome, AgentWorkError>,
+) -> Option<AgentWork> {
+    let mut more = None;
+    shared.with_state(|state, now, _| more = state.work_done(now, id, outcome));
     shared.ended.notify_waiters();
+    more
 }
 
-async fn do_work(
+async fn write_image(
     shared: &Arc<AgentShellContext>,
-    disk: &AgentTargetDisk,
-    id: &str,
+    disks: &AgentDisks,
+    order: &ImageOrder,
+) -> Result<AgentWrittenImage, AgentWorkError> {
+    let disk = disks.for_image().await?;
+    fetch::image(shared, &disk, order).await
+}
+
+async fn do_work(shared: &Arc<AgentShellContext>, disks: &AgentDisks, id: &str, work: AgentWork) {
+    let mut next = Some(work);
+    while let Some(work) = next.take() {
+        let outcome = perform(shared, disks, work).await;
+        let incompatible = Err(AgentWorkError::Manager(ManagerError::Incompatible));
+        if let Err(failure) = &outcome
+            && outcome != incompatible
+        {
+            let event = AgentShellEvent::Failed(failure.to_string());
+            shared.emit(event).await;
+        }
+        next = report(shared, id, outcome);
+    }
+}
+
+async fn perform(
+    shared: &Arc<AgentShellContext>,
+    disks: &AgentDisks,
     work: AgentWork,
-) {
-    let outcome = match work {
-        AgentWork::WriteImage(order) => match fetch::image(shared, disk, &order).await {
+) -> Result<AgentWorkOutcome, AgentWorkError> {
+    match work {
+        AgentWork::WriteImage(order) => match write_image(shared, disks, &order).await {
             Ok(written) => {
                 let (bytes, digest) = (written.bytes, written.digest);
                 shared.emit(AgentShellEvent::Wrote { bytes, digest }).await;
@@ -325,33 +397,46 @@ async fn do_work(
             }
             Err(failure) => Err(failure),
         },
-        AgentWork::Erase { whole } => match disk.erase(whole).await {
+        AgentWork::Erase { whole } => match disks.erase(whole).await {
             Ok(()) => {
                 shared.emit(AgentShellEvent::Erased).await;
                 Ok(AgentWorkOutcome::Erased)
             }
             Err(failure) => Err(failure),
         },
-        // These end the agent, or have failed, before this point.
-        AgentWork::PowerOff | AgentWork::Reboot | AgentWork::Rescue { .. } => return,
-    };
-    if let Err(failure) = &outcome {
-        shared
-            .emit(AgentShellEvent::Failed(failure.to_string()))
-            .await;
+        AgentWork::CollectLogs => {
+            let collect = shared.options.logs;
+            let archive = spawn_blocking(move || logs::archive(&collect())).await;
+            let failed = |error: String| AgentWorkError::Logs(error);
+            let archive = archive.map_err(|error| failed(error.to_string()))?;
+            Ok(AgentWorkOutcome::Logs(
+                archive.map_err(|error| failed(error.to_string()))?,
+            ))
+        }
+        AgentWork::Manager(request) => {
+            let managers = shared.options.managers.clone();
+            let asked = spawn_blocking(move || managers::ask(&managers, &request)).await;
+            let failed = |error| AgentWorkError::Manager(ManagerError::failed(error));
+            Ok(asked.map_err(|error| failed(error.to_string()))??)
+        }
+        // These end the agent before this point.
+        AgentWork::PowerOff
+        | AgentWork::Reboot
+        | AgentWork::Lockdown
+        | AgentWork::Rescue { .. } => Ok(AgentWorkOutcome::Leaving),
     }
-    report(shared, id, outcome);
 }
 
 /// Sends one request and passes the response to the state machine.
 async fn send_request(shared: &AgentShellContext, act: AgentDueRequest) {
     let api = shared.options.api_url.as_deref().unwrap_or_default();
     let api = api.trim_end_matches('/');
-    let own = shared.options.listen.ip();
+    let client = &shared.options.client;
+    let version = |newest: u32| format!("1.{}", shared.options.api_minor.min(newest));
     match act {
         AgentDueRequest::PostInspection { body } => {
             let url = shared.options.inspection_url.as_deref().unwrap_or_default();
-            let (status, answer) = http::call(own, ("POST", url), None, body).await;
+            let (status, answer) = client.call(("POST", url), None, body).await;
             shared.with_state(|state, now, entropy| {
                 state.handle_inspection_response(now, status, &answer, entropy);
             });
@@ -359,8 +444,8 @@ async fn send_request(shared: &AgentShellContext, act: AgentDueRequest) {
         }
         AgentDueRequest::Lookup { path_and_query } => {
             let url = format!("{api}{path_and_query}");
-            let (status, answer) =
-                http::call(own, ("GET", &url), Some(LOOKUP_VERSION), Vec::new()).await;
+            let version = version(LOOKUP_MINOR);
+            let (status, answer) = client.call(("GET", &url), Some(&version), Vec::new()).await;
             let mut found = None;
             shared.with_state(|state, now, entropy| {
                 state.handle_lookup_response(now, status, &answer, entropy);
@@ -376,7 +461,8 @@ async fn send_request(shared: &AgentShellContext, act: AgentDueRequest) {
         }
         AgentDueRequest::Heartbeat { path, body, .. } => {
             let url = format!("{api}{path}");
-            let (status, _) = http::call(own, ("POST", &url), Some(HEARTBEAT_VERSION), body).await;
+            let version = version(HEARTBEAT_MINOR);
+            let (status, _) = client.call(("POST", &url), Some(&version), body).await;
             shared.with_state(|state, now, entropy| {
                 state.handle_heartbeat_response(now, status, entropy);
             });

@@ -9,6 +9,7 @@
 mod command_table;
 mod image;
 mod request;
+mod steps;
 mod work;
 
 use std::collections::VecDeque;
@@ -21,9 +22,11 @@ use trivet_agent_wire::{
 use trivet_model::{Entropy, MacAddr, NodeId, Tick};
 
 use crate::AGENT_VERSION;
+use crate::hardware_manager::ManagerFacts;
 pub use image::ImageOrder;
 pub use request::{AgentApiReply, REQUEST_BYTES_MAX};
-pub use work::{AgentWork, AgentWorkError, AgentWorkOutcome};
+pub use steps::StepsByManager;
+pub use work::{AgentWork, AgentWorkError, AgentWorkOutcome, ManagerRequest};
 
 /// How many commands are remembered. Ours: the stock agent remembers all.
 pub const COMMANDS_MAX: usize = 256;
@@ -46,6 +49,8 @@ pub struct AgentMachineIdentity {
     pub node: Option<NodeId>,
     /// Its token, if it was given out of band.
     pub token: Option<String>,
+    /// Hardware managers that support this machine, beside our own.
+    pub managers: Vec<ManagerFacts>,
 }
 
 /// The tasks of the agent.
@@ -59,7 +64,19 @@ pub struct AgentPlan {
     pub sends_heartbeats: bool,
     /// Intervals of the requests.
     pub intervals: AgentIntervals,
+    /// The newest microversion of the appliance's API: 68 for 1.68. It decides which fields a
+    /// heartbeat has.
+    pub api_minor: u32,
+    /// The certificate of the agent's own API, PEM, if it serves TLS.
+    pub certificate: Option<String>,
 }
+
+/// The microversion that brought `agent_version` into heartbeats.
+const AGENT_VERSION_MINOR: u32 = 36;
+/// The microversion that brought `agent_token`.
+const AGENT_TOKEN_MINOR: u32 = 62;
+/// The microversion that brought `agent_verify_ca`. The stock agent serves TLS from here on.
+pub const AGENT_VERIFY_CA_MINOR: u32 = 68;
 
 /// Times between requests, in milliseconds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -383,8 +400,8 @@ impl AgentState {
             "configuration": {
                 "collectors": ["default"],
                 "managers": [{
-                    "name": command_table::MANAGER,
-                    "version": command_table::MANAGER_VERSION,
+                    "name": steps::MANAGER,
+                    "version": steps::MANAGER_VERSION,
                 }],
             },
             "error": null,
@@ -401,10 +418,18 @@ impl AgentState {
     }
 
     fn heartbeat(&self) -> Value {
+        let since = |minor: u32| self.plan.api_minor >= minor;
+        let version = since(AGENT_VERSION_MINOR).then(|| AGENT_VERSION.to_owned());
+        let certificate = self.plan.certificate.clone();
         json!(HeartbeatBody {
             callback_url: self.plan.callback_url.clone(),
-            agent_token: self.identity.token.clone(),
-            agent_version: Some(AGENT_VERSION.to_owned()),
+            agent_token: self
+                .identity
+                .token
+                .clone()
+                .filter(|_| since(AGENT_TOKEN_MINOR)),
+            agent_version: version,
+            agent_verify_ca: certificate.filter(|_| since(AGENT_VERIFY_CA_MINOR)),
             ..HeartbeatBody::default()
         })
     }

@@ -67,8 +67,12 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 26] = [
             "firmware/model",
             "firmware/agent/wire",
             "firmware/chunks",
+            // The client that its ramdisk gets an address with.
+            "firmware/dhcp",
             "firmware/net",
             "firmware/net/http",
+            "firmware/net/tls",
+            "board/linux",
         ],
     ),
     // Block devices are opened by `board/linux`; all that decides is without it.

@@ -184,16 +184,28 @@ impl DemoMachine {
             inspection_url: line.inspection_url,
             listen: super::any_port(own),
             advertise: None,
+            advertise_port: None,
+            client: shell::AgentHttpClient {
+                own: own.into(),
+                trust: None,
+            },
+            tls: None,
+            api_minor: 68,
             identity: AgentMachineIdentity {
                 macs: vec![self.hardware.mac],
                 inventory: self.hardware.inventory(DISK_BYTES),
                 node: None,
                 token: None,
+                managers: Vec::new(),
             },
-            disk: self.disk.clone(),
-            disk_bytes: DISK_BYTES,
+            target: shell::AgentTarget::File {
+                path: self.disk.clone(),
+                bytes: DISK_BYTES,
+            },
             rescue: Some(self.disk.with_extension("rescue")),
             intervals: AgentIntervals::FAST,
+            managers: Vec::new(),
+            logs: Vec::new,
         };
         let (power, has_power) = watch::channel(true);
         let (events, mut reports) = mpsc::channel(16);

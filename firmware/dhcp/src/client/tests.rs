@@ -42,8 +42,13 @@ fn gets_an_address_and_a_boot_file() {
         boot_file: Some("undionly.kpxe".into()),
         next_server: Ipv4Addr::new(10, 0, 0, 1),
         lease_s: 600,
+        netmask: Some(Ipv4Addr::new(255, 255, 255, 0)),
+        router: None,
+        name_servers: Vec::new(),
+        host_name: None,
     };
     assert_eq!(client.bound(), Some(&want));
+    assert_eq!(client.granted_at(), Some(Tick(0)));
     assert_eq!(client.deadline(), None);
 }
 

@@ -1,4 +1,4 @@
-//! The disk: a file that an image is written to, or that is erased.
+//! The disk: a block device, or a file, that an image is written to, or that is erased.
 //!
 //! An image becomes bootable only when its digest is right. The first part of the disk is
 //! erased before anything is written and is itself written last, after the verification, so
@@ -30,6 +30,8 @@ const PIECES_MAX: usize = 64;
 pub(super) struct AgentTargetDisk {
     path: PathBuf,
     bytes: u64,
+    /// A file, which is made when it is needed; otherwise a block device.
+    is_file: bool,
     /// Locked by the present writer.
     busy: Arc<Mutex<()>>,
 }
@@ -71,11 +73,29 @@ impl DiskImageWriter {
 }
 
 impl AgentTargetDisk {
-    pub(super) fn new(path: PathBuf, bytes: u64) -> Self {
+    /// A file of this size.
+    pub(super) fn file(path: PathBuf, bytes: u64) -> Self {
         Self {
             path,
             bytes,
+            is_file: true,
             busy: Arc::default(),
+        }
+    }
+
+    /// A block device of this size.
+    pub(super) fn device(path: PathBuf, bytes: u64) -> Self {
+        Self {
+            is_file: false,
+            ..Self::file(path, bytes)
+        }
+    }
+
+    /// A block device, with the lock of this one.
+    pub(super) fn on_device(&self, path: PathBuf, bytes: u64) -> Self {
+        Self {
+            busy: Arc::clone(&self.busy),
+            ..Self::device(path, bytes)
         }
     }
 
@@ -125,9 +145,11 @@ impl AgentTargetDisk {
         let erased = spawn_blocking(move || {
             let _guard = guard;
             let file = disk.open()?;
-            if whole {
+            if whole && disk.is_file {
                 file.set_len(0)?;
                 file.set_len(disk.bytes)?;
+            } else if whole {
+                overwrite(&file, disk.bytes)?;
             } else {
                 disk.clear_head(&file)?;
             }
@@ -142,10 +164,11 @@ impl AgentTargetDisk {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
-            .create(true)
+            .create(self.is_file)
             .truncate(false)
             .open(&self.path)?;
-        if file.metadata()?.len() < self.bytes {
+        // A block device has its size, and none in its metadata.
+        if self.is_file && file.metadata()?.len() < self.bytes {
             file.set_len(self.bytes)?;
         }
         Ok(file)
@@ -202,6 +225,18 @@ impl AgentTargetDisk {
             root_uuid: disk_identifier(&head),
         })
     }
+}
+
+/// Writes zeroes over a whole device.
+fn overwrite(file: &File, bytes: u64) -> io::Result<()> {
+    let zeroes = vec![0; HEAD_BYTES];
+    let mut at = 0;
+    while at < bytes {
+        let length = usize::try_from(bytes - at).map_or(HEAD_BYTES, |rest| rest.min(HEAD_BYTES));
+        file.write_all_at(&zeroes[..length], at)?;
+        at += length as u64;
+    }
+    Ok(())
 }
 
 /// The disk identifier in an MBR, as the stock agent reports it for a whole disk.

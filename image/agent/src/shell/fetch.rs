@@ -11,7 +11,7 @@ use trivet_net_http::HttpBody;
 
 use super::chunked::{self, ChunkedImage};
 use super::disk::{AgentTargetDisk, AgentWrittenImage};
-use super::{AgentShellContext, AgentShellEvent, http};
+use super::{AgentShellContext, AgentShellEvent};
 use crate::state_machine::{AgentWorkError, ImageOrder};
 
 /// How many times all URLs are tried. Ours; the stock agent tries ten times.
@@ -83,12 +83,12 @@ async fn fetch_chunk_list(
     url: &str,
     order: &ImageOrder,
 ) -> Option<ChunkedImage> {
-    let own = shared.options.listen.ip();
+    let client = &shared.options.client;
     if url.contains('?') {
         // A URL of this form is not one of a box.
         return None;
     }
-    let list = http::get(own, &format!("{url}{LIST_END}"), None).await;
+    let list = client.get(&format!("{url}{LIST_END}"), None).await;
     let response = list.ok()?;
     if response.status().as_u16() != 200 {
         return None;
@@ -97,7 +97,7 @@ async fn fetch_chunk_list(
     let body = response.into_body().collect(most);
     let body = timeout(PIECE_TIMEOUT, body).await.ok()?.ok()?;
     let list = ChunkList::read(&order.digest, &body).ok()?;
-    let size = http::size(own, url).await?;
+    let size = client.size(url).await?;
     list.is_complete(size).then_some(ChunkedImage {
         list,
         size,
@@ -173,8 +173,7 @@ impl ChunkFetch<'_> {
         let url = self.url;
         let from = self.wanted.byte_range(*at).start;
         let bytes = from..self.wanted.byte_range(end - 1).end;
-        let own = self.shared.options.listen.ip();
-        let response = http::get(own, url, Some(bytes)).await;
+        let response = self.shared.options.client.get(url, Some(bytes)).await;
         let response = response.map_err(failed)?;
         if response.status().as_u16() != 206 {
             return Err(failed(format!("{url} answered {}", response.status())));
@@ -242,9 +241,8 @@ async fn whole(
     url: &str,
     order: &ImageOrder,
 ) -> Result<AgentWrittenImage, AgentWorkError> {
-    let own = shared.options.listen.ip();
     let failed = |words: String| AgentWorkError::Download(words);
-    let response = http::get(own, url, None).await;
+    let response = shared.options.client.get(url, None).await;
     let response = response.map_err(failed)?;
     if response.status().as_u16() != 200 {
         return Err(failed(format!("{url} answered {}", response.status())));

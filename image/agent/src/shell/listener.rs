@@ -1,4 +1,4 @@
-//! The HTTP listener of the agent's own API.
+//! The listener of the agent's own API: HTTP, over TLS if the agent has a certificate.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,10 +12,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
 use super::AgentShellContext;
 use crate::state_machine::{AgentApiReply, AgentWork, REQUEST_BYTES_MAX};
@@ -48,14 +50,28 @@ pub(super) async fn serve(
         };
         let (shared, orders) = (Arc::clone(&shared), orders.clone());
         callers.spawn(async move {
-            serve_connection(stream, shared, orders).await;
+            match shared
+                .options
+                .tls
+                .as_ref()
+                .map(|tls| Arc::clone(&tls.server))
+            {
+                None => serve_connection(stream, shared, orders).await,
+                Some(server) => {
+                    let handshake = TlsAcceptor::from(server).accept(stream);
+                    // A peer that does not speak TLS has no effect.
+                    if let Ok(Ok(stream)) = timeout(HEAD_TIMEOUT, handshake).await {
+                        serve_connection(stream, shared, orders).await;
+                    }
+                }
+            }
             drop(place);
         });
     }
 }
 
 async fn serve_connection(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
     shared: Arc<AgentShellContext>,
     orders: mpsc::Sender<(String, AgentWork)>,
 ) {

@@ -15,8 +15,13 @@ use trivet_model::SeededRandom;
 
 use super::disk::tests::{ScratchDiskFile, image, sha256};
 
-/// Lets the system choose an address.
-const ANY: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+/// A client that lets the system choose its address.
+fn anybody() -> AgentHttpClient {
+    AgentHttpClient {
+        own: std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
+        trust: None,
+    }
+}
 
 const NODE: &str = "11111111-2222-4333-8444-555555555555";
 const DISK_BYTES: u64 = 16 * 1024 * 1024;
@@ -158,30 +163,55 @@ struct AgentUnderTest {
     disk: ScratchDiskFile,
 }
 
+/// An agent on loopback, with a file as disk.
+fn options(appliance: Option<&AgentTestAppliance>, disk: &ScratchDiskFile) -> AgentOptions {
+    AgentOptions {
+        api_url: appliance.map(|appliance| appliance.url.clone()),
+        inspection_url: None,
+        listen: format!("{OWN}:0").parse().unwrap(),
+        advertise: None,
+        advertise_port: None,
+        client: AgentHttpClient {
+            own: OWN.parse().unwrap(),
+            trust: None,
+        },
+        tls: None,
+        api_minor: 68,
+        identity: AgentMachineIdentity {
+            macs: vec!["52:54:00:aa:bb:01".parse().unwrap()],
+            inventory: json!({"interfaces": [{"mac_address": "52:54:00:aa:bb:01"}]}),
+            node: None,
+            token: None,
+            managers: Vec::new(),
+        },
+        target: AgentTarget::File {
+            path: disk.0.clone(),
+            bytes: DISK_BYTES,
+        },
+        rescue: None,
+        intervals: AgentIntervals {
+            gap_ms: 1,
+            retry_ms: 1,
+            ..AgentIntervals::FAST
+        },
+        managers: Vec::new(),
+        logs: Vec::new,
+    }
+}
+
 impl AgentUnderTest {
     fn start(appliance: &AgentTestAppliance, inspect: bool) -> Self {
         let disk = ScratchDiskFile::new();
         let inspection_url = format!("{}/v1/continue_inspection", appliance.url);
         let options = AgentOptions {
-            api_url: Some(appliance.url.clone()),
             inspection_url: inspect.then_some(inspection_url),
-            listen: format!("{OWN}:0").parse().unwrap(),
-            advertise: None,
-            identity: AgentMachineIdentity {
-                macs: vec!["52:54:00:aa:bb:01".parse().unwrap()],
-                inventory: json!({"interfaces": [{"mac_address": "52:54:00:aa:bb:01"}]}),
-                node: None,
-                token: None,
-            },
-            disk: disk.0.clone(),
-            disk_bytes: DISK_BYTES,
             rescue: Some(disk.0.with_extension("rescue")),
-            intervals: AgentIntervals {
-                gap_ms: 1,
-                retry_ms: 1,
-                ..AgentIntervals::FAST
-            },
+            ..options(Some(appliance), &disk)
         };
+        Self::run(options, disk)
+    }
+
+    fn run(options: AgentOptions, disk: ScratchDiskFile) -> Self {
         let (power, on) = watch::channel(true);
         let (report, events) = mpsc::channel(1024);
         let run = tokio::spawn(run(options, on, report, Box::new(SeededRandom::new(1))));
@@ -211,7 +241,9 @@ impl AgentUnderTest {
 async fn order(callback: &str, token: &str, name: &str, params: &Value) -> (u16, Value) {
     let url = format!("{callback}/v1/commands/?wait=true&agent_token={token}");
     let body = json!({"name": name, "params": params}).to_string();
-    let (status, body) = http::call(ANY, ("POST", &url), None, body.into_bytes()).await;
+    let (status, body) = anybody()
+        .call(("POST", &url), None, body.into_bytes())
+        .await;
     (status, serde_json::from_slice(&body).unwrap_or_default())
 }
 
@@ -341,13 +373,8 @@ async fn commands_without_the_token_are_refused() {
         assert_eq!(status, 401);
         assert_eq!(fault["faultstring"], "401 Unauthorized: Token invalid.");
     }
-    let (status, _) = http::call(
-        ANY,
-        ("GET", &format!("{callback}/v1/status")),
-        None,
-        Vec::new(),
-    )
-    .await;
+    let url = format!("{callback}/v1/status");
+    let (status, _) = anybody().call(("GET", &url), None, Vec::new()).await;
     assert_eq!(status, 200);
     machine.cut_power().await;
 }
@@ -469,15 +496,8 @@ async fn names_the_address_that_is_in_use() {
     let listen = taken.local_addr().unwrap();
     let scratch = ScratchDiskFile::new();
     let options = AgentOptions {
-        api_url: None,
-        inspection_url: None,
         listen,
-        advertise: None,
-        identity: AgentMachineIdentity::default(),
-        disk: scratch.0.clone(),
-        disk_bytes: 0,
-        rescue: None,
-        intervals: AgentIntervals::FAST,
+        ..options(None, &scratch)
     };
     let (_power, on) = watch::channel(true);
     let (report, _events) = mpsc::channel(1);
@@ -485,4 +505,155 @@ async fn names_the_address_that_is_in_use() {
         .await
         .unwrap_err();
     assert!(error.to_string().contains(&listen.to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn serves_tls_with_the_certificate_of_its_heartbeats() {
+    let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
+    let disk = ScratchDiskFile::new();
+    let now_unix_s = crate::program::unix_s();
+    let options = AgentOptions {
+        tls: Some(AgentTlsIdentity::create(OWN, now_unix_s).unwrap()),
+        ..options(Some(&appliance), &disk)
+    };
+    let machine = AgentUnderTest::run(options, disk);
+    let heartbeat = appliance.next_heartbeat().await;
+    let url = format!("{}/v1/status", callback(&heartbeat));
+    assert!(url.starts_with(&format!("https://{OWN}:")), "{url}");
+    let certificate = heartbeat["agent_verify_ca"].as_str().unwrap();
+    let trusting = |certificate: &str| AgentHttpClient {
+        trust: Some(Arc::new(
+            trivet_net_tls::pinned_client_config(certificate).unwrap(),
+        )),
+        ..anybody()
+    };
+    let (status, _) = trusting(certificate)
+        .call(("GET", &url), None, Vec::new())
+        .await;
+    assert_eq!(status, 200);
+    let other = AgentTlsIdentity::create(OWN, now_unix_s).unwrap();
+    let (status, _) = trusting(&other.certificate_pem)
+        .call(("GET", &url), None, Vec::new())
+        .await;
+    assert_eq!(status, NO_ANSWER);
+    // A peer without TLS gets no response, and does not stop the listener.
+    let plain = url.replace("https", "http");
+    assert_eq!(
+        anybody().call(("GET", &plain), None, Vec::new()).await.0,
+        NO_ANSWER
+    );
+    let (status, _) = trusting(certificate)
+        .call(("GET", &url), None, Vec::new())
+        .await;
+    assert_eq!(status, 200);
+    machine.cut_power().await;
+}
+
+/// A manager that is a type and not a program.
+#[derive(Debug)]
+struct CountingManager;
+
+impl HardwareManager for CountingManager {
+    fn name(&self) -> &'static str {
+        "counting"
+    }
+
+    fn evaluate_hardware_support(&self) -> u8 {
+        3
+    }
+
+    fn steps(
+        &self,
+        _: trivet_model::StepKind,
+        _: &Value,
+        _: &Value,
+    ) -> Result<Vec<trivet_agent_wire::IpaStep>, ManagerError> {
+        Ok(vec![
+            serde_json::from_value(json!({"step": "count", "priority": 7})).unwrap(),
+        ])
+    }
+
+    fn execute(
+        &self,
+        _: trivet_model::StepKind,
+        step: &Value,
+        _: &Value,
+        _: &Value,
+    ) -> Result<Value, ManagerError> {
+        match step["step"].as_str() {
+            Some("count") => Ok(json!(3)),
+            _ => Err(ManagerError::Incompatible),
+        }
+    }
+}
+
+#[tokio::test]
+async fn steps_of_added_managers_are_listed_executed_and_passed_on() {
+    let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
+    let disk = ScratchDiskFile::new();
+    let mut options = AgentOptions {
+        managers: vec![Arc::new(CountingManager)],
+        ..options(Some(&appliance), &disk)
+    };
+    options.identity.managers = vec![crate::hardware_manager::ManagerFacts {
+        name: "counting".to_owned(),
+        version: "1.0".to_owned(),
+        support: 3,
+    }];
+    let machine = AgentUnderTest::run(options, disk);
+    let callback = callback(&appliance.next_heartbeat().await);
+    let (_, listed) = order(&callback, &token(), "clean.get_clean_steps", &json!({})).await;
+    let steps = &listed["command_result"]["clean_steps"];
+    assert_eq!(steps["counting"][0]["step"], "count", "{listed}");
+    assert_eq!(steps["TrivetHardwareManager"].as_array().unwrap().len(), 2);
+    let execute = async |step: &str| {
+        let params = json!({"step": {"step": step, "interface": "deploy"}, "node": {}, "ports": [],
+            "clean_version": listed["command_result"]["hardware_manager_version"]});
+        order(&callback, &token(), "clean.execute_clean_step", &params)
+            .await
+            .1
+    };
+    assert_eq!(execute("count").await["command_result"]["clean_result"], 3);
+    let erased = execute("erase_devices_metadata").await;
+    assert_eq!(erased["command_status"], "SUCCEEDED", "{erased}");
+    let unknown = execute("burn").await;
+    assert_eq!(
+        unknown["command_error"]["type"],
+        "HardwareManagerMethodNotFound"
+    );
+    machine.cut_power().await;
+}
+
+#[tokio::test]
+async fn collected_logs_are_an_archive() {
+    let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
+    let disk = ScratchDiskFile::new();
+    let options = AgentOptions {
+        logs: || {
+            vec![LogFile {
+                name: "journal".to_owned(),
+                bytes: b"a line".to_vec(),
+            }]
+        },
+        ..options(Some(&appliance), &disk)
+    };
+    let machine = AgentUnderTest::run(options, disk);
+    let callback = callback(&appliance.next_heartbeat().await);
+    let (_, done) = order(&callback, &token(), "log.collect_system_logs", &json!({})).await;
+    let logs = done["command_result"]["system_logs"].as_str().unwrap();
+    assert!(logs.starts_with("H4sI"), "{done}");
+    machine.cut_power().await;
+}
+
+#[tokio::test]
+async fn a_locked_down_agent_ends() {
+    let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
+    let machine = AgentUnderTest::start(&appliance, false);
+    let callback = callback(&appliance.next_heartbeat().await);
+    let (status, done) = order(&callback, &token(), "system.lockdown", &json!({})).await;
+    assert_eq!(
+        (status, &done["command_status"]),
+        (200, &json!("SUCCEEDED"))
+    );
+    assert_eq!(machine.run.await.unwrap().unwrap(), AgentExit::Lockdown);
 }

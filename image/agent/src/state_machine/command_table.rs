@@ -1,21 +1,14 @@
 //! The supported commands and their implementation.
 
 use serde_json::{Map, Value, json};
-use trivet_agent_wire::{CommandError, IpaStep};
+use trivet_agent_wire::CommandError;
 use trivet_model::StepKind;
 use trivet_model::secret::SecretText;
 
 use super::AgentState;
 use super::image;
+use super::steps::StepDispatch;
 use super::work::AgentWork;
-
-/// Our hardware manager, as `hardware_manager_version` names it.
-pub(super) const MANAGER: &str = "trivet_hardware_manager";
-/// Its version: increased when steps change their meaning.
-pub(super) const MANAGER_VERSION: &str = "1.0";
-
-/// An empty tar archive, gzipped, in base64: this agent keeps no logs yet.
-const NO_LOGS: &str = "H4sIAAAAAAACA2NgGAWjYBSMVAAALq+17wAEAAA=";
 
 /// The result of a command.
 pub(super) enum AgentCommandOutcome {
@@ -26,7 +19,7 @@ pub(super) enum AgentCommandOutcome {
     /// The caller expects other hardware managers.
     Mismatch(CommandError),
     /// Started; the step, if it is one.
-    Started(AgentWork, Option<(StepKind, Value)>),
+    Started(AgentWork, Option<StepDispatch>),
 }
 
 /// One command: its parameters, and whether it is asynchronous, which means that its end makes
@@ -58,35 +51,47 @@ const fn command(
 const STEP_LIST: &[&str] = &["node", "ports"];
 
 static COMMANDS: &[AgentCommandEntry] = &[
-    command("clean", "get_clean_steps", STEP_LIST, false, |_, _| {
-        Ok(steps(StepKind::Clean))
-    }),
+    command(
+        "clean",
+        "get_clean_steps",
+        STEP_LIST,
+        false,
+        |state, params| Ok(state.list_steps(StepKind::Clean, params)),
+    ),
     command(
         "clean",
         "execute_clean_step",
         &["step", "node", "ports", "clean_version"],
         true,
-        |_, params| execute(StepKind::Clean, params),
+        |state, params| state.execute_step(StepKind::Clean, params),
     ),
-    command("deploy", "get_deploy_steps", STEP_LIST, false, |_, _| {
-        Ok(steps(StepKind::Deploy))
-    }),
+    command(
+        "deploy",
+        "get_deploy_steps",
+        STEP_LIST,
+        false,
+        |state, params| Ok(state.list_steps(StepKind::Deploy, params)),
+    ),
     command(
         "deploy",
         "execute_deploy_step",
         &["step", "node", "ports", "deploy_version"],
         true,
-        |_, params| execute(StepKind::Deploy, params),
+        |state, params| state.execute_step(StepKind::Deploy, params),
     ),
-    command("service", "get_service_steps", STEP_LIST, false, |_, _| {
-        Ok(steps(StepKind::Service))
-    }),
+    command(
+        "service",
+        "get_service_steps",
+        STEP_LIST,
+        false,
+        |state, params| Ok(state.list_steps(StepKind::Service, params)),
+    ),
     command(
         "service",
         "execute_service_step",
         &["step", "node", "ports", "service_version"],
         true,
-        |_, params| execute(StepKind::Service, params),
+        |state, params| state.execute_step(StepKind::Service, params),
     ),
     command(
         "rescue",
@@ -138,8 +143,11 @@ static COMMANDS: &[AgentCommandEntry] = &[
     command("poll", "get_hardware_info", &[], false, |state, _| {
         Ok(AgentCommandOutcome::Done(state.identity.inventory.clone()))
     }),
+    command("system", "lockdown", &[], false, |_, _| {
+        Ok(AgentCommandOutcome::Started(AgentWork::Lockdown, None))
+    }),
     command("log", "collect_system_logs", &[], false, |_, _| {
-        Ok(AgentCommandOutcome::Done(json!({ "system_logs": NO_LOGS })))
+        Ok(AgentCommandOutcome::Started(AgentWork::CollectLogs, None))
     }),
 ];
 
@@ -165,85 +173,6 @@ pub(super) fn find(
         .ok_or(UnknownAgentCommand::Command)
 }
 
-fn steps(kind: StepKind) -> AgentCommandOutcome {
-    let described = |name: &str, priority: i64| IpaStep {
-        step: name.to_owned(),
-        interface: Some("deploy".to_owned()),
-        priority,
-        reboot_requested: false,
-        abortable: (kind == StepKind::Clean).then_some(true),
-        args: None,
-        argsinfo: None,
-        trivet_at: None,
-    };
-    let steps = match kind {
-        StepKind::Clean => vec![
-            described("erase_devices", 10),
-            described("erase_devices_metadata", 99),
-        ],
-        StepKind::Deploy => vec![
-            described("erase_devices_metadata", 0),
-            described("write_image", 0),
-        ],
-        StepKind::Service => vec![described("write_image", 0)],
-    };
-    let mut found = json!({ "hardware_manager_version": versions() });
-    found[format!("{kind}_steps")] = json!({ "TrivetHardwareManager": steps });
-    AgentCommandOutcome::Done(found)
-}
-
-fn versions() -> Value {
-    json!({ MANAGER: MANAGER_VERSION })
-}
-
-fn execute(kind: StepKind, params: &Map<String, Value>) -> Result<AgentCommandOutcome, String> {
-    let step = params.get("step").cloned().unwrap_or_default();
-    let Ok(read) = serde_json::from_value::<IpaStep>(step.clone()) else {
-        return Err("'step' must be an object that names a step.".to_owned());
-    };
-    let wanted = params
-        .get(&format!("{kind}_version"))
-        .unwrap_or(&Value::Null);
-    if !wanted.is_null() && *wanted != versions() {
-        return Ok(AgentCommandOutcome::Mismatch(error(
-            "VersionMismatch",
-            409,
-            "Hardware managers version mismatch, reload agent with correct version",
-            format!("Current versions: {}, versions used: {wanted}", versions()),
-        )));
-    }
-    let args = read.args.unwrap_or_default();
-    let work = match (kind, read.step.as_str()) {
-        (StepKind::Clean | StepKind::Deploy, "erase_devices_metadata") => {
-            AgentWork::Erase { whole: false }
-        }
-        (StepKind::Clean, "erase_devices") => AgentWork::Erase { whole: true },
-        (StepKind::Deploy | StepKind::Service, "write_image") => {
-            match image::parse_image_order(&args) {
-                Ok(order) => AgentWork::WriteImage(order),
-                Err(details) => {
-                    let message = "Image cannot be written";
-                    return Ok(AgentCommandOutcome::Failed(error(
-                        "DeploymentError",
-                        500,
-                        message,
-                        details,
-                    )));
-                }
-            }
-        }
-        (_, name) => {
-            return Ok(AgentCommandOutcome::Failed(error(
-                "HardwareManagerMethodNotFound",
-                500,
-                "No HardwareManager found to handle method",
-                format!("Could not find method: {name}"),
-            )));
-        }
-    };
-    Ok(AgentCommandOutcome::Started(work, Some((kind, step))))
-}
-
 /// Only a hash is accepted: this agent has no program to hash a password.
 fn finalize_rescue(params: &Map<String, Value>) -> Result<AgentCommandOutcome, String> {
     let hash = params.get("rescue_password").and_then(Value::as_str);
@@ -260,7 +189,7 @@ fn finalize_rescue(params: &Map<String, Value>) -> Result<AgentCommandOutcome, S
     }
 }
 
-fn error(kind: &str, code: u16, message: &str, details: String) -> CommandError {
+pub(super) fn command_error(kind: &str, code: u16, message: &str, details: String) -> CommandError {
     CommandError {
         kind: kind.to_owned(),
         code,

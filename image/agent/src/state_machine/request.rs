@@ -214,7 +214,8 @@ impl AgentState {
         let (id, work) = self.remember(name, ran);
         let mut reply = self.command(&id);
         if work.is_some() {
-            reply.awaits = wait.then(|| id.clone());
+            // A command that is not asynchronous is replied to when it has ended.
+            reply.awaits = (wait || !command.asynchronous).then(|| id.clone());
         } else if command.asynchronous {
             self.heartbeat_soon(now);
         }

@@ -19,12 +19,15 @@ fn agent(inspect: bool, sends_heartbeats: bool) -> AgentState {
                           "disks": [{"name": "/dev/vda", "size": 1}]}),
         node: None,
         token: None,
+        managers: Vec::new(),
     };
     let plan = AgentPlan {
         callback_url: CALLBACK.to_owned(),
         inspect,
         sends_heartbeats,
         intervals: AgentIntervals::STOCK,
+        api_minor: 68,
+        certificate: None,
     };
     AgentState::new(identity, plan)
 }

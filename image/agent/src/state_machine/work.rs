@@ -1,12 +1,14 @@
 //! Work that the shell does for the state machine, and its result.
 
 use serde_json::{Value, json};
-use trivet_agent_wire::{CommandError, CommandResult, CommandStatus};
+use trivet_agent_wire::{CommandError, CommandStatus};
 use trivet_model::secret::SecretText;
 use trivet_model::{StepKind, Tick};
 
 use super::image::ImageOrder;
+use super::steps::{StepDispatch, StepsByManager};
 use super::{AgentPhase, AgentState};
+use crate::hardware_manager::ManagerError;
 
 /// Work for the shell. It must be synced before it is reported done.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,10 +29,43 @@ pub enum AgentWork {
     PowerOff,
     /// Restart the machine.
     Reboot,
+    /// Stop the API, set all links down, and do nothing until the machine is switched off.
+    Lockdown,
+    /// Collect the logs.
+    CollectLogs,
+    /// Ask hardware managers.
+    Manager(ManagerRequest),
+}
+
+/// A request to the hardware managers that were added.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ManagerRequest {
+    /// Which steps all of them have.
+    ListSteps {
+        /// The kind of steps.
+        kind: StepKind,
+        /// The node.
+        node: Value,
+        /// Its ports.
+        ports: Value,
+    },
+    /// Execute a step.
+    Execute {
+        /// The manager.
+        manager: String,
+        /// The kind of step.
+        kind: StepKind,
+        /// The step, with its arguments.
+        step: Value,
+        /// The node.
+        node: Value,
+        /// Its ports.
+        ports: Value,
+    },
 }
 
 /// Work that succeeded.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum AgentWorkOutcome {
     /// An image was written and its digest is right.
     Wrote {
@@ -45,6 +80,12 @@ pub enum AgentWorkOutcome {
     Rescued,
     /// The machine is switched off or restarted.
     Leaving,
+    /// A gzipped tar archive in base64.
+    Logs(String),
+    /// The steps that managers have.
+    Steps(StepKind, StepsByManager),
+    /// The result of a manager's step.
+    Value(Value),
 }
 
 /// Work that failed, in the stock agent's error classes.
@@ -70,6 +111,12 @@ pub enum AgentWorkError {
     /// The rescue password could not be set.
     #[error("Could not set the rescue password: {0}")]
     Rescue(String),
+    /// The logs could not be collected.
+    #[error("Could not collect logs: {0}")]
+    Logs(String),
+    /// A hardware manager has no result.
+    #[error(transparent)]
+    Manager(#[from] ManagerError),
 }
 
 impl AgentWorkError {
@@ -80,11 +127,15 @@ impl AgentWorkError {
             Self::Checksum { .. } => "ImageChecksumError",
             Self::Write(_) => "ImageWriteError",
             Self::Erase(_) => "BlockDeviceEraseError",
-            Self::Rescue(_) => "CommandExecutionError",
+            Self::Rescue(_) | Self::Logs(_) => "CommandExecutionError",
+            Self::Manager(_) => "HardwareManagerError",
         }
     }
 
     fn command_error(&self) -> CommandError {
+        if let Self::Manager(ManagerError::Failed(error)) = self {
+            return error.clone();
+        }
         CommandError {
             kind: self.kind().to_owned(),
             code: 500,
@@ -98,23 +149,32 @@ impl AgentWorkError {
 #[derive(Clone, Debug)]
 pub(super) struct RunningAgentCommand {
     pub(super) id: String,
-    pub(super) step: Option<(StepKind, Value)>,
+    pub(super) step: Option<StepDispatch>,
 }
 
 impl AgentState {
     /// Handles the result of work. A result of a command that does not run is ignored: it is
-    /// from before a restart.
+    /// from before a restart. Returns more work for the same command, if there is some.
     pub fn work_done(
         &mut self,
         now: Tick,
         id: &str,
         result: Result<AgentWorkOutcome, AgentWorkError>,
-    ) {
-        let Some(running) = self.running.take_if(|running| running.id == id) else {
-            return;
-        };
-        let Some(command) = self.commands.iter_mut().find(|command| command.id == id) else {
-            return;
+    ) -> Option<AgentWork> {
+        let mut running = self.running.take_if(|running| running.id == id)?;
+        let at = self.commands.iter().position(|command| command.id == id)?;
+        let result = match result {
+            Err(AgentWorkError::Manager(ManagerError::Incompatible)) => {
+                match Self::next_manager(&mut running) {
+                    Ok(work) => {
+                        self.running = Some(running);
+                        return Some(work);
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            Err(failure) => Err(failure.command_error()),
+            Ok(outcome) => Ok(outcome),
         };
         match result {
             Ok(outcome) => {
@@ -124,49 +184,60 @@ impl AgentState {
                 if outcome == AgentWorkOutcome::Rescued {
                     self.phase = AgentPhase::Rescued;
                 }
-                command.command_status = CommandStatus::Succeeded;
-                command.command_result = command_result(command, running.step, &outcome);
+                let value = self.command_result(at, running.step, outcome);
+                if let Some(command) = self.commands.get_mut(at) {
+                    command.command_status = CommandStatus::Succeeded;
+                    command.command_result = value;
+                }
             }
-            Err(failure) => {
-                command.command_status = CommandStatus::Failed;
-                command.command_error = Some(failure.command_error());
+            Err(error) => {
+                if let Some(command) = self.commands.get_mut(at) {
+                    command.command_status = CommandStatus::Failed;
+                    command.command_error = Some(error);
+                }
             }
         }
         self.heartbeat_soon(now);
+        None
+    }
+
+    /// The result of a step contains the step itself; a text of another command gets the name
+    /// of the command.
+    fn command_result(
+        &self,
+        at: usize,
+        step: Option<StepDispatch>,
+        outcome: AgentWorkOutcome,
+    ) -> Value {
+        let value = match outcome {
+            AgentWorkOutcome::Wrote { bytes, root_uuid } => {
+                let uuid = root_uuid.as_deref().unwrap_or("None");
+                Value::from(format!("image of {bytes} bytes written root_uuid={uuid}"))
+            }
+            AgentWorkOutcome::Erased | AgentWorkOutcome::Rescued | AgentWorkOutcome::Leaving => {
+                Value::Null
+            }
+            AgentWorkOutcome::Logs(archive) => json!({ "system_logs": archive }),
+            AgentWorkOutcome::Steps(kind, added) => self.step_list(kind, &added),
+            AgentWorkOutcome::Value(value) => value,
+        };
+        if let Some(dispatch) = step {
+            let (kind, step) = dispatch.step();
+            let mut reported = json!({});
+            reported[format!("{kind}_result")] = value;
+            reported[format!("{kind}_step")] = step;
+            return reported;
+        }
+        match (value.as_str(), self.commands.get(at)) {
+            (Some(words), Some(command)) => {
+                json!({"result": format!("{}: {words}", command.command_name)})
+            }
+            _ => value,
+        }
     }
 
     /// Whether this command has ended, or is unknown.
     pub fn is_finished(&self, id: &str) -> bool {
         self.running.as_ref().is_none_or(|running| running.id != id)
-    }
-}
-
-/// The result of a step contains the step itself, that of another command its name and a
-/// message.
-fn command_result(
-    command: &CommandResult,
-    step: Option<(StepKind, Value)>,
-    outcome: &AgentWorkOutcome,
-) -> Value {
-    let words = match outcome {
-        AgentWorkOutcome::Wrote { bytes, root_uuid } => {
-            let uuid = root_uuid.as_deref().unwrap_or("None");
-            Value::from(format!("image of {bytes} bytes written root_uuid={uuid}"))
-        }
-        AgentWorkOutcome::Erased | AgentWorkOutcome::Rescued | AgentWorkOutcome::Leaving => {
-            Value::Null
-        }
-    };
-    match step {
-        Some((kind, step)) => {
-            let mut reported = json!({});
-            reported[format!("{kind}_result")] = words;
-            reported[format!("{kind}_step")] = step;
-            reported
-        }
-        None => words.as_str().map_or(
-            Value::Null,
-            |words| json!({"result": format!("{}: {words}", command.command_name)}),
-        ),
     }
 }

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use trivet_agent_wire::{AGENT_PORT, HEARTBEAT_VERSION, INSPECTION_PATH};
+use trivet_image_agent::hardware_manager::ManagerError;
 use trivet_image_agent::state_machine::{
     AgentDueRequest, AgentIntervals, AgentMachineIdentity, AgentPhase, AgentPlan, AgentState,
     AgentWork, AgentWorkError, AgentWorkOutcome,
@@ -18,6 +19,9 @@ use crate::network::{AgentCall, OwnAgentRequestKind, SimHttpClient, SimHttpResul
 /// How long erasing and writing take.
 const ERASE_MS: u64 = 900;
 pub(crate) const WRITE_MS: u64 = 1500;
+
+/// An empty tar archive, gzipped, in base64: simulated machines have no logs.
+const NO_LOGS: &str = "H4sIAAAAAAACA2NgGAWjYBSMVAAALq+17wAEAAA=";
 
 pub(super) struct OwnAgent {
     pub(super) agent_state: AgentState,
@@ -46,12 +50,15 @@ impl OwnAgent {
             inventory: hardware.inventory(1 << 30),
             node: None,
             token: None,
+            managers: Vec::new(),
         };
         let plan = AgentPlan {
             callback_url: format!("http://{address}:{AGENT_PORT}"),
             inspect: line.inspection_url.is_some(),
             sends_heartbeats: line.api_url.is_some(),
             intervals: AgentIntervals::FAST,
+            api_minor: 68,
+            certificate: None,
         };
         Self {
             agent_state: AgentState::new(identity, plan),
@@ -189,7 +196,12 @@ impl OwnAgent {
                 out.push(ends(ERASE_MS, &command));
                 Some(SimAgentEffect::DiskInvalidated)
             }
-            AgentWork::Rescue { .. } | AgentWork::PowerOff | AgentWork::Reboot => {
+            AgentWork::Rescue { .. }
+            | AgentWork::PowerOff
+            | AgentWork::Reboot
+            | AgentWork::Lockdown
+            | AgentWork::CollectLogs
+            | AgentWork::Manager(_) => {
                 out.push(ends(200, &command));
                 None
             }
@@ -261,6 +273,21 @@ impl OwnAgent {
             ),
             AgentWork::PowerOff => (AgentWorkOutcome::Leaving, SimAgentEffect::PoweredOff),
             AgentWork::Reboot => (AgentWorkOutcome::Leaving, SimAgentEffect::Rebooted),
+            AgentWork::Lockdown => {
+                self.finish(now, id, Ok(AgentWorkOutcome::Leaving), out);
+                return None;
+            }
+            AgentWork::CollectLogs => {
+                let logs = AgentWorkOutcome::Logs(NO_LOGS.to_owned());
+                self.finish(now, id, Ok(logs), out);
+                return None;
+            }
+            // Simulated machines have no managers beside ours.
+            AgentWork::Manager(_) => {
+                let failure = AgentWorkError::Manager(ManagerError::Incompatible);
+                self.finish(now, id, Err(failure), out);
+                return None;
+            }
         };
         self.finish(now, id, Ok(outcome), out);
         Some(did)

@@ -24,7 +24,7 @@ fn part(image: &[u8], wanted: &ChunkedImage, chunk: u64) -> Bytes {
 }
 
 fn disk(scratch: &ScratchDiskFile) -> AgentTargetDisk {
-    AgentTargetDisk::new(scratch.0.clone(), 8 * CHUNK_BYTES)
+    AgentTargetDisk::file(scratch.0.clone(), 8 * CHUNK_BYTES)
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn chunks_on_the_disk_are_not_missing() {
 async fn an_image_that_is_too_long_is_refused_before_anything_is_touched() {
     let (scratch, (image, wanted)) = (ScratchDiskFile::new(), sample());
     std::fs::write(&scratch.0, &image[..CHUNK]).unwrap();
-    let disk = AgentTargetDisk::new(scratch.0.clone(), CHUNK_BYTES);
+    let disk = AgentTargetDisk::file(scratch.0.clone(), CHUNK_BYTES);
     let outcome = ChunkWriter::begin(&disk, wanted).await;
     assert!(matches!(outcome, Err(AgentWorkError::Write(_))));
     assert!(scratch.bytes() == image[..CHUNK]);

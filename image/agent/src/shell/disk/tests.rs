@@ -59,7 +59,7 @@ async fn writes_an_image_in_pieces_of_any_size() {
     let image = image(HEAD_BYTES * 2 + 77);
     for piece in [4096, HEAD_BYTES + 1, image.len()] {
         let scratch = ScratchDiskFile::new();
-        let disk = AgentTargetDisk::new(scratch.0.clone(), 4 * HEAD_BYTES as u64);
+        let disk = AgentTargetDisk::file(scratch.0.clone(), 4 * HEAD_BYTES as u64);
         let written = write(&disk, sha256(&image), &image, piece).await.unwrap();
         assert_eq!(written.bytes, image.len() as u64);
         assert_eq!(written.root_uuid.as_deref(), Some("0x1a2b3c4d"));
@@ -73,7 +73,7 @@ async fn writes_an_image_in_pieces_of_any_size() {
 async fn checks_sha512_and_images_shorter_than_the_head() {
     let image = image(600);
     let scratch = ScratchDiskFile::new();
-    let disk = AgentTargetDisk::new(scratch.0.clone(), 600);
+    let disk = AgentTargetDisk::file(scratch.0.clone(), 600);
     let digest = Digest::Sha512(Sha512::digest(&image).into());
     assert_eq!(
         write(&disk, digest, &image, 100).await.unwrap().digest,
@@ -85,7 +85,7 @@ async fn checks_sha512_and_images_shorter_than_the_head() {
 #[tokio::test]
 async fn a_wrong_image_does_not_boot_nor_does_the_old_system() {
     let scratch = ScratchDiskFile::new();
-    let disk = AgentTargetDisk::new(scratch.0.clone(), 3 * HEAD_BYTES as u64);
+    let disk = AgentTargetDisk::file(scratch.0.clone(), 3 * HEAD_BYTES as u64);
     let old = image(2 * HEAD_BYTES);
     write(&disk, sha256(&old), &old, 65536).await.unwrap();
     let failure = write(&disk, sha256(b"other"), &old, 65536)
@@ -98,7 +98,7 @@ async fn a_wrong_image_does_not_boot_nor_does_the_old_system() {
 #[tokio::test]
 async fn an_interrupted_image_does_not_boot() {
     let scratch = ScratchDiskFile::new();
-    let disk = AgentTargetDisk::new(scratch.0.clone(), 3 * HEAD_BYTES as u64);
+    let disk = AgentTargetDisk::file(scratch.0.clone(), 3 * HEAD_BYTES as u64);
     let image = image(2 * HEAD_BYTES);
     let mut writer = disk.writer(sha256(&image)).await;
     writer.push(Bytes::from(image)).await.unwrap();
@@ -111,9 +111,9 @@ async fn an_interrupted_image_does_not_boot() {
 async fn an_image_may_fill_the_disk_and_not_exceed_it() {
     let scratch = ScratchDiskFile::new();
     let image = image(HEAD_BYTES + 10);
-    let disk = AgentTargetDisk::new(scratch.0.clone(), image.len() as u64);
+    let disk = AgentTargetDisk::file(scratch.0.clone(), image.len() as u64);
     assert!(write(&disk, sha256(&image), &image, 65536).await.is_ok());
-    let small = AgentTargetDisk::new(scratch.0.clone(), image.len() as u64 - 1);
+    let small = AgentTargetDisk::file(scratch.0.clone(), image.len() as u64 - 1);
     let failure = write(&small, sha256(&image), &image, 65536)
         .await
         .unwrap_err();
@@ -127,7 +127,7 @@ async fn an_image_may_fill_the_disk_and_not_exceed_it() {
 async fn erases_both_ends_or_everything() {
     let scratch = ScratchDiskFile::new();
     let image = image(4 * HEAD_BYTES);
-    let disk = AgentTargetDisk::new(scratch.0.clone(), image.len() as u64);
+    let disk = AgentTargetDisk::file(scratch.0.clone(), image.len() as u64);
     write(&disk, sha256(&image), &image, 65536).await.unwrap();
     disk.erase(false).await.unwrap();
     let found = scratch.bytes();
@@ -145,7 +145,7 @@ async fn erases_both_ends_or_everything() {
 
 #[tokio::test]
 async fn a_missing_disk_fails_with_a_message() {
-    let disk = AgentTargetDisk::new(PathBuf::from("/nonexistent/disk"), 1024);
+    let disk = AgentTargetDisk::file(PathBuf::from("/nonexistent/disk"), 1024);
     assert_eq!(
         disk.erase(true).await.unwrap_err().kind(),
         "BlockDeviceEraseError"

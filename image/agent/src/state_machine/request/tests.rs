@@ -21,6 +21,8 @@ fn agent_state() -> AgentState {
         inspect: false,
         sends_heartbeats: true,
         intervals: AgentIntervals::STOCK,
+        api_minor: 68,
+        certificate: None,
     };
     let mut state = AgentState::new(identity, plan);
     state.due_requests(Tick(0));

@@ -1,0 +1,263 @@
+//! The program `trivet-agent`: from its parameters to a running agent, and what happens to the
+//! machine when the agent ends.
+
+mod appliance;
+mod clock;
+mod journal;
+mod logs;
+mod machine;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+use trivet_agent_wire::INSPECTION_PATH;
+use trivet_model::MacAddr;
+
+pub(crate) use clock::unix_s;
+pub use journal::log;
+
+use crate::hardware_manager::{HardwareManager, ManagerFacts};
+use crate::parameters::AgentParameters;
+use crate::ramdisk::{LinkPlan, RamdiskLinks, power_off, restart, wait_for_links};
+use crate::shell::{
+    self, AgentExit, AgentHttpClient, AgentOptions, AgentShellEvent, AgentTarget, AgentTlsError,
+    AgentTlsIdentity, ShellError, load_programs,
+};
+use crate::state_machine::{AGENT_VERIFY_CA_MINOR, AgentIntervals, AgentMachineIdentity};
+use appliance::ApplianceFacts;
+use clock::KernelEntropy;
+
+/// Where hardware managers are that are programs.
+const MANAGERS: &str = "/usr/lib/trivet-agent/managers";
+
+/// How long disks are awaited: the kernel finds them while the network comes up. The stock
+/// agent waits in steps of 3 s.
+const DISK_SEARCH_PERIOD: Duration = Duration::from_millis(500);
+const DISK_SEARCHES_MAX: usize = 20;
+
+/// Events of the agent that wait to be logged.
+const EVENTS_MAX: usize = 64;
+
+/// Why the program ended with an error.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// The URL of the appliance cannot be used.
+    #[error("{0}")]
+    Appliance(String),
+    /// There is no certificate for the agent's own API.
+    #[error(transparent)]
+    Tls(#[from] AgentTlsError),
+    /// The agent could not run.
+    #[error(transparent)]
+    Shell(#[from] ShellError),
+    /// `listen_host` is not an address.
+    #[error("{0} is not an address to listen on")]
+    ListenHost(String),
+}
+
+/// Runs the agent until it ends. In a ramdisk it brings the network up before, and switches the
+/// machine off or restarts it.
+pub async fn run(parameters: AgentParameters, in_ramdisk: bool) -> Result<AgentExit, ProgramError> {
+    let _links = if in_ramdisk {
+        Some(bring_up(&parameters).await)
+    } else {
+        None
+    };
+    let listen = listening_address(&parameters)?;
+    let client = AgentHttpClient {
+        own: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        trust: appliance::trust(&parameters).map_err(ProgramError::Appliance)?,
+    };
+    let facts = find_appliance(&parameters, &client, in_ramdisk).await;
+    let options = options(&parameters, client, listen, facts).await?;
+    let exit = run_shell(options).await?;
+    match exit {
+        AgentExit::PowerOff => power_off(in_ramdisk),
+        AgentExit::Reboot => restart(in_ramdisk),
+        AgentExit::Lockdown => lock_down(in_ramdisk).await,
+        AgentExit::PowerCut | AgentExit::GaveUp | AgentExit::Rescued => {}
+    }
+    Ok(exit)
+}
+
+/// Sets all links down, and waits until the machine is switched off.
+async fn lock_down(in_ramdisk: bool) {
+    for link in trivet_board_linux::interfaces().unwrap_or_default() {
+        if in_ramdisk && let Err(error) = trivet_board_linux::set_link_down(&link.name) {
+            log(&format!("{}: {error}", link.name));
+        }
+    }
+    std::future::pending().await
+}
+
+async fn bring_up(parameters: &AgentParameters) -> RamdiskLinks {
+    let links = wait_for_links(LinkPlan {
+        boot_mac: parameters.boot_mac(),
+        boot_wait: parameters.dhcp_wait,
+        static_address: parameters.static_address.clone(),
+    })
+    .await;
+    for _ in 0..DISK_SEARCHES_MAX {
+        if machine::has_disk() {
+            break;
+        }
+        sleep(DISK_SEARCH_PERIOD).await;
+    }
+    links
+}
+
+fn listening_address(parameters: &AgentParameters) -> Result<SocketAddr, ProgramError> {
+    let host = match parameters.listen_host.as_deref() {
+        Some(host) => {
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let wrong = |_| ProgramError::ListenHost(host.to_owned());
+            host.parse().map_err(wrong)?
+        }
+        // Without IPv6 the wildcard is that of IPv4.
+        None if Path::new("/proc/sys/net/ipv6").exists() => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    };
+    Ok(SocketAddr::new(host, parameters.listen_port))
+}
+
+/// What the appliance says about itself. Without a URL there is none.
+async fn find_appliance(
+    parameters: &AgentParameters,
+    client: &AgentHttpClient,
+    in_ramdisk: bool,
+) -> Option<ApplianceFacts> {
+    if parameters.standalone || parameters.api_urls.is_empty() {
+        return None;
+    }
+    let facts = appliance::find(&parameters.api_urls, client).await;
+    if let (true, Some(unix_s)) = (in_ramdisk, facts.date_unix_s) {
+        clock::correct(unix_s);
+    }
+    log(&format!(
+        "the appliance is {}, API 1.{}",
+        facts.url, facts.minor
+    ));
+    Some(facts)
+}
+
+async fn options(
+    parameters: &AgentParameters,
+    client: AgentHttpClient,
+    listen: SocketAddr,
+    facts: Option<ApplianceFacts>,
+) -> Result<AgentOptions, ProgramError> {
+    let target = facts.as_ref().map(|facts| facts.url.as_str());
+    let target = target.or(parameters.inspection_callback_url.as_deref());
+    let advertise = match (&parameters.advertise_host, target) {
+        (Some(host), _) => Some(host.clone()),
+        (None, Some(url)) => appliance::own_address(url).await.map(host_of_address),
+        (None, None) => None,
+    };
+    let api_minor = facts.as_ref().map_or(0, |facts| facts.minor);
+    let tls = match &advertise {
+        Some(host) if api_minor >= AGENT_VERIFY_CA_MINOR => {
+            Some(AgentTlsIdentity::create(host, clock::unix_s())?)
+        }
+        _ => None,
+    };
+    let inventory = machine::inventory(parameters.boot_interface.as_deref());
+    let managers = spawn_blocking(|| load_programs(Path::new(MANAGERS))).await;
+    let managers = managers.unwrap_or_default();
+    let api_url = facts.map(|facts| facts.url);
+    let by_collectors = api_url
+        .as_ref()
+        .filter(|_| !parameters.inspection_collectors.is_empty());
+    let by_collectors = by_collectors.map(|url| format!("{url}{INSPECTION_PATH}"));
+    let inspection_url = parameters.inspection_callback_url.clone().or(by_collectors);
+    Ok(AgentOptions {
+        inspection_url: inspection_url.filter(|_| !parameters.standalone),
+        api_url,
+        listen,
+        advertise,
+        advertise_port: parameters.advertise_port,
+        client,
+        tls,
+        api_minor,
+        identity: AgentMachineIdentity {
+            macs: macs(&inventory),
+            inventory,
+            node: None,
+            token: parameters.agent_token.clone(),
+            managers: managers.iter().map(|one| facts_of(one.as_ref())).collect(),
+        },
+        target: AgentTarget::Machine,
+        rescue: None,
+        intervals: AgentIntervals::STOCK,
+        managers,
+        logs: logs::collect,
+    })
+}
+
+/// An address as the host of a URL.
+fn host_of_address(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    }
+}
+
+fn facts_of(manager: &dyn HardwareManager) -> ManagerFacts {
+    ManagerFacts {
+        name: manager.name().to_owned(),
+        version: manager.version().to_owned(),
+        support: manager.evaluate_hardware_support(),
+    }
+}
+
+/// The hardware addresses of an inventory.
+fn macs(inventory: &Value) -> Vec<MacAddr> {
+    let interfaces = inventory.get("interfaces").and_then(Value::as_array);
+    let macs = interfaces.into_iter().flatten().filter_map(|interface| {
+        let mac = interface.get("mac_address").and_then(Value::as_str);
+        mac?.parse().ok()
+    });
+    macs.collect()
+}
+
+async fn run_shell(options: AgentOptions) -> Result<AgentExit, ProgramError> {
+    // The machine has power as long as this program runs.
+    let (_power, has_power) = watch::channel(true);
+    let (events, mut reports) = mpsc::channel(EVENTS_MAX);
+    let entropy = Box::new(KernelEntropy);
+    let agent = shell::run(options, has_power, events, entropy);
+    tokio::pin!(agent);
+    loop {
+        tokio::select! {
+            end = &mut agent => return Ok(end?),
+            Some(event) = reports.recv() => log_event(&event),
+        }
+    }
+}
+
+fn log_event(event: &AgentShellEvent) {
+    let line = match event {
+        AgentShellEvent::Listening(address) => format!("listening on {address}"),
+        AgentShellEvent::Inspected(status) => format!("inspection data: status {status}"),
+        AgentShellEvent::LookedUp(node) => format!("this machine is node {node}"),
+        AgentShellEvent::Stuck => {
+            "the token was issued before, and is lost: only a power cycle helps".to_owned()
+        }
+        AgentShellEvent::Heartbeat(status) => format!("heartbeat: status {status}"),
+        AgentShellEvent::Writing { bytes } => format!("image: {} MiB received", bytes >> 20),
+        AgentShellEvent::Wrote { bytes, digest } => {
+            format!("image: {bytes} bytes written and verified, {digest}")
+        }
+        AgentShellEvent::Erased => "disks erased".to_owned(),
+        AgentShellEvent::Failed(reason) => format!("failed: {reason}"),
+        AgentShellEvent::PowerOff => "power off".to_owned(),
+        AgentShellEvent::Reboot => "reboot".to_owned(),
+        AgentShellEvent::Rescued => "rescue".to_owned(),
+        AgentShellEvent::Lockdown => "locked down: nothing happens until power-off".to_owned(),
+    };
+    log(&line);
+}
