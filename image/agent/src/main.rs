@@ -4,19 +4,14 @@
 //! modules for the kernel; otherwise it is a service, or runs alone (`--standalone`).
 
 use std::env;
-use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use tokio::runtime::Builder;
 use trivet_image_agent::AGENT_VERSION;
-use trivet_image_agent::parameters::{AgentParameters, PARAMETERS_BYTES_MAX};
-use trivet_image_agent::program;
+use trivet_image_agent::program::{self, ProgramError};
 use trivet_image_agent::ramdisk::{RAMDISK_ARGUMENT, is_init, run_as_init, run_as_modprobe};
-
-/// Where files of settings are. The stock agent's.
-const SETTINGS: &str = "/etc/ironic-python-agent.d";
 
 const HELP: &str = "\
 trivet-agent [OPTION...]
@@ -39,11 +34,14 @@ The same names with `ipa-` on the kernel command line, and in files in
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().collect();
     let name = arguments.first().map(Path::new).and_then(Path::file_name);
+    // In a container the process has the same number; there it has options.
+    let is_named = name.is_some_and(|name| name == "init");
+    let is_first = is_init() && (is_named || arguments.len() == 1);
     if name.is_some_and(|name| name == "modprobe") {
         run_as_modprobe(&arguments[1..]);
         return ExitCode::SUCCESS;
     }
-    if is_init() {
+    if is_first {
         run_as_init();
     }
     let mut words: Vec<&str> = arguments.iter().skip(1).map(String::as_str).collect();
@@ -56,15 +54,6 @@ fn main() -> ExitCode {
         Some(&"--version") => return print(&format!("{AGENT_VERSION}\n")),
         _ => {}
     }
-    let mut parameters = AgentParameters::default();
-    parameters.read_kernel_line(&text(Path::new("/proc/cmdline")));
-    for file in settings_files() {
-        parameters.read_settings_file(&text(&file));
-    }
-    if let Err(error) = parameters.read_arguments(words) {
-        program::log(&error.to_string());
-        return ExitCode::from(2);
-    }
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -72,11 +61,14 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(program::run(parameters, in_ramdisk)) {
+    match runtime.block_on(program::run(&words, in_ramdisk)) {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
             program::log(&error.to_string());
-            ExitCode::FAILURE
+            match error {
+                ProgramError::Argument(_) => ExitCode::from(2),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -84,22 +76,4 @@ fn main() -> ExitCode {
 fn print(words: &str) -> ExitCode {
     let _ = io::stdout().write_all(words.as_bytes());
     ExitCode::SUCCESS
-}
-
-/// The files of settings, in the order of their names.
-fn settings_files() -> Vec<std::path::PathBuf> {
-    let entries = fs::read_dir(SETTINGS).into_iter().flatten().flatten();
-    let mut files: Vec<_> = entries.map(|entry| entry.path()).collect();
-    files.retain(|file| file.extension().is_some_and(|end| end == "conf"));
-    files.sort();
-    files
-}
-
-/// The text of a file, empty if it cannot be read or is too long.
-fn text(path: &Path) -> String {
-    let bytes = fs::read(path).unwrap_or_default();
-    if bytes.len() > PARAMETERS_BYTES_MAX {
-        return String::new();
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }

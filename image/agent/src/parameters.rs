@@ -53,8 +53,8 @@ pub struct AgentParameters {
     pub boot_interface: Option<String>,
     /// Virtual media are searched for parameters and files.
     pub virtual_media: bool,
-    /// A static address.
-    pub static_address: Option<StaticAddress>,
+    /// Static addresses, in the place of DHCP.
+    pub static_addresses: Vec<StaticAddress>,
     /// Path of a file with the certificates of authorities that are trusted.
     pub ca_file: Option<String>,
     /// Path of the client certificate.
@@ -84,7 +84,7 @@ impl Default for AgentParameters {
             dhcp_wait: Duration::from_mins(1),
             boot_interface: None,
             virtual_media: false,
-            static_address: None,
+            static_addresses: Vec::new(),
             ca_file: None,
             certificate_file: None,
             key_file: None,
@@ -144,7 +144,7 @@ impl AgentParameters {
             match key {
                 "BOOTIF" => self.boot_interface = some(value),
                 "boot_method" => self.virtual_media = value == "vmedia",
-                "ip" => self.static_address = static_address(value).or(self.static_address.take()),
+                "ip" => self.static_addresses.extend(static_address(value)),
                 _ => {
                     if let Some(name) = key.strip_prefix("ipa-") {
                         self.set(&name.replace('-', "_"), value);

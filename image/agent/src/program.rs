@@ -6,6 +6,7 @@ mod clock;
 mod journal;
 mod logs;
 mod machine;
+mod settings;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -18,12 +19,15 @@ use tokio::time::sleep;
 use trivet_agent_wire::INSPECTION_PATH;
 use trivet_model::MacAddr;
 
+#[cfg(test)]
 pub(crate) use clock::unix_s;
 pub use journal::log;
 
 use crate::hardware_manager::{HardwareManager, ManagerFacts};
-use crate::parameters::AgentParameters;
-use crate::ramdisk::{LinkPlan, RamdiskLinks, power_off, restart, wait_for_links};
+use crate::parameters::{AgentParameters, ArgumentError};
+use crate::ramdisk::{
+    LinkPlan, RamdiskLinks, power_off, rescue_file, restart, start_rescue, wait_for_links,
+};
 use crate::shell::{
     self, AgentExit, AgentHttpClient, AgentOptions, AgentShellEvent, AgentTarget, AgentTlsError,
     AgentTlsIdentity, ShellError, load_programs,
@@ -40,12 +44,18 @@ const MANAGERS: &str = "/usr/lib/trivet-agent/managers";
 const DISK_SEARCH_PERIOD: Duration = Duration::from_millis(500);
 const DISK_SEARCHES_MAX: usize = 20;
 
+/// How many bytes of an image are between two lines. Ours.
+const PROGRESS_BYTES: u64 = 256 << 20;
+
 /// Events of the agent that wait to be logged.
 const EVENTS_MAX: usize = 64;
 
 /// Why the program ended with an error.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
+    /// A mistake on the command line.
+    #[error(transparent)]
+    Argument(#[from] ArgumentError),
     /// The URL of the appliance cannot be used.
     #[error("{0}")]
     Appliance(String),
@@ -62,24 +72,35 @@ pub enum ProgramError {
 
 /// Runs the agent until it ends. In a ramdisk it brings the network up before, and switches the
 /// machine off or restarts it.
-pub async fn run(parameters: AgentParameters, in_ramdisk: bool) -> Result<AgentExit, ProgramError> {
-    let _links = if in_ramdisk {
-        Some(bring_up(&parameters).await)
-    } else {
-        None
-    };
+pub async fn run(arguments: &[&str], in_ramdisk: bool) -> Result<AgentExit, ProgramError> {
+    let parameters = settings::read(arguments, in_ramdisk).await?;
+    let mut links = None;
+    if in_ramdisk {
+        links = Some(bring_up(&parameters).await);
+    }
     let listen = listening_address(&parameters)?;
     let client = AgentHttpClient {
         own: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         trust: appliance::trust(&parameters).map_err(ProgramError::Appliance)?,
     };
     let facts = find_appliance(&parameters, &client, in_ramdisk).await;
-    let options = options(&parameters, client, listen, facts).await?;
-    let exit = run_shell(options).await?;
+    let mut options = options(&parameters, client, listen, facts).await?;
+    options.rescue = in_ramdisk.then(rescue_file).flatten();
+    let exit = run_shell(options, parameters.debug).await?;
     match exit {
         AgentExit::PowerOff => power_off(in_ramdisk),
         AgentExit::Reboot => restart(in_ramdisk),
         AgentExit::Lockdown => lock_down(in_ramdisk).await,
+        AgentExit::Rescued if in_ramdisk => {
+            // The machine may be in another network by now.
+            drop(links);
+            let _links = bring_up(&parameters).await;
+            match start_rescue() {
+                Ok(()) => log("user rescue may log in"),
+                Err(error) => log(&format!("no rescue: {error}")),
+            }
+            std::future::pending().await
+        }
         AgentExit::PowerCut | AgentExit::GaveUp | AgentExit::Rescued => {}
     }
     Ok(exit)
@@ -99,7 +120,7 @@ async fn bring_up(parameters: &AgentParameters) -> RamdiskLinks {
     let links = wait_for_links(LinkPlan {
         boot_mac: parameters.boot_mac(),
         boot_wait: parameters.dhcp_wait,
-        static_address: parameters.static_address.clone(),
+        static_addresses: parameters.static_addresses.clone(),
     })
     .await;
     for _ in 0..DISK_SEARCHES_MAX {
@@ -188,6 +209,7 @@ async fn options(
             inventory,
             node: None,
             token: parameters.agent_token.clone(),
+            inspection: None,
             managers: managers.iter().map(|one| facts_of(one.as_ref())).collect(),
         },
         target: AgentTarget::Machine,
@@ -224,18 +246,39 @@ fn macs(inventory: &Value) -> Vec<MacAddr> {
     macs.collect()
 }
 
-async fn run_shell(options: AgentOptions) -> Result<AgentExit, ProgramError> {
+async fn run_shell(options: AgentOptions, debug: bool) -> Result<AgentExit, ProgramError> {
     // The machine has power as long as this program runs.
     let (_power, has_power) = watch::channel(true);
     let (events, mut reports) = mpsc::channel(EVENTS_MAX);
     let entropy = Box::new(KernelEntropy);
     let agent = shell::run(options, has_power, events, entropy);
     tokio::pin!(agent);
+    let mut logged_bytes = 0;
     loop {
         tokio::select! {
             end = &mut agent => return Ok(end?),
-            Some(event) = reports.recv() => log_event(&event),
+            Some(event) = reports.recv() => {
+                if debug || is_worth_a_line(&event, &mut logged_bytes) {
+                    log_event(&event);
+                }
+            }
         }
+    }
+}
+
+/// Whether an event is for the console without `debug`: progress is, at intervals, and each
+/// heartbeat that was not accepted.
+fn is_worth_a_line(event: &AgentShellEvent, logged_bytes: &mut u64) -> bool {
+    match event {
+        AgentShellEvent::Writing { bytes } => {
+            let is_due = *bytes < *logged_bytes || *bytes >= *logged_bytes + PROGRESS_BYTES;
+            if is_due {
+                *logged_bytes = *bytes;
+            }
+            is_due
+        }
+        AgentShellEvent::Heartbeat(status) => *status != 202,
+        _ => true,
     }
 }
 
@@ -260,4 +303,44 @@ fn log_event(event: &AgentShellEvent) {
         AgentShellEvent::Lockdown => "locked down: nothing happens until power-off".to_owned(),
     };
     log(&line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_and_accepted_heartbeats_do_not_fill_the_console() {
+        let mut logged = 0;
+        let steps = [1_u64 << 20, 256 << 20, 260 << 20, 512 << 20, 1 << 20];
+        let lines =
+            steps.map(|bytes| is_worth_a_line(&AgentShellEvent::Writing { bytes }, &mut logged));
+        // The last is the start of another image.
+        assert_eq!(lines, [false, true, false, true, true]);
+        assert!(!is_worth_a_line(
+            &AgentShellEvent::Heartbeat(202),
+            &mut logged
+        ));
+        assert!(is_worth_a_line(&AgentShellEvent::Heartbeat(0), &mut logged));
+    }
+
+    #[test]
+    fn addresses_and_macs_have_their_forms() {
+        assert_eq!(host_of_address("192.0.2.1".parse().unwrap()), "192.0.2.1");
+        assert_eq!(
+            host_of_address("2001:db8::1".parse().unwrap()),
+            "[2001:db8::1]"
+        );
+        let inventory = serde_json::json!({"interfaces": [
+            {"mac_address": "52:54:00:00:00:01"}, {"mac_address": null}, {}]});
+        assert_eq!(macs(&inventory), ["52:54:00:00:00:01".parse().unwrap()]);
+        let mut parameters = AgentParameters {
+            listen_host: Some("[::1]".to_owned()),
+            ..AgentParameters::default()
+        };
+        let listen = listening_address(&parameters).unwrap();
+        assert_eq!(listen.to_string(), "[::1]:9999");
+        parameters.listen_host = Some("here".to_owned());
+        assert!(listening_address(&parameters).is_err());
+    }
 }

@@ -10,13 +10,19 @@ mod lease_timer;
 mod links;
 mod modules;
 pub mod modules_list;
+pub mod network_data;
 mod power;
-mod uevent;
+mod rescue;
+pub mod uevent;
+mod virtual_media;
+pub mod volume_label;
 
 pub use init::{is_init, run_as_init};
 pub use links::{LinkPlan, RamdiskLinks, wait_for_links};
 pub use modules::{ModuleLoader, run_as_modprobe};
 pub use power::{power_off, restart};
+pub use rescue::{rescue_file, start_rescue};
+pub use virtual_media::read_virtual_media;
 
 /// The word that makes the program the agent in the ramdisk, in the place of options.
 pub const RAMDISK_ARGUMENT: &str = "--ramdisk";

@@ -12,13 +12,13 @@ mod fetch;
 mod http;
 mod listener;
 mod logs;
-mod managers;
+mod manager_programs;
 mod target;
 mod tls;
 
 pub use http::AgentHttpClient;
 pub use logs::{LOG_FILE_BYTES_MAX, LogFile};
-pub use managers::{ManagerProgram, load_programs};
+pub use manager_programs::{ManagerProgram, load_programs};
 pub use target::AgentTarget;
 pub use tls::{AgentTlsError, AgentTlsIdentity};
 
@@ -415,9 +415,10 @@ async fn perform(
         }
         AgentWork::Manager(request) => {
             let managers = shared.options.managers.clone();
-            let asked = spawn_blocking(move || managers::ask(&managers, &request)).await;
+            let outcome =
+                spawn_blocking(move || manager_programs::request(&managers, &request)).await;
             let failed = |error| AgentWorkError::Manager(ManagerError::failed(error));
-            Ok(asked.map_err(|error| failed(error.to_string()))??)
+            Ok(outcome.map_err(|error| failed(error.to_string()))??)
         }
         // These end the agent before this point.
         AgentWork::PowerOff

@@ -25,7 +25,6 @@ use crate::AGENT_VERSION;
 use crate::hardware_manager::ManagerFacts;
 pub use image::ImageOrder;
 pub use request::{AgentApiReply, REQUEST_BYTES_MAX};
-pub use steps::StepsByManager;
 pub use work::{AgentWork, AgentWorkError, AgentWorkOutcome, ManagerRequest};
 
 /// How many commands are remembered. Ours: the stock agent remembers all.
@@ -49,6 +48,8 @@ pub struct AgentMachineIdentity {
     pub node: Option<NodeId>,
     /// Its token, if it was given out of band.
     pub token: Option<String>,
+    /// The inspection data, if they were collected; otherwise they are the inventory alone.
+    pub inspection: Option<Value>,
     /// Hardware managers that support this machine, beside our own.
     pub managers: Vec<ManagerFacts>,
 }
@@ -388,6 +389,9 @@ impl AgentState {
     }
 
     fn inspection(&self) -> Value {
+        if let Some(collected) = &self.identity.inspection {
+            return collected.clone();
+        }
         let inventory = &self.identity.inventory;
         let root_disk = inventory.get("disks").and_then(|disks| disks.get(0));
         let boot = inventory
@@ -419,19 +423,23 @@ impl AgentState {
 
     fn heartbeat(&self) -> Value {
         let since = |minor: u32| self.plan.api_minor >= minor;
-        let version = since(AGENT_VERSION_MINOR).then(|| AGENT_VERSION.to_owned());
         let certificate = self.plan.certificate.clone();
-        json!(HeartbeatBody {
+        let mut heartbeat = json!(HeartbeatBody {
             callback_url: self.plan.callback_url.clone(),
-            agent_token: self
-                .identity
-                .token
-                .clone()
-                .filter(|_| since(AGENT_TOKEN_MINOR)),
-            agent_version: version,
+            agent_token: self.identity.token.clone(),
+            agent_version: Some(AGENT_VERSION.to_owned()),
             agent_verify_ca: certificate.filter(|_| since(AGENT_VERIFY_CA_MINOR)),
             ..HeartbeatBody::default()
-        })
+        });
+        // An older appliance refuses fields that it does not know, also null ones.
+        if let Some(fields) = heartbeat.as_object_mut() {
+            fields.retain(|name, _| match name.as_str() {
+                "agent_token" => since(AGENT_TOKEN_MINOR),
+                "agent_version" => since(AGENT_VERSION_MINOR),
+                _ => true,
+            });
+        }
+        heartbeat
     }
 
     /// A random delay whose upper bound doubles with each attempt.

@@ -5,6 +5,7 @@
 //! coverage counters and runs every target for a while; under `cargo test` each runs over its
 //! seeds, over mutated seeds, and over inputs that once failed, which are listed here as hex.
 
+mod agent;
 mod bootfiles;
 mod dhcp;
 mod input;
@@ -29,7 +30,9 @@ pub struct FuzzTarget {
 }
 
 /// All targets.
-pub const TARGETS: [FuzzTarget; 20] = [
+pub const TARGETS: [FuzzTarget; 22] = [
+    agent::STARTUP,
+    agent::COMMANDS,
     dhcp::frame::TARGET,
     dhcp::server::TARGET,
     dhcp::client::TARGET,

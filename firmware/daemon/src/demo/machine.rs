@@ -196,6 +196,7 @@ impl DemoMachine {
                 inventory: self.hardware.inventory(DISK_BYTES),
                 node: None,
                 token: None,
+                inspection: None,
                 managers: Vec::new(),
             },
             target: shell::AgentTarget::File {

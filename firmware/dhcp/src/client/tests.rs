@@ -43,8 +43,8 @@ fn gets_an_address_and_a_boot_file() {
         next_server: Ipv4Addr::new(10, 0, 0, 1),
         lease_s: 600,
         netmask: Some(Ipv4Addr::new(255, 255, 255, 0)),
-        router: None,
-        name_servers: Vec::new(),
+        router: Some(Ipv4Addr::new(10, 0, 0, 1)),
+        name_servers: vec![Ipv4Addr::new(10, 0, 0, 1)],
         host_name: None,
     };
     assert_eq!(client.bound(), Some(&want));
@@ -177,4 +177,55 @@ fn answers_for_others_are_ignored() {
     client.transmit();
     client.datagram(Tick(0), &offer.reply.unwrap().bytes);
     assert_eq!(client.transmit(), None);
+}
+
+/// Offsets of the fields of BOOTP (RFC 951).
+const FLAGS_AT: usize = 10;
+
+#[test]
+fn the_client_of_the_agent_gets_replies_by_broadcast_until_it_has_an_address() {
+    let mut server = DhcpServer::new(settings());
+    let mut client = DhcpClient::for_agent(MAC);
+    client.start(Tick(0));
+    let discover = client.transmit().unwrap();
+    assert_eq!(discover[FLAGS_AT], 0x80);
+    let class = b"trivet-agent";
+    assert!(discover.windows(class.len()).any(|part| part == class));
+    client.start(Tick(0));
+    served(&mut server, Tick(0), &mut client);
+    let bound = client.bound().unwrap().clone();
+    assert_eq!(bound.netmask, Some(Ipv4Addr::new(255, 255, 255, 0)));
+    client.renew(Tick(300_000));
+    // It has an address: the reply may come there.
+    let renewal = client.clone().transmit().unwrap();
+    assert_eq!(renewal[FLAGS_AT], 0);
+    served(&mut server, Tick(300_000), &mut client);
+    assert_eq!(client.granted_at(), Some(Tick(300_000)));
+    assert_eq!(client.bound(), Some(&bound));
+    // Without a lease there is no time of one.
+    client.start(Tick(400_000));
+    assert_eq!((client.granted_at(), client.bound()), (None, None));
+}
+
+#[test]
+fn at_most_three_name_servers_are_taken() {
+    let (mut server, mut client) = bound();
+    client.renew(Tick(1));
+    let request = client.transmit().unwrap();
+    let arrived = DhcpArrival::datagram(
+        Ipv4Addr::new(10, 0, 0, 1),
+        SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 68),
+    );
+    let reply = server
+        .handle(Tick(1), &request, arrived, |_| true)
+        .reply
+        .unwrap();
+    let mut bytes = reply.bytes;
+    // Option 6 with five servers, before the other options, behind the magic cookie.
+    let mut option = vec![6, 20];
+    option.extend_from_slice(&[9; 20]);
+    bytes.splice(240..240, option);
+    client.datagram(Tick(2), &bytes);
+    let servers = &client.bound().unwrap().name_servers;
+    assert!(servers.len() <= NAME_SERVERS_MAX, "{servers:?}");
 }

@@ -108,7 +108,7 @@ fn options_that_do_not_exist_or_lack_a_value_are_errors() {
 
 #[test]
 fn reads_a_static_address() {
-    let address = |text: &str| from_kernel(text).static_address;
+    let address = |text: &str| from_kernel(text).static_addresses.pop();
     let read = address("ip=10.0.0.5::10.0.0.1:255.255.0.0:host1:eth0:off:10.0.0.2:10.0.0.3");
     let read = read.unwrap();
     assert_eq!(
@@ -130,6 +130,6 @@ fn reads_a_static_address() {
 fn a_boot_interface_may_lack_the_hardware_type() {
     let mac = "52:54:00:77:00:11".parse().ok();
     assert_eq!(from_kernel("BOOTIF=52:54:00:77:00:11").boot_mac(), mac);
-    assert_eq!(from_kernel("BOOTIF=0é-x").boot_mac(), None);
+    assert_eq!(from_kernel("BOOTIF=0\u{e9}-x").boot_mac(), None);
     assert_eq!(from_kernel("BOOTIF=").boot_mac(), None);
 }

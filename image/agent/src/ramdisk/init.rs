@@ -38,6 +38,9 @@ const MOUNTS: [(&str, &str, &str); 6] = [
     ("devpts", "/dev/pts", "mode=620"),
 ];
 
+/// Where programs are.
+const PROGRAM_PATH: &str = "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// Mounted after the modules are loaded, where the firmware is UEFI.
 const EFI_VARIABLES: &str = "/sys/firmware/efi/efivars";
 
@@ -99,7 +102,7 @@ fn mount_one(kind: &str, place: &str, options: &str) {
 fn start_agent() -> io::Result<Child> {
     Command::new("/proc/self/exe")
         .arg(RAMDISK_ARGUMENT)
-        .env("PATH", "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("PATH", PROGRAM_PATH)
         .env("HOME", "/root")
         .spawn()
 }

@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(timer.poll(Tick(300_000), &client), Some(LeaseStep::Renew));
         client.renew(Tick(300_000));
         grant(&mut client, Tick(300_100), 600);
-        // The same lease is not applied again, and its time starts anew.
+        // The same lease is not applied again, and its time starts again.
         assert_eq!(timer.poll(Tick(300_200), &client), None);
         assert_eq!(timer.due(), Some(Tick(600_100)));
     }

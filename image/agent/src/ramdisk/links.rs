@@ -3,7 +3,7 @@
 //!
 //! One task for each link, for as long as the agent runs: it waits for the carrier, requests an
 //! address again and again, renews it at half of its time (RFC 2131, section 4.4.5), and starts
-//! anew when the carrier was gone. The client of `firmware/dhcp` decides; this module has the
+//! again when the carrier was gone. The client of `firmware/dhcp` decides; this module has the
 //! sockets.
 
 use std::collections::BTreeMap;
@@ -55,8 +55,8 @@ pub struct LinkPlan {
     pub boot_mac: Option<MacAddr>,
     /// How long it is awaited, before any other link will do.
     pub boot_wait: Duration,
-    /// A static address, in the place of DHCP.
-    pub static_address: Option<StaticAddress>,
+    /// Static addresses, in the place of DHCP on their links.
+    pub static_addresses: Vec<StaticAddress>,
 }
 
 /// Addresses of the links, and the tasks that hold them.
@@ -124,7 +124,7 @@ async fn run_link(
     let mac = MacAddr(link.mac);
     loop {
         wait_for_carrier(&link.name, true).await;
-        let given = plan.static_address.as_ref().filter(|given| {
+        let given = plan.static_addresses.iter().find(|given| {
             let wanted = given.device.as_deref();
             match (wanted, plan.boot_mac) {
                 (Some(name), _) => name == link.name || name.parse() == Ok(mac),

@@ -3,7 +3,7 @@
 //! A message is `ACTION@DEVPATH` and then `KEY=VALUE` texts, each with a closing zero.
 
 /// The alias of a device that was added, by which its module is found.
-pub(super) fn added_alias(message: &[u8]) -> Option<&str> {
+pub fn added_alias(message: &[u8]) -> Option<&str> {
     let mut texts = message.split(|&byte| byte == 0);
     if !texts.next()?.starts_with(b"add@") {
         return None;

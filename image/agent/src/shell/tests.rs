@@ -182,6 +182,7 @@ fn options(appliance: Option<&AgentTestAppliance>, disk: &ScratchDiskFile) -> Ag
             inventory: json!({"interfaces": [{"mac_address": "52:54:00:aa:bb:01"}]}),
             node: None,
             token: None,
+            inspection: None,
             managers: Vec::new(),
         },
         target: AgentTarget::File {

@@ -83,7 +83,7 @@ mod tests {
                     .starts_with("-----BEGIN CERTIFICATE")
             );
         }
-        let error = AgentTlsIdentity::create("ünode", 0).unwrap_err();
+        let error = AgentTlsIdentity::create("\u{fc}node", 0).unwrap_err();
         assert!(matches!(error, AgentTlsError::Name(_)));
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Map, Value, json};
+use trivet_agent_wire::command::StepsByManager;
 use trivet_agent_wire::{CommandError, IpaStep};
 use trivet_model::StepKind;
 
@@ -22,9 +23,6 @@ pub(super) const MANAGER: &str = "trivet_hardware_manager";
 pub(super) const MANAGER_VERSION: &str = "1.0";
 /// The owner of its steps; the stock agent names the class there.
 const MANAGER_CLASS: &str = "TrivetHardwareManager";
-
-/// Steps by the manager that offers them.
-pub type StepsByManager = BTreeMap<String, Vec<IpaStep>>;
 
 /// A step in execution: its parameters, and the managers that are asked if the present one does
 /// not know it.

@@ -19,6 +19,7 @@ fn agent(inspect: bool, sends_heartbeats: bool) -> AgentState {
                           "disks": [{"name": "/dev/vda", "size": 1}]}),
         node: None,
         token: None,
+        inspection: None,
         managers: Vec::new(),
     };
     let plan = AgentPlan {
@@ -298,4 +299,43 @@ fn unexpected_responses_change_nothing() {
     state.handle_inspection_response(Tick(9), 500, b"", &mut entropy);
     assert_eq!(state.phase(), AgentPhase::Beating);
     assert_eq!(send_heartbeat(&mut state, Tick(9))["agent_token"], token());
+}
+
+#[test]
+fn collected_inspection_data_are_posted_as_they_are() {
+    let mut state = agent(true, true);
+    let collected = json!({"inventory": {}, "lldp_raw": {"eth0": []}, "error": null});
+    state.identity.inspection = Some(collected.clone());
+    let acts = state.due_requests(Tick(0));
+    let [AgentDueRequest::PostInspection { body }] = acts.as_slice() else {
+        panic!("{acts:?}")
+    };
+    assert_eq!(serde_json::from_slice::<Value>(body).unwrap(), collected);
+}
+
+#[test]
+fn a_heartbeat_has_only_fields_of_the_microversion() {
+    for (minor, fields) in [
+        (31, &["callback_url"][..]),
+        (36, &["agent_version", "callback_url"]),
+        (62, &["agent_token", "agent_version", "callback_url"]),
+        (
+            68,
+            &[
+                "agent_token",
+                "agent_verify_ca",
+                "agent_version",
+                "callback_url",
+            ],
+        ),
+    ] {
+        let mut state = looked_up(&token());
+        state.plan.api_minor = minor;
+        state.plan.certificate = Some("PEM".to_owned());
+        let heartbeat = send_heartbeat(&mut state, Tick(0));
+        let heartbeat = heartbeat.as_object().unwrap();
+        let present = heartbeat.iter().filter(|(_, value)| !value.is_null());
+        let names: Vec<&str> = present.map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, fields, "1.{minor}");
+    }
 }

@@ -1,12 +1,13 @@
 //! Work that the shell does for the state machine, and its result.
 
 use serde_json::{Value, json};
+use trivet_agent_wire::command::StepsByManager;
 use trivet_agent_wire::{CommandError, CommandStatus};
 use trivet_model::secret::SecretText;
 use trivet_model::{StepKind, Tick};
 
 use super::image::ImageOrder;
-use super::steps::{StepDispatch, StepsByManager};
+use super::steps::StepDispatch;
 use super::{AgentPhase, AgentState};
 use crate::hardware_manager::ManagerError;
 

@@ -50,6 +50,7 @@ impl OwnAgent {
             inventory: hardware.inventory(1 << 30),
             node: None,
             token: None,
+            inspection: None,
             managers: Vec::new(),
         };
         let plan = AgentPlan {

@@ -249,7 +249,7 @@ fn lists_its_steps_with_versions() {
     assert_eq!(clean["command_name"], "get_clean_steps");
     assert_eq!(clean["command_status"], "SUCCEEDED");
     let steps = &clean["command_result"]["clean_steps"]["TrivetHardwareManager"];
-    assert_eq!(steps[1]["step"], "erase_devices_metadata");
+    assert_eq!(steps[0]["step"], "erase_devices_metadata");
     let deploy = value(&post(&mut state, "deploy.get_deploy_steps", &params));
     let steps = &deploy["command_result"]["deploy_steps"]["TrivetHardwareManager"];
     assert_eq!(steps[1]["step"], "write_image");
@@ -387,13 +387,17 @@ fn quick_commands_reply_finished() {
         assert_eq!(reply["command_status"], "SUCCEEDED", "{name}");
         assert_eq!(reply["command_result"], want, "{name}");
     }
-    let logs = value(&post(&mut state, "log.collect_system_logs", &json!({})));
-    assert!(
-        logs["command_result"]["system_logs"]
-            .as_str()
-            .unwrap()
-            .starts_with("H4sI")
+    // Its reply is held until the logs are collected.
+    let reply = post(&mut state, "log.collect_system_logs", &json!({}));
+    let (id, work) = reply.work.unwrap();
+    assert_eq!(
+        (reply.awaits, work),
+        (Some(id.clone()), AgentWork::CollectLogs)
     );
+    let logs = AgentWorkOutcome::Logs("H4sI".to_owned());
+    assert_eq!(state.work_done(NOW, &id, Ok(logs)), None);
+    let logs = value(&state.command(&id));
+    assert_eq!(logs["command_result"], json!({"system_logs": "H4sI"}));
 }
 
 #[test]

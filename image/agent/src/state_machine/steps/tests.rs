@@ -45,7 +45,7 @@ fn post(state: &mut AgentState, name: &str, params: &Value) -> (String, AgentWor
     reply.work.unwrap_or_else(|| panic!("no work: {text}"))
 }
 
-fn asked(work: &AgentWork) -> &str {
+fn manager_of(work: &AgentWork) -> &str {
     match work {
         AgentWork::Manager(ManagerRequest::Execute { manager, .. }) => manager,
         AgentWork::Erase { .. } => MANAGER,
@@ -66,9 +66,9 @@ fn managers_are_asked_in_the_order_of_support_and_name() {
     let mut state = agent(&[("low", 0), ("b", 3), ("a", 3), ("same", 1), ("top", 9)]);
     let params = execute("erase_devices");
     let (id, work) = post(&mut state, "clean.execute_clean_step", &params);
-    let mut order = vec![asked(&work).to_owned()];
+    let mut order = vec![manager_of(&work).to_owned()];
     while let Some(work) = state.work_done(NOW, &id, incompatible()) {
-        order.push(asked(&work).to_owned());
+        order.push(manager_of(&work).to_owned());
     }
     assert_eq!(order, ["top", "a", "b", "same", MANAGER, "low"]);
     let reply: Value = serde_json::from_slice(&state.command(&id).body).unwrap();
@@ -84,7 +84,7 @@ fn the_first_result_or_failure_ends_the_dispatch() {
     let mut state = agent(&[("a", 3), ("b", 2)]);
     let (id, _) = post(&mut state, "deploy.execute_deploy_step", &execute("burn"));
     let work = state.work_done(NOW, &id, incompatible()).unwrap();
-    assert_eq!(asked(&work), "b");
+    assert_eq!(manager_of(&work), "b");
     let done = Ok(AgentWorkOutcome::Value(json!({"heat": 9})));
     assert_eq!(state.work_done(NOW, &id, done), None);
     let reply: Value = serde_json::from_slice(&state.command(&id).body).unwrap();

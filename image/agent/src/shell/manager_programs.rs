@@ -23,13 +23,14 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use trivet_agent_wire::IpaStep;
+use trivet_agent_wire::command::StepsByManager;
 use trivet_model::StepKind;
 
 use crate::hardware_manager::{
     HardwareManager, MANAGER_STEPS_MAX, MANAGERS_MAX, ManagerError, SUPPORT_NONE,
 };
 use crate::program::log;
-use crate::state_machine::{AgentWorkOutcome, ManagerRequest, StepsByManager};
+use crate::state_machine::{AgentWorkOutcome, ManagerRequest};
 
 /// Longest reply of a program. Ours.
 pub(super) const REPLY_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -91,7 +92,7 @@ impl ManagerProgram {
         })
     }
 
-    fn ask(&self, request: &Value, limit: Duration) -> Result<ManagerReply, ManagerError> {
+    fn request(&self, request: &Value, limit: Duration) -> Result<ManagerReply, ManagerError> {
         let reply = call(&self.path, request, limit);
         let reply =
             reply.map_err(|error| ManagerError::failed(format!("{}: {error}", self.name)))?;
@@ -124,7 +125,10 @@ impl HardwareManager for ManagerProgram {
     ) -> Result<Vec<IpaStep>, ManagerError> {
         let kind = kind.to_string();
         let request = json!({"call": "steps", "kind": kind, "node": node, "ports": ports});
-        let steps = self.ask(&request, LIST_TIMEOUT)?.steps.unwrap_or_default();
+        let steps = self
+            .request(&request, LIST_TIMEOUT)?
+            .steps
+            .unwrap_or_default();
         if steps.len() > MANAGER_STEPS_MAX {
             let words = format!("{}: more than {MANAGER_STEPS_MAX} steps", self.name);
             return Err(ManagerError::failed(words));
@@ -141,7 +145,10 @@ impl HardwareManager for ManagerProgram {
     ) -> Result<Value, ManagerError> {
         let request = json!({"call": "execute", "kind": kind.to_string(), "step": step,
                              "node": node, "ports": ports});
-        Ok(self.ask(&request, STEP_TIMEOUT)?.result.unwrap_or_default())
+        Ok(self
+            .request(&request, STEP_TIMEOUT)?
+            .result
+            .unwrap_or_default())
     }
 }
 
@@ -187,12 +194,12 @@ pub fn load_programs(directory: &Path) -> Vec<Arc<dyn HardwareManager>> {
     managers
 }
 
-/// Asks the managers.
-pub(super) fn ask(
+/// Passes a request to the managers.
+pub(super) fn request(
     managers: &[Arc<dyn HardwareManager>],
-    request: &ManagerRequest,
+    wanted: &ManagerRequest,
 ) -> Result<AgentWorkOutcome, ManagerError> {
-    match request {
+    match wanted {
         ManagerRequest::ListSteps { kind, node, ports } => {
             let mut found: StepsByManager = BTreeMap::new();
             for manager in managers {

@@ -140,7 +140,8 @@ fn managers_are_asked_by_name_and_all_for_their_steps() {
         node: Value::Null,
         ports: Value::Null,
     };
-    let Ok(AgentWorkOutcome::Steps(StepKind::Clean, steps)) = ask(&managers, &list) else {
+    let Ok(AgentWorkOutcome::Steps(StepKind::Clean, steps)) = super::request(&managers, &list)
+    else {
         panic!("no steps")
     };
     assert_eq!(steps.keys().collect::<Vec<_>>(), ["a", "b"]);
@@ -152,7 +153,7 @@ fn managers_are_asked_by_name_and_all_for_their_steps() {
             node: Value::Null,
             ports: Value::Null,
         };
-        ask(&managers, &request)
+        super::request(&managers, &request)
     };
     assert_eq!(execute("a"), Ok(AgentWorkOutcome::Value(json!(7))));
     assert_eq!(execute("b"), Ok(AgentWorkOutcome::Value(Value::Null)));
