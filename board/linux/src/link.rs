@@ -41,13 +41,13 @@ pub fn set_link_address(name: &str, address: Ipv4Addr, prefix: u8) -> io::Result
 }
 
 /// Adds a default route through this interface. The route of the least metric is used.
+#[expect(
+    unsafe_code,
+    reason = "the structure has padding that only the system names"
+)]
 pub fn add_default_route(name: &str, gateway: Ipv4Addr, metric: u16) -> io::Result<()> {
     let mut device = interface_name(name)?;
     // SAFETY: all zeros is a valid value of this plain structure.
-    #[expect(
-        unsafe_code,
-        reason = "the structure has padding that only the system names"
-    )]
     let mut route: libc::rtentry = unsafe { mem::zeroed() };
     route.rt_dst = inet(Ipv4Addr::UNSPECIFIED);
     route.rt_genmask = inet(Ipv4Addr::UNSPECIFIED);
@@ -76,9 +76,9 @@ fn interface_name(name: &str) -> io::Result<InterfaceName> {
     Ok(bytes)
 }
 
+#[expect(unsafe_code, reason = "the structure has a union")]
 fn named(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all zeros is a valid value of this plain structure.
-    #[expect(unsafe_code, reason = "the structure has a union")]
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     request.ifr_name = interface_name(name)?;
     Ok(request)

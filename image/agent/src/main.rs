@@ -24,6 +24,7 @@ trivet-agent [OPTION...]
   --listen-host ADDRESS          default: all
   --listen-port PORT             default: 9999
   --cafile, --certfile, --keyfile FILE
+  --hardware-managers DIRECTORY  default: /usr/lib/trivet-agent/managers
   --insecure                     do not verify server certificates
   --standalone                   no lookup, no heartbeats
   --debug

@@ -15,6 +15,9 @@ use trivet_model::MacAddr;
 /// Longest text of parameters. Ours; a kernel command line has at most 4 KiB.
 pub const PARAMETERS_BYTES_MAX: usize = 64 * 1024;
 
+/// Where hardware managers are that are programs. Ours.
+const HARDWARE_MANAGERS: &str = "/usr/lib/trivet-agent/managers";
+
 /// Most URLs of the appliance. Ours.
 pub const API_URLS_MAX: usize = 8;
 
@@ -61,6 +64,8 @@ pub struct AgentParameters {
     pub certificate_file: Option<String>,
     /// Path of its key.
     pub key_file: Option<String>,
+    /// The directory of the hardware managers that are programs.
+    pub hardware_managers: String,
     /// Ignored failures of the boot loader's installation.
     pub ignore_bootloader_failure: bool,
 }
@@ -88,6 +93,7 @@ impl Default for AgentParameters {
             ca_file: None,
             certificate_file: None,
             key_file: None,
+            hardware_managers: HARDWARE_MANAGERS.to_owned(),
             ignore_bootloader_failure: false,
         }
     }
@@ -243,6 +249,7 @@ impl AgentParameters {
             "cafile" => self.ca_file = some(value),
             "certfile" => self.certificate_file = some(value),
             "keyfile" => self.key_file = some(value),
+            "hardware_managers" => value.clone_into(&mut self.hardware_managers),
             "listen_port" => return Some(assign(&mut self.listen_port, value.parse().ok())),
             "advertise_port" => {
                 return Some(assign(

@@ -32,12 +32,11 @@ use crate::shell::{
     self, AgentExit, AgentHttpClient, AgentOptions, AgentShellEvent, AgentTarget, AgentTlsError,
     AgentTlsIdentity, ShellError, load_programs,
 };
-use crate::state_machine::{AGENT_VERIFY_CA_MINOR, AgentIntervals, AgentMachineIdentity};
+use crate::state_machine::{
+    AGENT_VERIFY_CA_MINOR, AgentIntervals, AgentMachineIdentity, own_manager,
+};
 use appliance::ApplianceFacts;
 use clock::KernelEntropy;
-
-/// Where hardware managers are that are programs.
-const MANAGERS: &str = "/usr/lib/trivet-agent/managers";
 
 /// How long disks are awaited: the kernel finds them while the network comes up. The stock
 /// agent waits in steps of 3 s.
@@ -186,8 +185,11 @@ async fn options(
         }
         _ => None,
     };
-    let inventory = machine::inventory(parameters.boot_interface.as_deref());
-    let managers = spawn_blocking(|| load_programs(Path::new(MANAGERS))).await;
+    let managers = spawn_blocking({
+        let directory = parameters.hardware_managers.clone();
+        move || load_programs(Path::new(&directory))
+    })
+    .await;
     let managers = managers.unwrap_or_default();
     let api_url = facts.map(|facts| facts.url);
     let by_collectors = api_url
@@ -195,8 +197,12 @@ async fn options(
         .filter(|_| !parameters.inspection_collectors.is_empty());
     let by_collectors = by_collectors.map(|url| format!("{url}{INSPECTION_PATH}"));
     let inspection_url = parameters.inspection_callback_url.clone().or(by_collectors);
+    let inspection_url = inspection_url.filter(|_| !parameters.standalone);
+    let added: Vec<_> = managers.iter().map(|one| facts_of(one.as_ref())).collect();
+    let (inventory, inspection) =
+        collect(parameters.clone(), added.clone(), inspection_url.is_some()).await;
     Ok(AgentOptions {
-        inspection_url: inspection_url.filter(|_| !parameters.standalone),
+        inspection_url,
         api_url,
         listen,
         advertise,
@@ -209,14 +215,14 @@ async fn options(
             inventory,
             node: None,
             token: parameters.agent_token.clone(),
-            inspection: None,
-            managers: managers.iter().map(|one| facts_of(one.as_ref())).collect(),
+            inspection,
+            managers: added,
         },
         target: AgentTarget::Machine,
         rescue: None,
         intervals: AgentIntervals::STOCK,
         managers,
-        logs: logs::collect,
+        logs: machine::log_archive,
     })
 }
 
@@ -226,6 +232,30 @@ fn host_of_address(address: IpAddr) -> String {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => format!("[{address}]"),
     }
+}
+
+/// The inventory, and the inspection data if they are wanted. They hold the inventory too, which
+/// is not collected twice: a BMC takes seconds.
+async fn collect(
+    parameters: AgentParameters,
+    added: Vec<ManagerFacts>,
+    inspects: bool,
+) -> (Value, Option<Value>) {
+    let collected = spawn_blocking(move || {
+        if !inspects {
+            return (machine::inventory(&parameters), None);
+        }
+        let managers = [&[own_manager()][..], &added].concat();
+        let data = machine::inspection(&parameters, &managers);
+        match data
+            .get("inventory")
+            .filter(|inventory| inventory.is_object())
+        {
+            Some(inventory) => (inventory.clone(), Some(data)),
+            None => (machine::inventory(&parameters), Some(data)),
+        }
+    });
+    collected.await.unwrap_or_default()
 }
 
 fn facts_of(manager: &dyn HardwareManager) -> ManagerFacts {

@@ -7,17 +7,16 @@
 //! boot finds an idle disk, as after a real power cut.
 
 mod chunked;
+mod device_write;
 mod disk;
 mod fetch;
 mod http;
 mod listener;
-mod logs;
 mod manager_programs;
 mod target;
 mod tls;
 
 pub use http::AgentHttpClient;
-pub use logs::{LOG_FILE_BYTES_MAX, LogFile};
 pub use manager_programs::{ManagerProgram, load_programs};
 pub use target::AgentTarget;
 pub use tls::{AgentTlsError, AgentTlsIdentity};
@@ -41,7 +40,7 @@ use crate::state_machine::{
     AgentWork, AgentWorkError, AgentWorkOutcome, ImageOrder, NO_ANSWER,
 };
 use disk::AgentWrittenImage;
-use target::AgentDisks;
+use target::{AgentDisks, ImageTarget};
 
 /// How long the reply to a power-off or reboot command has to reach the appliance.
 const LEAVE_GRACE_MS: u64 = 200;
@@ -85,9 +84,12 @@ pub struct AgentOptions {
     pub intervals: AgentIntervals,
     /// Hardware managers beside our own.
     pub managers: Vec<Arc<dyn HardwareManager>>,
-    /// Collects the logs of the machine; may block.
-    pub logs: fn() -> Vec<LogFile>,
+    /// The logs of the machine, as a gzipped tar archive in base64; may block.
+    pub logs: fn() -> String,
 }
+
+/// An empty tar archive, gzipped, in base64: the logs of a machine that has none.
+pub const NO_LOGS: &str = "H4sIAAAAAAACA2NgGAWjYBSMVAAALq+17wAEAAA=";
 
 /// Events of the agent for its caller, which must keep receiving or drop the receiver: except
 /// for progress, no event is dropped and the agent waits until there is space in the channel.
@@ -363,8 +365,15 @@ async fn write_image(
     disks: &AgentDisks,
     order: &ImageOrder,
 ) -> Result<AgentWrittenImage, AgentWorkError> {
-    let disk = disks.for_image().await?;
-    fetch::image(shared, &disk, order).await
+    match disks.for_image(order).await? {
+        ImageTarget::File(disk) if order.config_drive.is_none() => {
+            fetch::image(shared, &disk, order).await
+        }
+        ImageTarget::File(_) => Err(AgentWorkError::Write(
+            "a simulated disk has no config drive".to_owned(),
+        )),
+        ImageTarget::Device(path) => device_write::write_image(shared, &path, disks, order).await,
+    }
 }
 
 async fn do_work(shared: &Arc<AgentShellContext>, disks: &AgentDisks, id: &str, work: AgentWork) {
@@ -406,12 +415,9 @@ async fn perform(
         },
         AgentWork::CollectLogs => {
             let collect = shared.options.logs;
-            let archive = spawn_blocking(move || logs::archive(&collect())).await;
-            let failed = |error: String| AgentWorkError::Logs(error);
-            let archive = archive.map_err(|error| failed(error.to_string()))?;
-            Ok(AgentWorkOutcome::Logs(
-                archive.map_err(|error| failed(error.to_string()))?,
-            ))
+            let archive = spawn_blocking(collect).await;
+            let archive = archive.map_err(|error| AgentWorkError::Logs(error.to_string()))?;
+            Ok(AgentWorkOutcome::Logs(archive))
         }
         AgentWork::Manager(request) => {
             let managers = shared.options.managers.clone();

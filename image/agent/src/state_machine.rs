@@ -25,6 +25,7 @@ use crate::AGENT_VERSION;
 use crate::hardware_manager::ManagerFacts;
 pub use image::ImageOrder;
 pub use request::{AgentApiReply, REQUEST_BYTES_MAX};
+pub use steps::own_manager;
 pub use work::{AgentWork, AgentWorkError, AgentWorkOutcome, ManagerRequest};
 
 /// How many commands are remembered. Ours: the stock agent remembers all.
@@ -386,6 +387,12 @@ impl AgentState {
         self.heartbeat_timeout_ms = timeout_s.saturating_mul(1000);
         self.node = Some((node, answer.node));
         true
+    }
+
+    /// The node as the lookup returned it.
+    fn cached_node(&self) -> Value {
+        let node = self.node.as_ref().map(|(_, node)| json!(node));
+        node.unwrap_or_default()
     }
 
     fn inspection(&self) -> Value {

@@ -147,7 +147,7 @@ print(ssl.get_server_certificate((sys.argv[1], 9999)), end="")' "$address" >"$ce
     happens 'which counts' "$node: step wait done"
     # The agent cannot execute the next step; its error message reaches the operator.
     happens 'a step that fails' "$node: clean(ing| wait) -> clean failed"
-    same 'its error message' 1 "$(field last_error | grep -c 'burnin_cpu')"
+    same 'its error message' 1 "$(field last_error | grep -c 'burnin_cpu.*stress-ng')"
     answers_so 'the end of its token' 400 'agent_token is missing or wrong' \
         POST "$heartbeat" "$(beat "$token" "$here_it_is" "$certificate")"
     answers_so 'and of lookups' 404 'could not be found' GET "$by_address"

@@ -9,7 +9,7 @@ AGENT_TOOLS="ethtool ip lsblk lscpu lshw udevadm"
 # A stock agent is ready after 2 s; the cores may be busy with other work.
 AGENT_SECONDS_MAX=120
 
-venv=$root/target/venv-agent
+venv=$(readlink -f "$root/target/venv-agent")
 [ -x "$venv/bin/ironic-python-agent" ] || give_up "no agent in $venv; tests/run makes it"
 
 # agent_tools: links to AGENT_TOOLS in $work/tools.

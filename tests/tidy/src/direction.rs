@@ -73,6 +73,8 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 26] = [
             "firmware/net/http",
             "firmware/net/tls",
             "board/linux",
+            "image/disks",
+            "image/inventory",
         ],
     ),
     // Block devices are opened by `board/linux`; all that decides is without it.

@@ -206,7 +206,7 @@ impl DemoMachine {
             rescue: Some(self.disk.with_extension("rescue")),
             intervals: AgentIntervals::FAST,
             managers: Vec::new(),
-            logs: Vec::new,
+            logs: || shell::NO_LOGS.to_owned(),
         };
         let (power, has_power) = watch::channel(true);
         let (events, mut reports) = mpsc::channel(16);

@@ -77,6 +77,7 @@ fn reads_options_with_and_without_equals_sign() {
         "--inspection_collectors",
         "default",
         "--certfile=/c",
+        "--hardware-managers=/m",
         "--keyfile=/k",
         "--collect-lldp",
         "--ignore-bootloader-failure",
@@ -87,6 +88,7 @@ fn reads_options_with_and_without_equals_sign() {
     assert_eq!(read.listen_host.as_deref(), Some("127.0.0.1"));
     assert_eq!((read.listen_port, read.advertise_port), (0, Some(1234)));
     assert_eq!(read.inspection_collectors, ["default"]);
+    assert_eq!(read.hardware_managers, "/m");
     assert_eq!(read.key_file.as_deref(), Some("/k"));
     assert_eq!(read.certificate_file.as_deref(), Some("/c"));
 }

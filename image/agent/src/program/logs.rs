@@ -1,51 +1,30 @@
-//! The logs of the machine, from files of the kernel and the log of this program.
+//! The logs that only this program has: its own, and the messages of the kernel.
 
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 
 use rustix::fs::OFlags;
+use trivet_image_inventory::LogFile;
 
 use super::journal;
-use crate::shell::{LOG_FILE_BYTES_MAX, LogFile};
 
-/// Names in the archive and files of the kernel.
-const FILES: [(&str, &str); 10] = [
-    ("cmdline", "/proc/cmdline"),
-    ("cpuinfo", "/proc/cpuinfo"),
-    ("meminfo", "/proc/meminfo"),
-    ("modules", "/proc/modules"),
-    ("mount", "/proc/mounts"),
-    ("partitions", "/proc/partitions"),
-    ("mdstat", "/proc/mdstat"),
-    ("interrupts", "/proc/interrupts"),
-    ("routes", "/proc/net/route"),
-    ("links", "/proc/net/dev"),
-];
+/// Most bytes of the kernel's messages. Ours.
+const KERNEL_LOG_BYTES_MAX: usize = 4 << 20;
 
-/// Collects the logs.
-pub(super) fn collect() -> Vec<LogFile> {
+/// The log of this program and the messages of the kernel.
+pub(super) fn own_files() -> Vec<LogFile> {
     let mut journal = journal::lines().join("\n").into_bytes();
     journal.push(b'\n');
-    let mut files = vec![
-        LogFile {
-            name: "journal".to_owned(),
-            bytes: journal,
-        },
-        LogFile {
-            name: "dmesg".to_owned(),
-            bytes: kernel_log(),
-        },
-    ];
-    for (name, path) in FILES {
-        if let Ok(bytes) = fs::read(path) {
-            files.push(LogFile {
-                name: name.to_owned(),
-                bytes,
-            });
-        }
-    }
-    files
+    let file = |name: &str, bytes: Vec<u8>| LogFile {
+        name: name.to_owned(),
+        bytes,
+    };
+    vec![
+        file("journal", journal),
+        file("dmesg", kernel_log()),
+        file("cmdline", fs::read("/proc/cmdline").unwrap_or_default()),
+    ]
 }
 
 /// The messages of the kernel, one line each: `level,number,microseconds,flags;text`.
@@ -59,7 +38,7 @@ fn kernel_log() -> Vec<u8> {
     };
     let mut all = Vec::new();
     let mut record = [0; 8192];
-    while all.len() < LOG_FILE_BYTES_MAX {
+    while all.len() < KERNEL_LOG_BYTES_MAX {
         match file.read(&mut record) {
             Ok(length) if length > 0 => all.extend_from_slice(&record[..length]),
             // EPIPE: messages were overwritten meanwhile; the next read continues after them.

@@ -68,6 +68,8 @@ pub fn run_as_init() -> ! {
     ] {
         let _ = symlink(target, Path::new("/dev").join(name));
     }
+    // Without a name from DHCP the kernel's is `(none)`.
+    let _ = rustix::system::sethostname(b"localhost");
     log("started as process 1");
     let events = listen_to_kernel();
     let mut loader = ModuleLoader::of_this_kernel();

@@ -19,7 +19,7 @@ const ROUNDS_MAX: u32 = 3;
 
 /// How long a server may pause within the image. The stock agent's
 /// `image_download_connection_timeout`.
-const PIECE_TIMEOUT: Duration = Duration::from_mins(1);
+pub(super) const PIECE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How many bytes are between two progress events.
 const PROGRESS_BYTES: u64 = 4 * 1024 * 1024;
@@ -78,7 +78,7 @@ async fn attempt(
 }
 
 /// The chunk list of an image, and its size.
-async fn fetch_chunk_list(
+pub(super) async fn fetch_chunk_list(
     shared: &AgentShellContext,
     url: &str,
     order: &ImageOrder,
@@ -208,13 +208,18 @@ impl ChunkFetch<'_> {
 
 /// The progress, reported at intervals.
 #[derive(Default)]
-struct ImageFetchProgress {
+pub(super) struct ImageFetchProgress {
     bytes: u64,
     reported: u64,
 }
 
 impl ImageFetchProgress {
-    fn report(&mut self, shared: &AgentShellContext, more: usize) {
+    /// Continues at this byte of the image.
+    pub(super) fn restart_at(&mut self, at: u64) {
+        (self.bytes, self.reported) = (at, at);
+    }
+
+    pub(super) fn report(&mut self, shared: &AgentShellContext, more: usize) {
         self.bytes += more as u64;
         if self.bytes - self.reported >= PROGRESS_BYTES {
             self.reported = self.bytes;
@@ -225,7 +230,11 @@ impl ImageFetchProgress {
 }
 
 /// The next bytes of a body; `None` at its end.
-async fn piece(body: &mut HttpBody, url: &str, at: u64) -> Result<Option<Bytes>, AgentWorkError> {
+pub(super) async fn piece(
+    body: &mut HttpBody,
+    url: &str,
+    at: u64,
+) -> Result<Option<Bytes>, AgentWorkError> {
     let failed = |words: String| AgentWorkError::Download(words);
     let piece = timeout(PIECE_TIMEOUT, body.next()).await;
     let piece = piece.map_err(|_| failed(format!("{url} stopped at byte {at}")))?;

@@ -1,10 +1,14 @@
 //! Which disk an image is written to, and which disks are erased.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use tokio::sync::OwnedMutexGuard;
+use tokio::task::spawn_blocking;
+use trivet_image_disks::{RootDiskCandidate, choose_root_disk};
+use trivet_image_inventory::{DiskIdentity, SystemRoot, list_disks};
+
 use super::disk::AgentTargetDisk;
-use crate::state_machine::AgentWorkError;
+use crate::state_machine::{AgentWorkError, ImageOrder};
 
 /// The disks of an agent.
 #[derive(Clone, Debug)]
@@ -16,20 +20,22 @@ pub enum AgentTarget {
         /// Its size.
         bytes: u64,
     },
+    /// This block device, whatever the hints are.
+    Device(PathBuf),
     /// The block devices of this machine.
     Machine,
 }
 
-/// The least size of a disk for an image without hints. The stock agent's.
-const ROOT_BYTES_MIN: u64 = 4 << 30;
-
-/// The size of a sector in /sys/block, whatever the disk's own is.
-const SECTOR_BYTES: u64 = 512;
+/// Where an image goes.
+pub(super) enum ImageTarget {
+    File(AgentTargetDisk),
+    Device(PathBuf),
+}
 
 #[derive(Clone)]
 pub(super) struct AgentDisks {
     target: AgentTarget,
-    /// One for all, so that work on one disk ends before the agent does.
+    /// One lock for all, so that work on every disk ends before the agent does.
     file: AgentTargetDisk,
 }
 
@@ -37,7 +43,7 @@ impl AgentDisks {
     pub(super) fn new(target: AgentTarget) -> Self {
         let file = match &target {
             AgentTarget::File { path, bytes } => AgentTargetDisk::file(path.clone(), *bytes),
-            AgentTarget::Machine => AgentTargetDisk::device(PathBuf::new(), 0),
+            _ => AgentTargetDisk::device(PathBuf::new(), 0),
         };
         Self { target, file }
     }
@@ -46,49 +52,71 @@ impl AgentDisks {
         self.file.wait_until_idle().await;
     }
 
+    /// Waits until there is no other writer.
+    pub(super) async fn lock(&self) -> OwnedMutexGuard<()> {
+        self.file.lock().await
+    }
+
     /// The disk for an image.
-    pub(super) async fn for_image(&self) -> Result<AgentTargetDisk, AgentWorkError> {
-        match self.target {
-            AgentTarget::File { .. } => Ok(self.file.clone()),
+    pub(super) async fn for_image(
+        &self,
+        order: &ImageOrder,
+    ) -> Result<ImageTarget, AgentWorkError> {
+        match &self.target {
+            AgentTarget::File { .. } => Ok(ImageTarget::File(self.file.clone())),
+            AgentTarget::Device(path) => Ok(ImageTarget::Device(path.clone())),
             AgentTarget::Machine => {
-                let mut disks = disks();
-                disks.retain(|(_, bytes)| *bytes >= ROOT_BYTES_MIN);
-                disks.sort_by(|one, other| (one.1, &one.0).cmp(&(other.1, &other.0)));
-                let (path, bytes) = disks.into_iter().next().ok_or_else(|| {
-                    let words = "no disk of at least 4 GiB";
-                    AgentWorkError::Write(words.to_owned())
-                })?;
-                Ok(self.file.on_device(path, bytes))
+                let candidates: Vec<_> = disks().await.into_iter().map(candidate).collect();
+                let chosen = choose_root_disk(&candidates, &order.root_device);
+                let chosen = chosen.map_err(|error| AgentWorkError::Device(error.to_string()))?;
+                let name = chosen.disk.name.clone().unwrap_or_default();
+                Ok(ImageTarget::Device(PathBuf::from(name)))
             }
         }
     }
 
     /// Erases all disks, or what makes them bootable.
     pub(super) async fn erase(&self, whole: bool) -> Result<(), AgentWorkError> {
-        match self.target {
+        match &self.target {
             AgentTarget::File { .. } => self.file.erase(whole).await,
+            AgentTarget::Device(path) => self.erase_device(path, whole).await,
             AgentTarget::Machine => {
-                for (path, bytes) in disks() {
-                    self.file.on_device(path, bytes).erase(whole).await?;
+                for DiskIdentity { disk, .. } in disks().await {
+                    let name = disk.name.unwrap_or_default();
+                    self.erase_device(Path::new(&name), whole).await?;
                 }
                 Ok(())
             }
         }
     }
+
+    async fn erase_device(&self, path: &Path, whole: bool) -> Result<(), AgentWorkError> {
+        let failed = |error: String| AgentWorkError::Erase(format!("{}: {error}", path.display()));
+        let opened =
+            trivet_board_linux::BlockFile::open(path, trivet_board_linux::BlockAccess::Write);
+        let opened = opened.map_err(|error| failed(error.to_string()))?;
+        let geometry = opened.geometry();
+        if geometry.is_read_only {
+            return Err(failed("the disk is read-only".to_owned()));
+        }
+        drop(opened);
+        self.file
+            .on_device(path.to_owned(), geometry.bytes)
+            .erase(whole)
+            .await
+    }
 }
 
-/// Disks with their sizes, from sysfs.
-fn disks() -> Vec<(PathBuf, u64)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let text = |file: &str| fs::read_to_string(entry.path().join(file)).unwrap_or_default();
-        let sectors: u64 = text("size").trim().parse().unwrap_or(0);
-        let is_disk = entry.path().join("device").exists()
-            && !["sr", "fd"].iter().any(|kind| name.starts_with(kind));
-        if sectors > 0 && is_disk && text("ro").trim() == "0" {
-            found.push((Path::new("/dev").join(name), sectors * SECTOR_BYTES));
-        }
+fn candidate(found: DiskIdentity) -> RootDiskCandidate {
+    RootDiskCandidate {
+        disk: found.disk,
+        other_serials: found.serials,
+        other_wwns: found.wwns,
     }
-    found
+}
+
+/// The disks of this machine.
+async fn disks() -> Vec<DiskIdentity> {
+    let listed = spawn_blocking(|| list_disks(&SystemRoot::new(Path::new("/"))));
+    listed.await.unwrap_or_default()
 }

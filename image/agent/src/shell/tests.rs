@@ -127,8 +127,17 @@ async fn serve(
                 "heartbeat_timeout": 300, "agent_token": token}});
             answer(200, Bytes::from(found.to_string()))
         }
-        "GET /image" | "HEAD /listed" => answer(200, image),
-        "GET /listed.chunks" => answer(200, list(&image)),
+        "GET /image" | "HEAD /listed" | "HEAD /device" => answer(200, image),
+        "GET /listed.chunks" | "GET /device.chunks" => answer(200, list(&image)),
+        // From the start one byte of the third chunk is wrong; a later part is right.
+        "GET /device" => match range {
+            None => {
+                let mut whole = image.to_vec();
+                whole[2 * CHUNK + 9] ^= 1;
+                answer(200, whole.into())
+            }
+            Some((from, to)) => answer(206, image.slice(from..to.min(image.len()))),
+        },
         // The first time one byte of the third chunk is wrong.
         "GET /listed" => {
             let (from, to) = range.expect("it requests the missing chunks");
@@ -196,7 +205,7 @@ fn options(appliance: Option<&AgentTestAppliance>, disk: &ScratchDiskFile) -> Ag
             ..AgentIntervals::FAST
         },
         managers: Vec::new(),
-        logs: Vec::new,
+        logs: || NO_LOGS.to_owned(),
     }
 }
 
@@ -630,19 +639,14 @@ async fn collected_logs_are_an_archive() {
     let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
     let disk = ScratchDiskFile::new();
     let options = AgentOptions {
-        logs: || {
-            vec![LogFile {
-                name: "journal".to_owned(),
-                bytes: b"a line".to_vec(),
-            }]
-        },
+        logs: || "H4sIlogs".to_owned(),
         ..options(Some(&appliance), &disk)
     };
     let machine = AgentUnderTest::run(options, disk);
     let callback = callback(&appliance.next_heartbeat().await);
     let (_, done) = order(&callback, &token(), "log.collect_system_logs", &json!({})).await;
     let logs = done["command_result"]["system_logs"].as_str().unwrap();
-    assert!(logs.starts_with("H4sI"), "{done}");
+    assert_eq!(logs, "H4sIlogs", "{done}");
     machine.cut_power().await;
 }
 
@@ -657,4 +661,74 @@ async fn a_locked_down_agent_ends() {
         (200, &json!("SUCCEEDED"))
     );
     assert_eq!(machine.run.await.unwrap().unwrap(), AgentExit::Lockdown);
+}
+
+/// An agent whose disk is opened as a block device is.
+fn with_device(appliance: &AgentTestAppliance) -> AgentUnderTest {
+    let disk = ScratchDiskFile::new();
+    std::fs::write(&disk.0, vec![7; usize::try_from(DISK_BYTES).unwrap()]).unwrap();
+    let options = AgentOptions {
+        target: AgentTarget::Device(disk.0.clone()),
+        ..options(Some(appliance), &disk)
+    };
+    AgentUnderTest::run(options, disk)
+}
+
+#[tokio::test]
+async fn a_wrong_chunk_of_an_image_for_a_device_is_requested_again() {
+    let image = image(4 * CHUNK + 512);
+    let mut appliance = AgentTestAppliance::new(image.clone(), &token()).await;
+    let machine = with_device(&appliance);
+    let callback = callback(&appliance.next_heartbeat().await);
+    let urls = [format!("{}/device", appliance.url)];
+    let params = write_step(&urls, sha256(&image));
+    let (_, done) = order(&callback, &token(), "deploy.execute_deploy_step", &params).await;
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    assert!(machine.disk.bytes().starts_with(&image));
+    let (_, uuids) = order(
+        &callback,
+        &token(),
+        "standby.get_partition_uuids",
+        &json!({}),
+    )
+    .await;
+    assert_eq!(uuids["command_result"]["root uuid"], "0x1a2b3c4d");
+    let mut parts = Vec::new();
+    while let Ok((what, _)) = appliance.requests.try_recv() {
+        if what.starts_with("GET /device ") {
+            parts.push(what);
+        }
+    }
+    assert_eq!(
+        parts,
+        [format!("GET /device {}-{}", 2 * CHUNK, 1_u64 << 62)]
+    );
+    machine.cut_power().await;
+}
+
+#[tokio::test]
+async fn a_wrong_image_for_a_device_fails_and_leaves_nothing_that_boots() {
+    let image = image(2 * CHUNK);
+    let mut appliance = AgentTestAppliance::new(image.clone(), &token()).await;
+    let machine = with_device(&appliance);
+    let callback = callback(&appliance.next_heartbeat().await);
+    let urls = [format!("{}/image", appliance.url)];
+    let params = write_step(&urls, sha256(b"another"));
+    let (_, done) = order(&callback, &token(), "deploy.execute_deploy_step", &params).await;
+    assert_eq!(
+        done["command_error"]["type"], "ImageChecksumError",
+        "{done}"
+    );
+    assert!(machine.disk.bytes()[..CHUNK].iter().all(|&byte| byte == 0));
+    // Metadata are erased at both ends.
+    let params = json!({"step": {"step": "erase_devices_metadata", "interface": "deploy"},
+                        "node": {}, "ports": []});
+    let (_, done) = order(&callback, &token(), "clean.execute_clean_step", &params).await;
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    let end = machine
+        .disk
+        .bytes()
+        .split_off(usize::try_from(DISK_BYTES).unwrap() - CHUNK);
+    assert!(end.iter().all(|&byte| byte == 0));
+    machine.cut_power().await;
 }

@@ -105,8 +105,8 @@ static COMMANDS: &[AgentCommandEntry] = &[
         "prepare_image",
         &["image_info", "configdrive"],
         true,
-        |_, params| {
-            image::parse_image_order(params)
+        |state, params| {
+            image::parse_image_order(params, &state.cached_node())
                 .map(|order| AgentCommandOutcome::Started(AgentWork::WriteImage(order), None))
         },
     ),

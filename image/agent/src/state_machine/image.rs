@@ -16,10 +16,27 @@ pub struct ImageOrder {
     pub urls: Vec<String>,
     /// The expected digest.
     pub digest: Digest,
+    /// The config drive: base64 of a gzip file, or a URL of such a text.
+    pub config_drive: Option<String>,
+    /// Hints for the disk, as in `root_device`; null if there are none.
+    pub root_device: Value,
+}
+
+/// The root device hints of a node: those of its instance win.
+pub(super) fn root_device(node: &Value) -> Value {
+    let of = |part: &str| {
+        let hints = node.get(part)?.get("root_device")?;
+        hints.as_object().filter(|hints| !hints.is_empty())
+    };
+    let hints = of("instance_info").or_else(|| of("properties"));
+    hints.cloned().map_or(Value::Null, Value::Object)
 }
 
 /// Parses `image_info` and `configdrive`. The first three error messages are the stock agent's.
-pub(super) fn parse_image_order(params: &Map<String, Value>) -> Result<ImageOrder, String> {
+pub(super) fn parse_image_order(
+    params: &Map<String, Value>,
+    node: &Value,
+) -> Result<ImageOrder, String> {
     let info = params.get("image_info").cloned().unwrap_or_default();
     let info: ImageInfo =
         serde_json::from_value(info).map_err(|_| "Image info must be an object.".to_owned())?;
@@ -41,16 +58,17 @@ pub(super) fn parse_image_order(params: &Map<String, Value>) -> Result<ImageOrde
     if info.image_type.as_deref() == Some("partition") {
         return Err("This agent writes whole-disk images only.".to_owned());
     }
-    if params
-        .get("configdrive")
-        .is_some_and(|drive| !drive.is_null())
-    {
-        return Err("This agent does not write config drives yet.".to_owned());
-    }
+    let config_drive = match params.get("configdrive") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(_) => return Err("The config drive must be a text.".to_owned()),
+    };
     Ok(ImageOrder {
         id,
         urls: info.urls,
         digest,
+        config_drive,
+        root_device: root_device(node),
     })
 }
 
@@ -83,7 +101,7 @@ mod tests {
 
     #[test]
     fn parses_what_the_driver_sends() {
-        let order = parse_image_order(&params(|_| ())).unwrap();
+        let order = parse_image_order(&params(|_| ()), &Value::Null).unwrap();
         assert_eq!(order.urls, ["http://h/a.raw"]);
         assert_eq!(order.digest.to_string(), "ab".repeat(32));
     }
@@ -95,7 +113,10 @@ mod tests {
                 json!({"id": "a", "urls": ["http://h/a"], "checksum": "cd".repeat(64)});
         });
         assert_eq!(
-            parse_image_order(&params).unwrap().digest.algorithm(),
+            parse_image_order(&params, &Value::Null)
+                .unwrap()
+                .digest
+                .algorithm(),
             "sha512"
         );
     }
@@ -113,14 +134,29 @@ mod tests {
             ("image_type", json!("partition"), "whole-disk"),
         ] {
             let params = params(|params| params["image_info"][field] = value);
-            let message = parse_image_order(&params).unwrap_err();
+            let message = parse_image_order(&params, &Value::Null).unwrap_err();
             assert!(message.contains(words), "{field}: {message}");
         }
-        assert!(
-            parse_image_order(&params(|params| params["configdrive"] = json!("H4sI"))).is_err()
-        );
-        assert!(parse_image_order(&params(|params| params["image_info"] = json!(7))).is_err());
+        let other = params(|params| params["configdrive"] = json!({"meta_data": {}}));
+        assert!(parse_image_order(&other, &Value::Null).is_err());
+        let other = params(|params| params["image_info"] = json!(7));
+        assert!(parse_image_order(&other, &Value::Null).is_err());
         let most = json!(vec!["u"; IMAGE_URLS_MAX]);
-        assert!(parse_image_order(&params(|params| params["image_info"]["urls"] = most)).is_ok());
+        let most = params(|params| params["image_info"]["urls"] = most);
+        assert!(parse_image_order(&most, &Value::Null).is_ok());
+    }
+
+    #[test]
+    fn takes_config_drive_and_root_device_hints() {
+        let params = params(|params| params["configdrive"] = json!("H4sI"));
+        let node = json!({"properties": {"root_device": {"size": 10}},
+                          "instance_info": {"root_device": {"serial": "A"}}});
+        let order = parse_image_order(&params, &node).unwrap();
+        assert_eq!(order.config_drive.as_deref(), Some("H4sI"));
+        assert_eq!(order.root_device, json!({"serial": "A"}));
+        let node = json!({"properties": {"root_device": {"size": 10}},
+                          "instance_info": {"root_device": {}}});
+        assert_eq!(root_device(&node), json!({"size": 10}));
+        assert_eq!(root_device(&json!({"instance_info": {}})), Value::Null);
     }
 }

@@ -78,7 +78,7 @@ impl StepDispatch {
             (StepKind::Clean, "erase_devices") => Ok(Some(AgentWork::Erase { whole: true })),
             (StepKind::Deploy | StepKind::Service, "write_image") => {
                 let none = Map::new();
-                match image::parse_image_order(args.unwrap_or(&none)) {
+                match image::parse_image_order(args.unwrap_or(&none), &self.node) {
                     Ok(order) => Ok(Some(AgentWork::WriteImage(order))),
                     Err(details) => {
                         let message = "Image cannot be written";
@@ -94,13 +94,8 @@ impl StepDispatch {
 impl AgentState {
     /// All managers in the order of support: ours among those that were added.
     fn managers(&self) -> Vec<ManagerFacts> {
-        let own = ManagerFacts {
-            name: MANAGER.to_owned(),
-            version: MANAGER_VERSION.to_owned(),
-            support: SUPPORT_GENERIC,
-        };
         let mut all = self.identity.managers.clone();
-        all.push(own);
+        all.push(own_manager());
         all.sort_by(|one, other| (other.support, &one.name).cmp(&(one.support, &other.name)));
         all
     }
@@ -218,6 +213,15 @@ impl AgentState {
                 "The command is not a step".to_owned(),
             )),
         }
+    }
+}
+
+/// Our own hardware manager.
+pub fn own_manager() -> ManagerFacts {
+    ManagerFacts {
+        name: MANAGER.to_owned(),
+        version: MANAGER_VERSION.to_owned(),
+        support: SUPPORT_GENERIC,
     }
 }
 

@@ -106,6 +106,9 @@ pub enum AgentWorkError {
     /// The disk failed or is too small.
     #[error("Could not write image: {0}")]
     Write(String),
+    /// No disk fits the hints.
+    #[error("{0}")]
+    Device(String),
     /// The disk could not be erased.
     #[error("Could not erase: {0}")]
     Erase(String),
@@ -127,6 +130,7 @@ impl AgentWorkError {
             Self::Download(_) => "ImageDownloadError",
             Self::Checksum { .. } => "ImageChecksumError",
             Self::Write(_) => "ImageWriteError",
+            Self::Device(_) => "DeviceNotFound",
             Self::Erase(_) => "BlockDeviceEraseError",
             Self::Rescue(_) | Self::Logs(_) => "CommandExecutionError",
             Self::Manager(_) => "HardwareManagerError",
@@ -139,7 +143,11 @@ impl AgentWorkError {
         }
         CommandError {
             kind: self.kind().to_owned(),
-            code: 500,
+            code: if matches!(self, Self::Device(_)) {
+                404
+            } else {
+                500
+            },
             message: "The command failed".to_owned(),
             details: self.to_string(),
         }

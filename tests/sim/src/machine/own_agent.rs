@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use trivet_agent_wire::{AGENT_PORT, HEARTBEAT_VERSION, INSPECTION_PATH};
 use trivet_image_agent::hardware_manager::ManagerError;
+use trivet_image_agent::shell::NO_LOGS;
 use trivet_image_agent::state_machine::{
     AgentDueRequest, AgentIntervals, AgentMachineIdentity, AgentPhase, AgentPlan, AgentState,
     AgentWork, AgentWorkError, AgentWorkOutcome,
@@ -19,9 +20,6 @@ use crate::network::{AgentCall, OwnAgentRequestKind, SimHttpClient, SimHttpResul
 /// How long erasing and writing take.
 const ERASE_MS: u64 = 900;
 pub(crate) const WRITE_MS: u64 = 1500;
-
-/// An empty tar archive, gzipped, in base64: simulated machines have no logs.
-const NO_LOGS: &str = "H4sIAAAAAAACA2NgGAWjYBSMVAAALq+17wAEAAA=";
 
 pub(super) struct OwnAgent {
     pub(super) agent_state: AgentState,

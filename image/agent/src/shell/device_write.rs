@@ -1,0 +1,328 @@
+//! Writes an image to a block device while it arrives, and the config drive after it.
+//!
+//! `trivet-image-disks` verifies and writes, on a thread of its own; here are the requests. After
+//! a network cut, or a chunk that does not match the chunk list, the image is requested again
+//! from the byte that the writer needs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{sleep, timeout};
+use trivet_board_linux::{BlockAccess, BlockFile};
+use trivet_image_disks::{
+    ExpectedImage, ImageWriteError, ImageWriter, MBR_BYTES, ReadBackCheck, TargetDisk,
+    move_gpt_backup, unpack_config_drive, write_config_drive,
+};
+use trivet_model::Digest;
+
+use super::AgentShellContext;
+use super::chunked::ChunkedImage;
+use super::disk::{AgentWrittenImage, disk_identifier};
+use super::fetch::{ImageFetchProgress, PIECE_TIMEOUT, fetch_chunk_list, piece};
+use super::target::AgentDisks;
+use crate::state_machine::{AgentWorkError, ImageOrder};
+
+/// Pieces queued for the disk. A piece is the result of one read from the socket.
+const PIECES_MAX: usize = 32;
+
+/// Beyond the end of every image, and a number that every server can represent.
+const END_OF_IMAGE: u64 = 1 << 62;
+
+/// How many times in a row a URL may deliver nothing that is of use. Ours; the stock agent tries
+/// ten times.
+const TRIES_MAX: u32 = 5;
+
+/// Longest packed config drive. Ours: one of 64 MiB does not get longer by base64 than this.
+const CONFIG_DRIVE_TEXT_BYTES_MAX: usize = 96 << 20;
+
+enum DeviceWriteMessage {
+    Piece(Bytes),
+    /// From which byte is the image needed?
+    Resume(oneshot::Sender<u64>),
+    /// Was a chunk wrong in what was passed on before?
+    Check(oneshot::Sender<bool>),
+    Finish,
+}
+
+/// The writer's thread.
+struct DeviceWriter {
+    messages: mpsc::Sender<DeviceWriteMessage>,
+    /// A message for each chunk that was wrong.
+    corrupted: mpsc::Receiver<()>,
+    thread: JoinHandle<Result<AgentWrittenImage, AgentWorkError>>,
+}
+
+impl DeviceWriter {
+    fn start(
+        path: PathBuf,
+        expected: ExpectedImage,
+        config_drive: Option<Vec<u8>>,
+        guard: OwnedMutexGuard<()>,
+    ) -> Self {
+        let (messages, incoming) = mpsc::channel(PIECES_MAX);
+        let (report, corrupted) = mpsc::channel(1);
+        let thread = spawn_blocking(move || {
+            let _guard = guard;
+            let config_drive = config_drive.as_deref();
+            write(&path, expected, config_drive, incoming, &report)
+        });
+        Self {
+            messages,
+            corrupted,
+            thread,
+        }
+    }
+
+    /// Why the thread ended.
+    async fn outcome(self) -> Result<AgentWrittenImage, AgentWorkError> {
+        drop(self.messages);
+        let broken = |_| AgentWorkError::Write("the writer broke".to_owned());
+        self.thread.await.map_err(broken)?
+    }
+}
+
+/// Writes an image to this device. The URLs are tried in order.
+pub(super) async fn write_image(
+    shared: &Arc<AgentShellContext>,
+    path: &Path,
+    disks: &AgentDisks,
+    order: &ImageOrder,
+) -> Result<AgentWrittenImage, AgentWorkError> {
+    let config_drive = match &order.config_drive {
+        Some(text) => Some(fetch_config_drive(shared, text).await?),
+        None => None,
+    };
+    let mut last = AgentWorkError::Download("no address was given".to_owned());
+    for url in &order.urls {
+        let mut list = fetch_chunk_list(shared, url, order).await;
+        loop {
+            let is_listed = list.is_some();
+            let expected = expected(order.digest, list);
+            let config_drive = config_drive.clone();
+            let writer =
+                DeviceWriter::start(path.to_owned(), expected, config_drive, disks.lock().await);
+            last = match attempt(shared, url, writer).await {
+                Err(failure @ AgentWorkError::Write(_)) => return Err(failure),
+                Err(failure) => failure,
+                written => return written,
+            };
+            // A server that makes the list while it sends has it afterwards.
+            list = fetch_chunk_list(shared, url, order).await;
+            let is_wrong = matches!(last, AgentWorkError::Checksum { .. });
+            if is_listed || !is_wrong || list.is_none() {
+                break;
+            }
+        }
+    }
+    Err(last)
+}
+
+fn expected(digest: Digest, list: Option<ChunkedImage>) -> ExpectedImage {
+    ExpectedImage {
+        digest,
+        size: list.as_ref().map(|image| image.size),
+        chunks: list.map(|image| image.list),
+    }
+}
+
+/// Requests the image until the writer has all of it, or nothing of use arrives any more.
+async fn attempt(
+    shared: &Arc<AgentShellContext>,
+    url: &str,
+    mut writer: DeviceWriter,
+) -> Result<AgentWrittenImage, AgentWorkError> {
+    let mut tries = 0;
+    let mut reached = 0;
+    let mut progress = ImageFetchProgress::default();
+    loop {
+        let (sender, at) = oneshot::channel();
+        let resumed = writer
+            .messages
+            .send(DeviceWriteMessage::Resume(sender))
+            .await;
+        let (Ok(()), Ok(at)) = (resumed, at.await) else {
+            return writer.outcome().await;
+        };
+        tries = if at > reached { 1 } else { tries + 1 };
+        reached = reached.max(at);
+        progress.restart_at(at);
+        let failure = match receive(shared, url, at, &mut writer, &mut progress).await {
+            Ok(true) => {
+                let _ = writer.messages.send(DeviceWriteMessage::Finish).await;
+                return writer.outcome().await;
+            }
+            Ok(false) if writer.messages.is_closed() => return writer.outcome().await,
+            Ok(false) => AgentWorkError::Checksum {
+                want: "the chunk list".to_owned(),
+                got: format!("another chunk at byte {at} or after"),
+            },
+            Err(failure) => failure,
+        };
+        if tries >= TRIES_MAX {
+            return Err(failure);
+        }
+        sleep(Duration::from_millis(shared.options.intervals.retry_ms)).await;
+    }
+}
+
+/// Passes the image from a byte on to the writer. False: the writer does not take more.
+async fn receive(
+    shared: &AgentShellContext,
+    url: &str,
+    at: u64,
+    writer: &mut DeviceWriter,
+    progress: &mut ImageFetchProgress,
+) -> Result<bool, AgentWorkError> {
+    let failed = |words: String| AgentWorkError::Download(words);
+    // To the end of the image.
+    let range = (at > 0).then_some(at..END_OF_IMAGE);
+    let response = shared
+        .options
+        .client
+        .get(url, range)
+        .await
+        .map_err(failed)?;
+    let status = response.status().as_u16();
+    if status != if at > 0 { 206 } else { 200 } {
+        return Err(failed(format!("{url} answered {status}")));
+    }
+    let mut body = response.into_body();
+    let mut come = at;
+    while let Some(piece) = piece(&mut body, url, come).await? {
+        come += piece.len() as u64;
+        progress.report(shared, piece.len());
+        let sent = writer.messages.send(DeviceWriteMessage::Piece(piece)).await;
+        if sent.is_err() || writer.corrupted.try_recv().is_ok() {
+            return Ok(false);
+        }
+    }
+    // The writer may be behind.
+    let (sender, is_broken) = oneshot::channel();
+    let _ = writer
+        .messages
+        .send(DeviceWriteMessage::Check(sender))
+        .await;
+    let is_broken = is_broken.await.unwrap_or(true);
+    let _ = writer.corrupted.try_recv();
+    Ok(!is_broken)
+}
+
+/// The thread: writes what arrives.
+fn write(
+    path: &Path,
+    expected: ExpectedImage,
+    config_drive: Option<&[u8]>,
+    mut incoming: mpsc::Receiver<DeviceWriteMessage>,
+    corrupted: &mpsc::Sender<()>,
+) -> Result<AgentWrittenImage, AgentWorkError> {
+    let failed = |error: String| AgentWorkError::Write(format!("{}: {error}", path.display()));
+    let opened = BlockFile::open(path, BlockAccess::Write);
+    let mut disk = opened.map_err(|error| failed(error.to_string()))?;
+    let digest = expected.digest;
+    let named = |error: ImageWriteError| write_error(path, digest, error);
+    let mut writer = ImageWriter::begin(&mut disk, expected).map_err(named)?;
+    let mut is_broken = false;
+    let report = loop {
+        match incoming.blocking_recv() {
+            Some(DeviceWriteMessage::Piece(_)) if is_broken => {}
+            Some(DeviceWriteMessage::Piece(piece)) => match writer.push(&piece) {
+                Ok(()) => {}
+                Err(ImageWriteError::CorruptedChunk { .. }) => {
+                    is_broken = true;
+                    let _ = corrupted.try_send(());
+                }
+                Err(error) => return Err(named(error)),
+            },
+            Some(DeviceWriteMessage::Resume(reply)) => {
+                is_broken = false;
+                let _ = reply.send(writer.resume_at());
+            }
+            Some(DeviceWriteMessage::Check(reply)) => {
+                let _ = reply.send(is_broken);
+            }
+            Some(DeviceWriteMessage::Finish) => {
+                break writer.finish(ReadBackCheck::Samples).map_err(named)?;
+            }
+            None => return Err(AgentWorkError::Download("broken off".to_owned())),
+        }
+    };
+    let drive_failed = |error: String| failed(format!("config drive: {error}"));
+    match config_drive {
+        Some(image) => {
+            let random = random_bytes().map_err(|error| drive_failed(error.to_string()))?;
+            write_config_drive(&mut disk, image, random)
+                .map_err(|error| drive_failed(error.to_string()))?;
+        }
+        None => {
+            // An image without a GPT has nothing to move; a damaged one is the image's.
+            let _ = move_gpt_backup(&mut disk);
+        }
+    }
+    // Nothing has the old partitions open; if the kernel refuses, the next boot reads them.
+    let _ = disk.reread_partitions();
+    let mut head = vec![0; (disk.sector_bytes() as usize).max(MBR_BYTES)];
+    let read = TargetDisk::read_at(&mut disk, &mut head, 0);
+    Ok(AgentWrittenImage {
+        bytes: report.bytes,
+        digest: report.digest,
+        root_uuid: read.ok().and_then(|()| disk_identifier(&head)),
+    })
+}
+
+fn random_bytes() -> std::io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(bytes)
+}
+
+fn write_error(path: &Path, expected: Digest, error: ImageWriteError) -> AgentWorkError {
+    match error {
+        // The last chunk, which is checked at the end.
+        ImageWriteError::CorruptedChunk { chunk, at } => AgentWorkError::Checksum {
+            want: expected.to_string(),
+            got: format!("another chunk {chunk}, at byte {at}"),
+        },
+        ImageWriteError::Checksum { want, got } => AgentWorkError::Checksum {
+            want: want.to_string(),
+            got: got.to_string(),
+        },
+        ImageWriteError::Cut { .. } | ImageWriteError::TooLong { .. } => {
+            AgentWorkError::Download(error.to_string())
+        }
+        _ => AgentWorkError::Write(format!("{}: {error}", path.display())),
+    }
+}
+
+/// The config drive of a text: base64 of a gzip file, or a URL of such a text.
+async fn fetch_config_drive(
+    shared: &AgentShellContext,
+    text: &str,
+) -> Result<Vec<u8>, AgentWorkError> {
+    let failed = |words: String| AgentWorkError::Download(format!("config drive: {words}"));
+    let text = if text.starts_with("http://") || text.starts_with("https://") {
+        let response = shared
+            .options
+            .client
+            .get(text, None)
+            .await
+            .map_err(failed)?;
+        let status = response.status().as_u16();
+        if status != 200 {
+            return Err(failed(format!("answered {status}")));
+        }
+        let body = response.into_body().collect(CONFIG_DRIVE_TEXT_BYTES_MAX);
+        let body = timeout(PIECE_TIMEOUT, body).await;
+        let body = body.map_err(|_| failed("did not arrive in time".to_owned()))?;
+        let body = body.map_err(|error| failed(error.to_string()))?;
+        String::from_utf8_lossy(&body).into_owned()
+    } else {
+        text.to_owned()
+    };
+    let unpacked = spawn_blocking(move || unpack_config_drive(&text)).await;
+    let unpacked = unpacked.map_err(|error| failed(error.to_string()))?;
+    unpacked.map_err(|error| AgentWorkError::Write(error.to_string()))
+}
