@@ -1,16 +1,27 @@
-//! `trivet-image`: builds boot files. `trivet-image ramdisk --agent ipa` makes a kernel and a
-//! ramdisk with the stock Ironic Python Agent, on a Debian machine with root.
+//! `trivet-image`: builds boot files. `trivet-image ramdisk` makes a kernel and a ramdisk with
+//! our agent or with the stock Ironic Python Agent, on a Debian machine; `trivet-image iso` makes
+//! an ISO image of any kernel and ramdisk.
 
+mod additions;
 mod build;
+mod cpio;
+mod debian;
+mod fingerprint;
+mod iso;
+mod kernel;
 mod modules;
+mod own;
+mod program;
+mod python;
 mod recipe;
+mod stock;
 
 use std::io::Write as _;
-use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
 use build::{RamdiskOptions, build};
+use iso::{IsoOptions, make_iso};
 
 #[derive(Parser)]
 #[command(version, about = "Builds what machines boot")]
@@ -22,47 +33,40 @@ struct RamdiskArguments {
 #[derive(Subcommand)]
 enum RamdiskCommand {
     /// Build a kernel and a ramdisk with an agent, for `boot.kernel` and `boot.ramdisk`.
-    Ramdisk {
-        /// The agent to include.
-        #[arg(long)]
-        agent: RamdiskAgent,
-        /// Directory for ipa.kernel, ipa.initramfs and ipa.iso.
-        #[arg(long, default_value = ".")]
-        output: PathBuf,
-        /// Directory of the build cache: the same recipe is not built twice.
-        #[arg(long, default_value = "/var/cache/trivet-image")]
-        cache: PathBuf,
-        /// Also make an ISO image, for machines that cannot boot from the network (BIOS).
-        #[arg(long)]
-        iso: bool,
-        /// Kernel arguments of the ISO image, such as ipa-api-url=http://192.0.2.1:6385.
-        #[arg(long, default_value = "console=tty0 console=ttyS0", requires = "iso")]
-        kernel_args: String,
-    },
+    Ramdisk(Box<RamdiskOptions>),
+    /// Make an ISO image that BIOS and UEFI boot, of any kernel and ramdisk.
+    Iso(IsoOptions),
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 enum RamdiskAgent {
-    /// The stock Ironic Python Agent.
+    /// The stock Ironic Python Agent: a ramdisk of about 100 MB; needs root and mmdebstrap.
     Ipa,
+    /// Our own agent: a ramdisk of about 10 MB.
+    Trivet,
+}
+
+impl RamdiskAgent {
+    /// The name of its files.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Ipa => "ipa",
+            Self::Trivet => "trivet",
+        }
+    }
 }
 
 fn main() -> anyhow::Result<()> {
-    let RamdiskCommand::Ramdisk {
-        agent: RamdiskAgent::Ipa,
-        output,
-        cache,
-        iso,
-        kernel_args,
-    } = RamdiskArguments::parse().what;
-    let mut out = std::io::stderr();
-    let wanted = RamdiskOptions {
-        output,
-        cache,
-        disc: iso,
-        kernel_args,
+    let options = match RamdiskArguments::parse().what {
+        RamdiskCommand::Ramdisk(options) => options,
+        RamdiskCommand::Iso(options) => {
+            make_iso(&options)?;
+            writeln!(std::io::stdout(), "{}", options.output.display())?;
+            return Ok(());
+        }
     };
-    let built = build(&wanted, &mut |step| {
+    let mut out = std::io::stderr();
+    let built = build(&options, &mut |step| {
         // Without a reader only this progress text is lost.
         let _unread = writeln!(out, "trivet-image: {step}");
     })?;

@@ -1,7 +1,4 @@
-//! The contents of a ramdisk. The key of a recipe is a digest of all of it: a ramdisk that was
-//! built from the same recipe need not be built again.
-
-use sha2::{Digest as _, Sha256};
+//! What ramdisks consist of.
 
 /// The Ironic Python Agent that is driven and tested.
 pub(crate) const IPA_VERSION: &str = "13.0.0";
@@ -9,7 +6,7 @@ pub(crate) const IPA_VERSION: &str = "13.0.0";
 /// The Debian release whose Python runs it: the agent needs 3.11 or later.
 pub(crate) const RELEASE: &str = "bookworm";
 
-/// The packages that the agent and the ramdisk's own `/init` use.
+/// The packages that the stock agent and the `/init` of its ramdisk use.
 pub(crate) const PACKAGES: [&str; 30] = [
     "bsdextrautils",
     "busybox-static",
@@ -45,124 +42,128 @@ pub(crate) const PACKAGES: [&str; 30] = [
 
 /// Drivers for common machines; their dependencies are added, except those that a module
 /// requests by name at run time: file systems need a checksum and a code page.
-pub(crate) const MODULES: [&str; 47] = [
+pub(crate) const MODULES: [&str; 70] = [
+    "aacraid",
     "ahci",
     "ata_piix",
+    "atlantic",
+    "be2net",
     "bnx2",
     "bnx2x",
     "bnxt_en",
     "bonding",
     "button",
+    "cdc_ether",
     "crc32c_generic",
     "crc32c_intel",
+    "cxgb4",
     "dm_mod",
     "e1000",
     "e1000e",
     "efivarfs",
+    "ehci_pci",
+    "ena",
+    "enic",
     "evdev",
     "ext4",
+    "hid_generic",
     "hpsa",
     "i40e",
+    "iavf",
     "ice",
     "igb",
     "igc",
     "ipmi_devintf",
     "ipmi_si",
+    "ipmi_ssif",
     "isofs",
     "ixgbe",
+    "ixgbevf",
     "loop",
     "megaraid_sas",
     "mlx4_en",
     "mlx5_core",
+    "mpi3mr",
     "mpt3sas",
     "nls_ascii",
     "nls_cp437",
     "nls_utf8",
     "nvme",
+    "qede",
     "r8169",
     "raid0",
     "raid1",
     "raid10",
     "raid456",
+    "rndis_host",
     "sd_mod",
+    "sfc",
+    "smartpqi",
     "sr_mod",
     "tg3",
+    "uas",
+    "uhci_hcd",
+    "usb_storage",
+    "usbhid",
     "vfat",
     "virtio_blk",
     "virtio_net",
     "virtio_pci",
     "virtio_scsi",
-    "xfs",
+    "vmw_pvscsi",
+    "vmxnet3",
+    "xhci_pci",
 ];
 
-/// A file of ours and its path in the ramdisk.
+/// Modules that only the ramdisk of the stock agent has: it mounts deployed file systems.
+pub(crate) const STOCK_MODULES: [&str; 1] = ["xfs"];
+
+/// A file of ours and its path in the ramdisk of the stock agent.
 pub(crate) struct RamdiskFile {
     pub(crate) path: &'static str,
     pub(crate) text: &'static str,
-    pub(crate) executable: bool,
+    pub(crate) mode: u32,
 }
 
 const POWER: &str = include_str!("../files/power");
 
-/// All files.
+/// All files of ours in the ramdisk of the stock agent.
 pub(crate) const RAMDISK_FILES: [RamdiskFile; 6] = [
     RamdiskFile {
         path: "init",
         text: include_str!("../files/init"),
-        executable: true,
+        mode: 0o755,
     },
     RamdiskFile {
         path: "etc/trivet-lease",
         text: include_str!("../files/lease"),
-        executable: true,
+        mode: 0o755,
     },
     RamdiskFile {
         path: "etc/trivet-rescue",
         text: include_str!("../files/rescue"),
-        executable: true,
+        mode: 0o755,
     },
     RamdiskFile {
         path: "usr/local/sbin/reboot",
         text: POWER,
-        executable: true,
+        mode: 0o755,
     },
     RamdiskFile {
         path: "usr/local/sbin/poweroff",
         text: POWER,
-        executable: true,
+        mode: 0o755,
     },
     RamdiskFile {
         path: "etc/ironic-python-agent/trivet.conf",
         text: "[DEFAULT]\n",
-        executable: false,
+        mode: 0o644,
     },
 ];
-
-/// The key of a build with this kernel.
-pub(crate) fn key(kernel_package: &str) -> String {
-    let mut hash = Sha256::new();
-    // Increased when the build process changes.
-    let lines = ["recipe 2", IPA_VERSION, RELEASE, kernel_package];
-    let own = RAMDISK_FILES.iter().flat_map(|own| [own.path, own.text]);
-    for part in lines.into_iter().chain(PACKAGES).chain(MODULES).chain(own) {
-        hash.update(part.as_bytes());
-        hash.update([0]);
-    }
-    let digest = hash.finalize();
-    let characters = digest.iter().take(8).map(|byte| format!("{byte:02x}"));
-    characters.collect()
-}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_key_changes_with_the_kernel_and_with_nothing_else() {
-        assert_eq!(key("linux-image-1"), key("linux-image-1"));
-        assert_ne!(key("linux-image-1"), key("linux-image-2"));
-        assert_eq!(key("x").len(), 16);
-    }
 
     #[test]
     fn lists_are_sorted_without_duplicates() {
