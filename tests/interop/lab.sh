@@ -194,9 +194,10 @@ fetch_kernel() { # FLAVOUR
 }
 
 # Modules of the kernel for real machines that guests of some test load.
-FULL_MODULES="button cdrom crc16 crc32c_generic evdev ext4 ipmi_devintf ipmi_msghandler ipmi_si
-    isofs jbd2 mbcache md-mod raid1 virtio virtio_blk virtio_pci virtio_pci_legacy_dev
-    virtio_pci_modern_dev virtio_ring"
+FULL_MODULES="ahci button cdrom crc-t10dif crc16 crc32c_generic crc64 crc64-rocksoft
+    crct10dif_common evdev ext4 ipmi_devintf ipmi_msghandler ipmi_si isofs jbd2 libahci libata
+    mbcache md-mod nvme nvme-core raid1 scsi_common scsi_mod sd_mod t10-pi virtio virtio_blk
+    virtio_pci virtio_pci_legacy_dev virtio_pci_modern_dev virtio_ring"
 
 # full_kernel: Debian's kernel for real machines in $kernel, and these modules of it in
 # $lab_modules. Cached in target.

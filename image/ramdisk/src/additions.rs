@@ -1,9 +1,8 @@
 //! What the options add to a ramdisk, for both agents: files, packages, modules, blobs.
 //!
-//! The paths are those where the agents look. Our agent runs the executables in
-//! `etc/trivet-agent/on-boot.d` in the order of their names, and those in
-//! `usr/lib/trivet-agent/hardware-managers` as hardware managers. The `/init` of the stock
-//! agent's ramdisk runs the former; its hardware managers are Python packages.
+//! The paths are those where both ramdisks look. Programs of `--on-boot` run in the order of
+//! their names. Our agent runs executables as hardware managers; those of the stock agent are
+//! Python packages.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,7 +22,7 @@ use crate::{RamdiskAgent, python};
 const ON_BOOT: &str = "etc/trivet-agent/on-boot.d";
 
 /// Where our agent finds executables that are hardware managers.
-const HARDWARE_MANAGERS: &str = "usr/lib/trivet-agent/hardware-managers";
+const HARDWARE_MANAGERS: &str = "usr/lib/trivet-agent/managers";
 
 /// Programs for a shell and for SSH, which our agent does without.
 const SHELL_PACKAGE: &str = "busybox-static";
@@ -71,10 +70,11 @@ pub(crate) struct AdditionOptions {
     /// A file or directory of this machine and its path in the ramdisk.
     #[arg(long, value_name = "SOURCE:TARGET")]
     file: Vec<AddedFile>,
-    /// A program that runs once, when the network is up and before the agent starts.
+    /// A program that runs once, when the network is up: before the stock agent starts, and
+    /// beside our agent.
     #[arg(long, value_name = "SCRIPT")]
     on_boot: Vec<PathBuf>,
-    /// One more kernel module, with its dependencies.
+    /// One more kernel module, with its dependencies. It is loaded at boot.
     #[arg(long, value_name = "NAME")]
     module: Vec<String>,
     /// Firmware: a directory, which is copied, or a Debian package, of which the files that
@@ -93,6 +93,8 @@ pub(crate) struct RamdiskAdditions {
     pub(crate) python: Vec<String>,
     pub(crate) modules: BTreeSet<String>,
     pub(crate) firmware: Vec<String>,
+    /// Whether programs run at boot.
+    pub(crate) runs_on_boot: bool,
 }
 
 impl RamdiskAdditions {
@@ -102,6 +104,7 @@ impl RamdiskAdditions {
             packages: options.package.iter().cloned().collect(),
             modules: MODULES.map(str::to_owned).into(),
             firmware: options.firmware.clone(),
+            runs_on_boot: !(options.on_boot.is_empty() && options.ssh_key.is_empty()),
             ..Self::default()
         };
         added.modules.extend(options.module.iter().cloned());
@@ -115,6 +118,10 @@ impl RamdiskAdditions {
         for manager in &options.hardware_manager {
             added.hardware_manager(agent, manager)?;
         }
+        if !options.module.is_empty() {
+            let lines = options.module.join("\n") + "\n";
+            added.files.add_file("etc/modules", 0o644, lines);
+        }
         added.ssh_keys(agent, &options.ssh_key)?;
         for AddedFile { source, target } in &options.file {
             if source.is_dir() {
@@ -127,6 +134,9 @@ impl RamdiskAdditions {
             }
         }
         if agent == RamdiskAgent::Trivet {
+            if added.runs_on_boot {
+                added.packages.insert(SHELL_PACKAGE.to_owned());
+            }
             if added.packages.contains(SHELL_PACKAGE) {
                 let shell = ArchiveContent::Link("busybox".into());
                 added.files.add("bin/sh", 0o777, shell);

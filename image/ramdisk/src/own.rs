@@ -18,7 +18,10 @@ pub(crate) const PROGRAMS: ProgramList = &[("zstd", "zstd")];
 /// The name of the program, and where cargo puts a static one, from the directory of its other
 /// programs.
 const AGENT: &str = "trivet-agent";
-const STATIC_BUILD: &str = "../x86_64-unknown-linux-musl/release/trivet-agent";
+const STATIC_BUILD: &str = "../x86_64-unknown-linux-musl/appliance/trivet-agent";
+
+/// Where it is in the ramdisk.
+const AGENT_PATH: &str = "usr/sbin/trivet-agent";
 
 /// Directories that the agent mounts file systems on, and its own.
 const DIRECTORIES: [&str; 5] = ["proc", "run", "sys", "tmp", "mnt"];
@@ -45,8 +48,9 @@ pub(crate) fn agent_binary(chosen: Option<&Path>) -> Result<PathBuf> {
         there
             .find(|path| fs::read(path).is_ok_and(|bytes| is_static(&bytes) == Some(true)))
             .context(
-                "there is no static trivet-agent beside this program: cargo build --release \
-                 --target x86_64-unknown-linux-musl -p trivet-image-agent, or --agent-binary",
+                "there is no static trivet-agent beside this program: cargo build \
+                 --profile appliance --target x86_64-unknown-linux-musl -p trivet-image-agent, or \
+                 --agent-binary",
             )?
     };
     let bytes = fs::read(&found).with_context(|| format!("cannot read {}", found.display()))?;
@@ -87,6 +91,7 @@ fn is_static(bytes: &[u8]) -> Option<bool> {
 pub(crate) fn add_to_key(key: &mut BuildKey, agent: &Path) -> Result<()> {
     // Increased when the build process changes.
     key.add("own 1");
+    key.add(include_bytes!("../files/own-init"));
     key.add(file_digest(agent)?);
     Ok(())
 }
@@ -126,7 +131,15 @@ pub(crate) fn make(
     // The kernel opens it for the first program.
     let console = ArchiveContent::Device { major: 5, minor: 1 };
     archive.add("dev/console", 0o600, console);
-    archive.add_file("init", 0o755, fs::read(agent)?);
+    archive.add_file(AGENT_PATH, 0o755, fs::read(agent)?);
+    let agent = ArchiveContent::Link(format!("/{AGENT_PATH}"));
+    // The kernel asks this program for modules by name; the agent answers to the name.
+    archive.add("sbin/modprobe", 0o777, agent.clone());
+    if added.runs_on_boot {
+        archive.add_file("init", 0o755, *include_bytes!("../files/own-init"));
+    } else {
+        archive.add("init", 0o777, agent);
+    }
     archive.extend(added.files.clone());
     say("packing the ramdisk");
     pack(&archive, place)
@@ -150,7 +163,7 @@ fn pack(archive: &CpioArchive, place: &Path) -> Result<()> {
     fs::write(&plain, archive.encode()?)?;
     // With workers the result does not depend on their number.
     run(program("zstd")
-        .args(["-q", "-19", "-T2", "--check", "--rm", "-o"])
+        .args(["-q", "-10", "-T2", "--check", "--rm", "-o"])
         .arg(place.join("ramdisk"))
         .arg(&plain))?;
     ensure!(!plain.exists(), "zstd did not remove its input");

@@ -42,7 +42,7 @@ pub(crate) const PACKAGES: [&str; 30] = [
 
 /// Drivers for common machines; their dependencies are added, except those that a module
 /// requests by name at run time: file systems need a checksum and a code page.
-pub(crate) const MODULES: [&str; 70] = [
+pub(crate) const MODULES: [&str; 71] = [
     "aacraid",
     "ahci",
     "ata_piix",
@@ -109,6 +109,7 @@ pub(crate) const MODULES: [&str; 70] = [
     "virtio_blk",
     "virtio_net",
     "virtio_pci",
+    "virtio_rng",
     "virtio_scsi",
     "vmw_pvscsi",
     "vmxnet3",

@@ -1,5 +1,5 @@
-# Sourced after harness.sh by tests that drive the stock Ironic Python Agent end to end: the
-# ramdisk that `trivet-image` builds, QEMU machines behind ipmi_sim, a box that is driven by the
+# Sourced after harness.sh by tests that drive an agent end to end, the stock Ironic Python Agent
+# or our own: the ramdisk that `trivet-image` builds, QEMU machines behind ipmi_sim, a box that is driven by the
 # `baremetal` command, and a system image that prints its config drive on the serial line. Needs
 # root.
 # shellcheck shell=bash disable=SC2154
@@ -24,18 +24,23 @@ KERNEL_ARGS="console=ttyS0 quiet mitigations=off"
 
 # The modules that the system loads.
 SYSTEM_MODULES="virtio virtio_ring virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci
-    virtio_blk cdrom isofs crc16 crc32c_generic mbcache jbd2 ext4 md-mod raid1"
+    virtio_blk cdrom isofs crc16 crc32c_generic mbcache jbd2 ext4 md-mod raid1 crct10dif_common
+    crc-t10dif crc64 crc64-rocksoft t10-pi scsi_common scsi_mod sd_mod libata libahci ahci
+    nvme-core nvme"
 
 # took SINCE: the duration of a stage, for display.
 took() { echo "$((SECONDS - $1)) s"; }
 
-# agent_ramdisk: kernel and ramdisk with the agent, in $work/agent. Cached in target.
+# agent_ramdisk [AGENT [OPTION...]]: kernel and ramdisk with an agent, in $work/agent: ipa
+# (default) is the stock one, trivet our own. Cached in target.
 agent_ramdisk() {
     local since=$SECONDS
+    agent=${1:-ipa}
+    shift $(($# > 0))
     trivet_image=${CARGO_TARGET_DIR:-$root/target}/release/trivet-image
     [ -x "$trivet_image" ] ||
         (cd "$root" && cargo build --locked -q --release -p trivet-image-ramdisk)
-    "$trivet_image" ramdisk --agent ipa --output "$work/agent" --cache "$lab_cache/ipa" ||
+    "$trivet_image" ramdisk --agent "$agent" --output "$work/agent" --cache "$lab_cache/ipa" "$@" ||
         give_up "the ramdisk cannot be built"
     echo "  the ramdisk: ready after $(took "$since")"
 }
@@ -85,7 +90,7 @@ fi
 INIT
     cat >"$tree/say" <<'SAY'
 for try in 1 2 3 4 5 6 7 8 9 10; do
-    for disk in /dev/vd?[0-9]* /dev/md*p*; do
+    for disk in /dev/vd?[0-9]* /dev/sd?[0-9]* /dev/nvme?n?p* /dev/md*p*; do
         mount -t iso9660 -o ro "$disk" /mnt 2>/dev/null && break 2
     done
     sleep 1
@@ -157,8 +162,8 @@ life_box() {
     cat >>"$work/trivet.toml" <<TOML
 [boot]
 loaders = "/usr/lib/ipxe"
-kernel = "$work/agent/ipa.kernel"
-ramdisk = "$work/agent/ipa.initramfs"
+kernel = "$work/agent/$agent.kernel"
+ramdisk = "$work/agent/$agent.initramfs"
 kernel_args = "$KERNEL_ARGS"
 [agent]
 heartbeat_timeout_s = 60
