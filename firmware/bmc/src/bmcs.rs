@@ -1,5 +1,7 @@
 //! All BMCs: which protocol carries an order, its origin, and where the answer goes.
 
+mod requests;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
@@ -346,44 +348,6 @@ impl Bmcs {
         Err(NOT_SERVED)
     }
 
-    /// Sends a BMC request of a caller.
-    pub(crate) fn send_request(
-        &mut self,
-        context: &mut BmcContext,
-        id: NodeId,
-        ticket: u64,
-        request: &BmcRequest,
-    ) {
-        let Some(node) = context.nodes.node(id) else {
-            return;
-        };
-        let route = self.serving(node, crate::vendor::interface_of(node, request));
-        let reach = route
-            .as_ref()
-            .map_or(BmcReach::Record, |at| self.protocols[*at].reach());
-        let origin = BmcRequestOrigin::Vendor { ticket };
-        let protocol = route.as_ref().ok().map(|at| self.protocols[*at].name());
-        let number = self.start_exchange(context.now, id, origin, None, (reach, protocol));
-        let given = route.and_then(|at| {
-            if self.protocols[at].bmc_identity(node).is_some()
-                && let Some(error) = self.shared_bmc(context, id)
-            {
-                return Err(error);
-            }
-            let macs = context.nodes.macs(id);
-            let target = BmcTarget {
-                node,
-                macs: &macs,
-                boots_agent: context.nodes.boots_agent(node),
-            };
-            let protocol = &mut self.protocols[at];
-            protocol.request(&mut context.of_protocol(), &target, number, request)
-        });
-        if let Err(error) = given {
-            self.rejected.push_back((number, error));
-        }
-    }
-
     /// No protocol accepted this request.
     fn rejected(&mut self, context: &mut BmcContext, number: u64, error: PowerError) {
         let Some(exchange) = self.exchanges.remove(&number) else {
@@ -445,6 +409,8 @@ impl Bmcs {
             BmcRequestOrigin::Vendor { ticket } => {
                 self.vendor_order_answered(node, ticket, answer);
             }
+            // It is a request, not an order.
+            BmcRequestOrigin::Medium { .. } => {}
             BmcRequestOrigin::Order(owner) => {
                 if let (Err(error), false) = (&answer, order.at_most_once()) {
                     self.note(node, power_failed(error));
@@ -456,12 +422,6 @@ impl Bmcs {
                     result: answer,
                 });
             }
-        }
-    }
-
-    fn route_reply(&mut self, exchange: &BmcExchange, reply: Result<BmcReply, PowerError>) {
-        if let BmcRequestOrigin::Vendor { ticket } = exchange.origin {
-            self.vendor_request_answered(exchange.node, ticket, reply);
         }
     }
 

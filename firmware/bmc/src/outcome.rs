@@ -26,6 +26,11 @@ pub enum BmcRequestOrigin {
     PowerChange,
     /// A reading of the power sync.
     PowerSync,
+    /// A request of a job about the medium that its machine boots from.
+    Medium {
+        /// It removes the medium.
+        ejects: bool,
+    },
     /// A vendor method or a BMC request; the caller's reply has this ticket.
     Vendor {
         /// The ticket of the reply.
@@ -78,6 +83,15 @@ pub enum BmcOutcome {
         order: PowerOrder,
         /// The result.
         result: Result<PowerAnswer, PowerError>,
+    },
+    /// A request about the medium that a machine boots from has ended.
+    MediumAnswered {
+        /// The node.
+        node: NodeId,
+        /// It removes the medium.
+        ejects: bool,
+        /// The result.
+        result: Result<(), PowerError>,
     },
     /// The power sync has read the power state of an idle node.
     PowerRead {

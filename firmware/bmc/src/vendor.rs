@@ -77,7 +77,8 @@ impl Bmcs {
             source: Some(request.clone()),
         };
         self.replies.insert(id, reply);
-        self.send_request(context, id, ticket, &request);
+        let origin = BmcRequestOrigin::Vendor { ticket };
+        self.send_request(context, id, origin, &request);
     }
 
     /// Notes the outcome of an order that is sent at most once, for any origin.

@@ -18,7 +18,7 @@ pub fn script(mac: MacAddr, plan: &BootPlan, http_url: &str) -> String {
             api_url,
             inspect,
         } => {
-            let line = agent_line(mac, api_url, *inspect);
+            let line = agent_line(Some(mac), api_url, *inspect);
             ("could not load the agent", kernel(files, &line))
         }
         BootPlan::Kernel(files) => ("could not load its kernel", kernel(files, "")),
@@ -52,10 +52,32 @@ fn disk() -> String {
         .to_owned()
 }
 
+/// The kernel arguments of an agent that does not boot by a script: from a medium, where it is
+/// not known which interface the machine will use. None if the plan is not to boot the agent.
+pub fn agent_arguments(mac: Option<MacAddr>, plan: &BootPlan) -> Option<String> {
+    let BootPlan::Agent {
+        files,
+        api_url,
+        inspect,
+    } = plan
+    else {
+        return None;
+    };
+    let line = agent_line(mac, api_url, *inspect);
+    Some(
+        format!("{} {}", line.trim(), files.args)
+            .trim_end()
+            .to_owned(),
+    )
+}
+
 /// The kernel arguments that the agent reads.
-fn agent_line(mac: MacAddr, api_url: &str, inspect: bool) -> String {
-    let dashed = mac.to_string().replace(':', "-");
-    let mut line = format!(" BOOTIF=01-{dashed} ipa-api-url={api_url}");
+fn agent_line(mac: Option<MacAddr>, api_url: &str, inspect: bool) -> String {
+    let mut line = mac.map_or_else(String::new, |mac| {
+        format!(" BOOTIF=01-{}", mac.to_string().replace(':', "-"))
+    });
+    line.push_str(" ipa-api-url=");
+    line.push_str(api_url);
     if inspect {
         line.push_str(" ipa-inspection-callback-url=");
         line.push_str(api_url);
@@ -124,6 +146,22 @@ mod tests {
         let text = agent(true, "");
         let want = " ipa-inspection-callback-url=http://192.0.2.1:6385/v1/continue_inspection ||";
         assert!(text.contains(want), "{text}");
+    }
+
+    #[test]
+    fn an_agent_on_a_medium_gets_the_same_arguments() {
+        let plan = BootPlan::Agent {
+            files: files("console=ttyS0"),
+            api_url: "http://192.0.2.1:6385".into(),
+            inspect: false,
+        };
+        let line = agent_arguments(Some(MAC), &plan).unwrap();
+        let want = "BOOTIF=01-52-54-00-00-00-0a ipa-api-url=http://192.0.2.1:6385 console=ttyS0";
+        assert_eq!(line, want);
+        assert!(script(MAC, &plan, BASE).contains(want));
+        let unknown = agent_arguments(None, &plan).unwrap();
+        assert_eq!(unknown, "ipa-api-url=http://192.0.2.1:6385 console=ttyS0");
+        assert_eq!(agent_arguments(Some(MAC), &BootPlan::Disk), None);
     }
 
     #[test]

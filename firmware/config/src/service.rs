@@ -39,7 +39,7 @@ const BMC_NETWORKS_MAX: usize = 16;
 
 const STORE_MIB_DEFAULT: u32 = 64;
 
-const BOOT_KNOWN: [&str; 10] = [
+const BOOT_KNOWN: [&str; 11] = [
     "files",
     "loaders",
     "loader_bios",
@@ -48,6 +48,7 @@ const BOOT_KNOWN: [&str; 10] = [
     "loader_arm64",
     "kernel",
     "ramdisk",
+    "iso",
     "agent_elsewhere",
     "kernel_args",
 ];
@@ -353,6 +354,7 @@ pub(crate) fn boot(root: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) 
     boot.ramdisk = kernel
         .zip(ramdisk)
         .map(|(kernel, ramdisk)| AgentRamdiskSettings { kernel, ramdisk });
+    boot.iso = value::path(&section, "iso", mistakes);
     boot.agent_elsewhere = section
         .flag("agent_elsewhere", mistakes)
         .is_some_and(|elsewhere| elsewhere.value);

@@ -165,6 +165,8 @@ pub struct BootSettings {
     pub loader: BootLoaderSettings,
     /// Kernel and ramdisk of the agent; none until the operator has set them.
     pub ramdisk: Option<AgentRamdiskSettings>,
+    /// An ISO image of the agent, for virtual media.
+    pub iso: Option<PathBuf>,
     /// Whether another server boots the agent on the nodes, so that the box needs none.
     pub agent_elsewhere: bool,
     /// Added to the agent's kernel command line.
@@ -213,6 +215,7 @@ impl Default for BootSettings {
             loaders: PathBuf::from("/usr/lib/ipxe"),
             loader: BootLoaderSettings::default(),
             ramdisk: None,
+            iso: None,
             agent_elsewhere: false,
             kernel_args: String::new(),
         }

@@ -17,6 +17,8 @@ pub(crate) struct OpenedFile {
 pub(crate) enum OpenedFileContent {
     Bytes(Vec<u8>),
     File(Arc<File>),
+    /// A file with other bytes in some places, by their first byte.
+    Patched(Arc<File>, Vec<(u64, Vec<u8>)>),
 }
 
 /// Opens a granted file; none if no candidate is a file in its directory.
@@ -33,6 +35,19 @@ pub(crate) async fn open(grant: FileGrant) -> Option<OpenedFile> {
                 .await
                 .ok()?
         }
+        FileGrant::PatchedFile {
+            file,
+            data,
+            patches,
+        } => tokio::task::spawn_blocking(move || {
+            let mut opened = open_named(&file, data.as_deref())?;
+            if let OpenedFileContent::File(file) = opened.content {
+                opened.content = OpenedFileContent::Patched(file, patches);
+            }
+            Some(opened)
+        })
+        .await
+        .ok()?,
         FileGrant::NamedFile { file, data } => {
             tokio::task::spawn_blocking(move || open_named(&file, data.as_deref()))
                 .await

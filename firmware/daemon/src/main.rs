@@ -1,6 +1,7 @@
 //! The program `trivet`: the appliance, its demo, its settings file, and the operator's
 //! commands.
 
+mod agent_iso;
 mod agent_logs;
 mod appliance;
 mod auth;

@@ -30,7 +30,7 @@ use crate::listeners::browser::HostNames;
 use crate::reload::Reload;
 use crate::tls_identity::ServerCertificate;
 use crate::webhooks::Webhook;
-use crate::{check, image_directory, listeners, log, sockets, tls_identity};
+use crate::{agent_iso, check, image_directory, listeners, log, sockets, tls_identity};
 
 /// Runs until SIGINT or SIGTERM. `file` is read again at SIGHUP.
 pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
@@ -269,6 +269,7 @@ pub(crate) fn check_not_served(data: &Path, boot: &config::BootSettings) -> anyh
         ("boot.loaders", Some(boot.loaders.as_path())),
         ("boot.kernel", pair.map(|pair| pair.kernel.as_path())),
         ("boot.ramdisk", pair.map(|pair| pair.ramdisk.as_path())),
+        ("boot.iso", boot.iso.as_deref()),
     ];
     for (key, path) in served {
         let Some(Ok(path)) = path.map(Path::canonicalize) else {
@@ -462,6 +463,7 @@ fn rack_settings(
         files: RackFilePaths {
             kernel: ramdisk.map(|pair| pair.kernel.clone()),
             ramdisk: ramdisk.map(|pair| pair.ramdisk.clone()),
+            iso: agent_iso::of(&settings.boot)?,
             agent_from_other_server: settings.boot.agent_elsewhere,
             images: Some(images),
             loaders: Some(settings.boot.loaders.clone()),

@@ -44,7 +44,7 @@ pub fn check(node: &Node, kind: InterfaceKind, is_own: &dyn Fn(&str) -> bool) ->
         "ssh" => ssh(&node.driver_info),
         "wake-on-lan" => wake_on_lan(&node.driver_info),
         "direct" | "ramdisk" | "custom-agent" | "autodetect" => deploy(node, is_own),
-        "ipxe" | "pxe" => netboot(node).err(),
+        "ipxe" | "pxe" | "redfish-virtual-media" | "redfish-https" => netboot(node).err(),
         _ => None,
     }
 }

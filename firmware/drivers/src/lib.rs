@@ -230,6 +230,24 @@ pub fn power_note(node: &Node, state: PowerState) -> NoteKind {
     }
 }
 
+/// A medium of the BMC that a machine boots from, instead of the network boot of its firmware.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum BootMedium {
+    /// An ISO image in a virtual CD drive.
+    VirtualCd,
+    /// An ISO image at a URL that the firmware loads (UEFI HTTP boot).
+    FirmwareUrl,
+}
+
+/// The medium that the node's boot interface uses. None if its machine boots from the network.
+pub fn boot_medium(node: &Node) -> Option<BootMedium> {
+    match boot_interface(node)? {
+        BootInterface::RedfishVirtualMedia => Some(BootMedium::VirtualCd),
+        BootInterface::RedfishHttps => Some(BootMedium::FirmwareUrl),
+        BootInterface::Ipxe | BootInterface::Pxe | BootInterface::Fake => None,
+    }
+}
+
 /// How an instance is deployed: the deploy interface in effect, where `autodetect` is replaced by
 /// what it selects. None for an unknown hardware type.
 pub fn deploy_method(node: &Node) -> Option<DeployInterface> {

@@ -256,7 +256,12 @@ pub const ALL: [HardwareTypeSpec; 5] = [
         manual: false,
         interfaces: HardwareInterfaces {
             bios: &[BiosInterface::Redfish, BiosInterface::NoBios],
-            boot: &[BootInterface::Ipxe, BootInterface::Pxe],
+            boot: &[
+                BootInterface::Ipxe,
+                BootInterface::Pxe,
+                BootInterface::RedfishVirtualMedia,
+                BootInterface::RedfishHttps,
+            ],
             console: &[ConsoleInterface::NoConsole],
             deploy: DEPLOY,
             firmware: &[FirmwareInterface::Redfish, FirmwareInterface::NoFirmware],

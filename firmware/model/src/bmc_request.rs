@@ -130,6 +130,11 @@ pub enum BmcRequest {
         /// The devices; empty means all.
         devices: Vec<MediaDevice>,
     },
+    /// Boot from this URL the next time, by UEFI HTTP boot.
+    BootUrl {
+        /// The URL; it may contain credentials.
+        url: SecretText,
+    },
     /// Read the machine's hardware summary.
     System,
     /// Send events to a URL from now on.
@@ -165,6 +170,7 @@ impl BmcRequest {
             Self::Media => "list media",
             Self::InsertMedia { .. } => "insert media",
             Self::EjectMedia { .. } => "eject media",
+            Self::BootUrl { .. } => "set boot URL",
             Self::System => "read system",
             Self::Subscribe(_) => "create subscription",
             Self::Unsubscribe { .. } => "delete subscription",

@@ -29,6 +29,10 @@ words! {
         Ipxe = "ipxe",
         /// By a boot loader over TFTP.
         Pxe = "pxe",
+        /// From an ISO image that the BMC inserts as a virtual CD.
+        RedfishVirtualMedia = "redfish-virtual-media",
+        /// From a URL that the BMC gives to the firmware (UEFI HTTP boot).
+        RedfishHttps = "redfish-https",
         /// Simulated.
         Fake = "fake",
     }

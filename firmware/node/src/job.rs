@@ -12,6 +12,7 @@ mod builtin_steps;
 mod escalation;
 mod fast_track;
 mod heartbeat_timeout;
+mod medium;
 mod power;
 
 use std::num::NonZeroU32;
@@ -116,6 +117,7 @@ impl NodeTransition<'_> {
         match event {
             NodeEvent::Power(order, answer) => self.bmc_replied(phase, order, answer),
             NodeEvent::Agent(order, answer) => self.agent_replied(phase, &order, answer),
+            NodeEvent::MediumReady(result) => self.medium_ready(phase, result),
             NodeEvent::MachineSeen => self.machine_seen(phase),
             NodeEvent::Heartbeat => self.agent_heartbeat(phase),
             NodeEvent::Inspected {
@@ -294,6 +296,9 @@ impl NodeTransition<'_> {
         if let Some(job) = &mut self.node.job {
             job.phase = phase;
         }
+        if phase == JobPhase::BootFromDisk {
+            self.eject_medium();
+        }
         match phase {
             // A new boot has a new agent with a new token.
             JobPhase::PowerOff | JobPhase::BootFromNet => self.node.agent = None,
@@ -332,12 +337,8 @@ impl NodeTransition<'_> {
                 NodeAction::Power(PowerOrder::Reset)
             }
             JobPhase::PowerOff | JobPhase::FinalOff => NodeAction::Power(PowerOrder::Off),
-            JobPhase::BootFromNet => NodeAction::Power(PowerOrder::SetBoot {
-                device: BootDevice::Pxe,
-                // An instance without a disk boots from the network each time.
-                persistent: job.boots.is_none(),
-                efi,
-            }),
+            JobPhase::BootFromNet if self.uses_medium() => NodeAction::InsertMedium,
+            JobPhase::BootFromNet => NodeAction::Power(self.boot_order(BootDevice::Pxe)),
             JobPhase::BootFromDisk => NodeAction::Power(PowerOrder::SetBoot {
                 device: BootDevice::Disk,
                 persistent: true,
@@ -411,6 +412,7 @@ impl NodeTransition<'_> {
     }
 
     pub(crate) fn finish(&mut self) {
+        self.eject_agent_medium();
         let kind = self.node.job.take().map(|job| job.kind);
         self.clear_boot();
         if kind == Some(JobKind::Inspect) {
@@ -421,6 +423,7 @@ impl NodeTransition<'_> {
     }
 
     pub(crate) fn fail(&mut self, why: &str) {
+        self.eject_agent_medium();
         let job = self.node.job.take();
         // The agent's logs explain the error in more detail.
         let agent = self.node.agent.as_ref();

@@ -32,6 +32,8 @@ pub enum NodeEvent {
     Power(PowerOrder, Result<PowerAnswer, PowerError>),
     /// The agent replied to an order, or did not.
     Agent(AgentOrder, Result<AgentEvent, AgentError>),
+    /// The BMC has the medium that the machine is to boot from, or could not get it.
+    MediumReady(Result<(), PowerError>),
     /// The machine was seen on the network.
     MachineSeen,
     /// The agent of this boot was authenticated and sent a heartbeat.
@@ -89,6 +91,11 @@ pub enum NodeEvent {
 pub enum NodeAction {
     /// Send this order to the BMC.
     Power(PowerOrder),
+    /// Have the BMC insert the medium that the machine is to boot from. The result is
+    /// [`NodeEvent::MediumReady`].
+    InsertMedium,
+    /// Have the BMC remove that medium. It is not awaited: a medium that stays does not harm.
+    EjectMedium,
     /// Send this order to the agent.
     Agent(AgentOrder),
     /// Send [`NodeEvent::TimerExpired`] after this many milliseconds. It replaces any earlier

@@ -314,6 +314,7 @@ impl NodeTransition<'_> {
             self.actions
                 .push(NodeAction::Note(NoteKind::Failed { why }));
         }
+        self.eject_agent_medium();
         self.node.job = None;
         self.clear_boot();
     }

@@ -232,6 +232,11 @@ impl Rack {
                 order,
                 result,
             } => self.operator_order_completed(now, node, order, result),
+            BmcOutcome::MediumAnswered {
+                node,
+                ejects,
+                result,
+            } => self.medium_answered(now, node, ejects, result),
             BmcOutcome::PowerRead { node, answer } => {
                 self.clear_power_failure(now, node);
                 let event = NodeEvent::Power(PowerOrder::Status, Ok(answer));

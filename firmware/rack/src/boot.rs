@@ -1,6 +1,7 @@
 //! Booting: which files machines get, and what their requests show about them.
 
 mod boot_queue;
+pub(crate) mod medium;
 pub(crate) mod plan;
 
 use std::net::IpAddr;

@@ -22,6 +22,7 @@ use trivet_model::{
 };
 use trivet_node::NodeEvent;
 
+use crate::boot::medium::AGENT_ISO;
 use crate::boot::plan::{AGENT_FILES, INSTANCE_FILES, agent, instance};
 use crate::lan::advertised_addresses::AdvertisedUrls;
 use crate::{FileGrant, Rack};
@@ -167,6 +168,9 @@ impl Rack {
             return None;
         }
         let node = self.records.node(id)?.clone();
+        if key == AGENT_ISO {
+            return self.agent_iso(&node);
+        }
         let urls = self.settings.urls_for(Some(peer));
         if !plan_loads(&self.boot_plan(&node, &urls), &own_url(&urls, id, key)) {
             return None;

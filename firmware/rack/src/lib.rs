@@ -102,6 +102,8 @@ pub struct RackFilePaths {
     pub kernel: Option<PathBuf>,
     /// The agent's ramdisk.
     pub ramdisk: Option<PathBuf>,
+    /// An ISO image with both.
+    pub iso: Option<AgentIso>,
     /// Another server boots the agent on the nodes; none is served here.
     pub agent_from_other_server: bool,
     /// The directory of images.
@@ -112,6 +114,15 @@ pub struct RackFilePaths {
     pub operator: Option<PathBuf>,
     /// The directory of the store and the keys: only its images are ever served.
     pub data: Option<PathBuf>,
+}
+
+/// An ISO image of the agent, whose menus have areas for kernel arguments.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AgentIso {
+    /// Its path.
+    pub file: PathBuf,
+    /// The areas: the first byte of each, and how many there are.
+    pub areas: Vec<(u64, usize)>,
 }
 
 /// A request of an agent that was refused before it became an order.
@@ -350,6 +361,15 @@ pub enum FileGrant {
         file: PathBuf,
         /// The data directory.
         data: Option<PathBuf>,
+    },
+    /// A file that the settings name, with other bytes in some places.
+    PatchedFile {
+        /// The file, or a link to it.
+        file: PathBuf,
+        /// The data directory.
+        data: Option<PathBuf>,
+        /// The places, by their first byte; they are sorted and do not overlap.
+        patches: Vec<(u64, Vec<u8>)>,
     },
     /// This image, from the cache.
     Image(Box<ImageGrant>),

@@ -133,6 +133,7 @@ fn files() -> RackFilePaths {
         agent_from_other_server: false,
         kernel: Some("/boot/kernel".into()),
         ramdisk: Some("/boot/ramdisk".into()),
+        iso: None,
         images: Some("/images".into()),
         loaders: Some("/loaders".into()),
         operator: None,

@@ -77,7 +77,8 @@ pub fn to_operation(operation: &RequestedOperation) -> Result<IpmiOperation, Pow
         }
         RequestedOperation::Media
         | RequestedOperation::InsertMedia { .. }
-        | RequestedOperation::EjectMedia { .. } => {
+        | RequestedOperation::EjectMedia { .. }
+        | RequestedOperation::BootUrl { .. } => {
             return unsupported("IPMI has no virtual media; boot the image from the network");
         }
         RequestedOperation::Subscribe(_) | RequestedOperation::Unsubscribe { .. } => {

@@ -44,6 +44,10 @@ pub fn to_operation(operation: &RequestedOperation) -> Result<RedfishOperation, 
         RequestedOperation::EjectMedia { devices } => RedfishOperation::EjectMedia {
             devices: devices.clone(),
         },
+        RequestedOperation::BootUrl { url } => RedfishOperation::BootHttp {
+            url: url.reveal().to_owned(),
+            persistent: false,
+        },
         RequestedOperation::System => RedfishOperation::Inventory,
         RequestedOperation::Subscribe(subscription) => {
             RedfishOperation::Subscribe(subscription.clone())

@@ -184,6 +184,7 @@ fn demo_files(data: &Path) -> anyhow::Result<RackFilePaths> {
         agent_from_other_server: false,
         kernel: Some(file(boot.join("kernel"), 2, 1 << 20)?),
         ramdisk: Some(file(boot.join("ramdisk"), 3, 2 << 20)?),
+        iso: None,
         images: Some(images),
         loaders: Some(boot),
         operator: Some(public),

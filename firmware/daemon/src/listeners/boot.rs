@@ -36,6 +36,7 @@ use crate::files::{self, OpenedFileContent};
 
 mod content;
 mod grant;
+mod patched;
 mod socket;
 mod stream;
 mod tls_records;
@@ -377,6 +378,11 @@ impl BootConnection {
                 OpenedFileContent::Bytes(all) => self.send_bytes(answer.head, all, bytes).await,
                 OpenedFileContent::File(file) => {
                     self.send_file(answer.head, file, bytes, &mut transfer)
+                        .await
+                }
+                OpenedFileContent::Patched(file, patches) => {
+                    self.stream.write_more(&answer.head).await?;
+                    self.send_patched((file, patches), bytes, &mut transfer)
                         .await
                 }
             },

@@ -2,7 +2,9 @@
 
 use trivet_drivers::{ReservedStep, netboots_instance};
 use trivet_model::node::JsonObject;
-use trivet_model::{JobKind, JobPhase, PowerAnswer, PowerError, PowerOrder, PowerState, StepKind};
+use trivet_model::{
+    BootDevice, JobKind, JobPhase, PowerAnswer, PowerError, PowerOrder, PowerState, StepKind,
+};
 
 use super::escalation::BMC_RESET;
 use crate::table::ProvisionEvent;
@@ -34,6 +36,9 @@ impl NodeTransition<'_> {
                 self.actions.push(NodeAction::Power(PowerOrder::On));
             }
             (JobPhase::CheckPower, answer) => self.power_after_timeout(&answer),
+            (JobPhase::BootFromNet, Err(error)) if boots_from_cd(order) => {
+                self.medium_failed(&error);
+            }
             (_, Err(error)) => self.power_failed(phase, &error),
             (JobPhase::ReadPower, Ok(PowerAnswer::Power(_))) => self.finish(),
             (JobPhase::PowerOff, Ok(PowerAnswer::Power(PowerState::Off))) => self.is_off(phase),
@@ -41,14 +46,12 @@ impl NodeTransition<'_> {
             // The machine must not be switched off and was rebooted instead.
             (JobPhase::FinalOff, Ok(_)) if order == PowerOrder::Reset => self.finish(),
             (JobPhase::PowerStep, Ok(answer)) => self.power_step(answer),
-            (JobPhase::BootFromNet, Ok(_)) if self.uses_agent() => self.enter(JobPhase::PowerOn),
             (JobPhase::PowerOn, Ok(_)) => {
                 self.node.power_state = Some(PowerState::On);
                 self.enter(JobPhase::AwaitAgent);
             }
-            (JobPhase::BootFromNet | JobPhase::BootFromDisk, Ok(_)) => {
-                self.enter(JobPhase::StartInstance);
-            }
+            (JobPhase::BootFromNet, Ok(_)) => self.boot_device_set(),
+            (JobPhase::BootFromDisk, Ok(_)) => self.enter(JobPhase::StartInstance),
             (JobPhase::StartInstance, Ok(_)) => {
                 self.node.power_state = Some(PowerState::On);
                 if order == PowerOrder::Reset {
@@ -59,6 +62,15 @@ impl NodeTransition<'_> {
             }
             _ => {}
         }
+    }
+
+    /// The next boot is as it should be.
+    pub(super) fn boot_device_set(&mut self) {
+        self.enter(if self.uses_agent() {
+            JobPhase::PowerOn
+        } else {
+            JobPhase::StartInstance
+        });
     }
 
     /// Handles the reply to a step that switches power.
@@ -191,6 +203,11 @@ impl NodeTransition<'_> {
             self.plan_here();
         }
     }
+}
+
+fn boots_from_cd(order: PowerOrder) -> bool {
+    let device = BootDevice::Cdrom;
+    matches!(order, PowerOrder::SetBoot { device: chosen, .. } if chosen == device)
 }
 
 /// Whether the phase is one in which a BMC may be restarted.

@@ -21,6 +21,7 @@ mod fast_track;
 mod heartbeat_timeout;
 mod inspection;
 mod lost_agent;
+mod medium;
 mod netboot;
 mod power;
 mod verbs;

@@ -1,5 +1,7 @@
 //! Nodes whose BMCs use Redfish, in virtual time, on good and bad networks.
 
+mod medium;
+
 use std::collections::BTreeMap;
 
 use trivet_bmc::BmcHttpCall;

@@ -49,7 +49,9 @@ impl RunningBox {
             // Sizes of images are scaled, so a chunk list is of no use.
             FileGrant::Image(_) | FileGrant::ChunkList(_) | FileGrant::Unavailable(_) => None,
             FileGrant::File(files) => files.iter().find_map(|below| file_content(&below.file)),
-            FileGrant::NamedFile { file, .. } => file_content(&file),
+            FileGrant::NamedFile { file, .. } | FileGrant::PatchedFile { file, .. } => {
+                file_content(&file)
+            }
         });
         self.file_servers
             .granted(own, ticket, body, &mut self.inbox, out);

@@ -71,6 +71,13 @@ impl BootContent {
                 etag: None,
                 modified: None,
             },
+            // Its bytes depend on the record of a node as well.
+            OpenedFileContent::Patched(file, _) => BootFileMetadata {
+                size: file.metadata()?.len(),
+                media_type: httpboot::media_type(path),
+                etag: None,
+                modified: None,
+            },
             OpenedFileContent::File(file) => {
                 let facts = file.metadata()?;
                 let (inode, size) = (facts.ino(), facts.len());

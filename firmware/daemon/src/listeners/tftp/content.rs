@@ -82,7 +82,9 @@ impl TftpContent {
             size: opened.size,
             source: match opened.content {
                 files::OpenedFileContent::Bytes(bytes) => TftpContentSource::Bytes(bytes),
-                files::OpenedFileContent::File(file) => TftpContentSource::File(file),
+                // The rack grants no patches over TFTP.
+                files::OpenedFileContent::File(file)
+                | files::OpenedFileContent::Patched(file, _) => TftpContentSource::File(file),
             },
             ahead: Vec::new(),
             ahead_at: 0,
