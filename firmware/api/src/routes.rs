@@ -136,6 +136,9 @@ fn not_in_version(call: &ApiCall<'_>) -> ApiFault {
             ApiFault::layer(405, "Method Not Allowed", not_allowed)
         }
         ("allocations" | "inspection_rules", _) if !reads => ApiFault::of_method(not_allowed),
+        ("nodes", Some("vmedia")) if reads && call.has(89) => {
+            ApiFault::not_found("The resource could not be found.")
+        }
         ("heartbeat" | "lookup", _) | ("nodes", Some("inject_nmi")) => {
             ApiFault::not_found("Resource could not be found.")
         }

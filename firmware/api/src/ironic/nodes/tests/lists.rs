@@ -63,7 +63,8 @@ fn a_method_of_a_later_version_is_an_unknown_path() {
     let bench = three();
     let status =
         |path: &'static str, version: &'static str| bench.reply(&get(path).at(version)).status;
-    assert_eq!(status("/v1/nodes/node-1/vmedia", "1.92"), 404);
+    let message = bench.refuses(&get("/v1/nodes/node-1/vmedia").at("1.92"), 404);
+    assert_eq!(message, "The resource could not be found.");
     assert_eq!(status("/v1/nodes/node-1/vmedia", "1.88"), 404);
     assert_eq!(status("/v1/nodes/node-1/maintenance", "1.92"), 405);
     assert_eq!(status("/v1/nodes/node-1/management", "1.92"), 405);
