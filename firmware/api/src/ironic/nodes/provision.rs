@@ -272,13 +272,7 @@ fn arguments(
     match verb {
         Verb::Rescue => args.rescue_password = Some(rescue_password(password)?),
         Verb::Clean | Verb::Service if args.steps.is_empty() => {
-            let name = format!("{verb}_steps");
-            let wanted = steps(&name).ok_or_else(|| {
-                ApiFault::bad(format!(
-                    "\"{name}\" is required when setting target provision state to {verb}"
-                ))
-            })?;
-            args.steps = self::steps(&name, wanted, false)?;
+            args.steps = needed_steps(verb, steps(&format!("{verb}_steps")))?;
         }
         _ => {
             if let Some(wanted) = steps("deploy_steps") {
@@ -287,6 +281,17 @@ fn arguments(
         }
     }
     Ok(args)
+}
+
+/// The steps that cleaning and servicing cannot do without.
+fn needed_steps(verb: Verb, wanted: Option<&Value>) -> Result<Vec<JobStep>, ApiFault> {
+    let name = format!("{verb}_steps");
+    let wanted = wanted.ok_or_else(|| {
+        ApiFault::bad(format!(
+            "\"{name}\" is required when setting target provision state to {verb}"
+        ))
+    })?;
+    steps(&name, wanted, false)
 }
 
 /// Empty texts, lists and objects count as absent.
