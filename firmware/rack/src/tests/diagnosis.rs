@@ -133,7 +133,7 @@ fn an_address_of_the_api_is_compared_with_the_network_of_the_machine() {
     let facts = |url: &str, address: Option<&str>| {
         let mut settings = settings();
         settings.api_url = url.into();
-        let (mut bench, id) = RackBench::inspecting_with(settings);
+        let (bench, id) = RackBench::inspecting_with(settings);
         let mut evidence = trivet_story::JobEvidence::default();
         evidence.boot.address = address.map(str::to_owned);
         let node = bench.node(id);
