@@ -9,6 +9,9 @@ mod ata;
 mod configdrive;
 mod crc;
 mod efi;
+mod erase;
+#[cfg(test)]
+mod foreign;
 mod gpt;
 mod hints;
 mod mbr;
@@ -32,6 +35,11 @@ pub use efi::{
     EFI_DEFAULT_LOADER, EFI_ENTRIES_MAX, EFI_GLOBAL_VARIABLE, EFI_VARIABLE_BYTES_MAX, EfiBootEntry,
     EfiPartition, EfiPartitionIdentity, EfiVariableChange, add_boot_entry, efi_description,
     efi_entry_number, parse_boot_order,
+};
+pub use erase::{
+    BlockEraseDevice, DiskEraseError, DriveFacts, EraseAttempt, EraseDevice, EraseEvidence,
+    EraseMethod, EraseProgress, EraseSettings, MetadataEvidence, OVERWRITE_PASSES_MAX,
+    SANITIZE_POLL, disk_signatures, drive_facts, erase_disk, erase_metadata, is_frozen, plan_erase,
 };
 pub use gpt::{
     GPT_ENTRIES_MAX, GPT_HEADER_SECTOR, GptError, GptGuid, GptHeader, GptPartition, GptTable,
