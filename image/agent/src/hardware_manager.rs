@@ -65,9 +65,7 @@ pub trait HardwareManager: Debug + Send + Sync {
     fn name(&self) -> &str;
 
     /// Its version.
-    fn version(&self) -> &'_ str {
-        "1.0"
-    }
+    fn version(&self) -> &str;
 
     /// How well it supports this machine; [`SUPPORT_NONE`] excludes it.
     fn evaluate_hardware_support(&self) -> u8;

@@ -23,6 +23,10 @@ pub const API_URLS_MAX: usize = 8;
 
 /// Parameters of the agent.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a parameter of the stock agent"
+)]
 pub struct AgentParameters {
     /// URLs of the appliance, tried in order, without a slash at the end.
     pub api_urls: Vec<String>,

@@ -98,7 +98,7 @@ pub async fn run(arguments: &[&str], in_ramdisk: bool) -> Result<AgentExit, Prog
                 Ok(()) => log("user rescue may log in"),
                 Err(error) => log(&format!("no rescue: {error}")),
             }
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
         AgentExit::PowerCut | AgentExit::GaveUp | AgentExit::Rescued => {}
     }
@@ -112,7 +112,7 @@ async fn lock_down(in_ramdisk: bool) {
             log(&format!("{}: {error}", link.name));
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 async fn bring_up(parameters: &AgentParameters) -> RamdiskLinks {

@@ -13,11 +13,11 @@ static LINES: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 
 /// Writes a line.
 pub fn log(line: &str) {
-    if rustix::process::getppid().is_some_and(|parent| parent.is_init()) {
-        if let Ok(mut kernel_log) = fs::OpenOptions::new().write(true).open("/dev/kmsg") {
-            // Level 7 is not shown on the console, which gets the line from below.
-            let _ = writeln!(kernel_log, "<7>trivet-agent: {line}");
-        }
+    if rustix::process::getppid().is_some_and(rustix::process::Pid::is_init)
+        && let Ok(mut kernel_log) = fs::OpenOptions::new().write(true).open("/dev/kmsg")
+    {
+        // Level 7 is not shown on the console, which gets the line from below.
+        let _ = writeln!(kernel_log, "<7>trivet-agent: {line}");
     }
     let _ = writeln!(io::stderr(), "trivet-agent: {line}");
     let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -273,10 +273,12 @@ fn apply(link: &EthernetInterface, lease: &BoundLease) {
         log(&format!("{}: router {router}: {error}", link.name));
     }
     if !lease.name_servers.is_empty() {
-        let lines = lease.name_servers.iter();
-        let lines: String = lines
-            .map(|server| format!("nameserver {server}\n"))
-            .collect();
+        let mut lines = String::new();
+        for server in &lease.name_servers {
+            lines.push_str("nameserver ");
+            lines.push_str(&server.to_string());
+            lines.push('\n');
+        }
         let _ = fs::write("/etc/resolv.conf", lines);
     }
     if let Some(name) = &lease.host_name {

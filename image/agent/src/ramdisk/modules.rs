@@ -1,7 +1,6 @@
 //! Loads kernel modules for the devices of the machine.
 
 use std::collections::BTreeSet;
-use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -116,11 +115,7 @@ fn insert(path: &Path) -> io::Result<bool> {
     let file = File::open(path)?;
     let plain = path.extension().is_some_and(|end| end == "ko");
     let flags = if plain { 0 } else { COMPRESSED_FILE };
-    match finit_module(
-        file,
-        CStr::from_bytes_with_nul(b"\0").unwrap_or_default(),
-        flags,
-    ) {
+    match finit_module(file, c"", flags) {
         Ok(()) => Ok(true),
         Err(Errno::EXIST | Errno::NODEV) => Ok(false),
         Err(error) => Err(error.into()),

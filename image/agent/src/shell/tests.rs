@@ -568,6 +568,10 @@ impl HardwareManager for CountingManager {
         "counting"
     }
 
+    fn version(&self) -> &'static str {
+        "1.0"
+    }
+
     fn evaluate_hardware_support(&self) -> u8 {
         3
     }

@@ -11,6 +11,10 @@ use super::steps::StepDispatch;
 use super::work::AgentWork;
 
 /// The result of a command.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one exists at a time, and not for long"
+)]
 pub(super) enum AgentCommandOutcome {
     /// Done, with this result.
     Done(Value),
