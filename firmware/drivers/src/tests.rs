@@ -108,8 +108,8 @@ fn hardware_types_have_the_interfaces_of_their_documentation() {
             "redfish",
             format!(
                 "redfish no-bios; ipxe pxe redfish-virtual-media redfish-https; no-console; \
-                 {DEPLOY}; redfish no-firmware; agent no-inspect; redfish noop; noop; redfish; redfish no-raid agent; \
-                 agent no-rescue; noop; redfish no-vendor"
+                 {DEPLOY}; redfish no-firmware; agent no-inspect; redfish noop; noop; redfish; \
+                 redfish no-raid agent; agent no-rescue; noop; redfish no-vendor"
             ),
         ),
         ("manual-management", without_bmc("fake wake-on-lan")),
