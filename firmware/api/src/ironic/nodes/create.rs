@@ -37,7 +37,7 @@ pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
         }
     }
     // An empty class is none, as in Ironic.
-    document.retain(|name, value| !value.is_null() && !(name == "resource_class" && *value == ""));
+    document.retain(|name, value| !value.is_null() && (name != "resource_class" || *value != ""));
     if !document.get("driver").is_some_and(Value::is_string) {
         return Err(ApiFault::bad("'driver' is a required property"));
     }
