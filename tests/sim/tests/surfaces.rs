@@ -139,8 +139,8 @@ fn check(fault: &str, api: &FrozenApi) {
     assert_eq!(shown, expected, "{fault}");
     let printed = format!("what {what} cause {cause} next {next} command {command}");
     assert_eq!(api.command(&["node", "why", NODE]), printed, "{fault}");
-    let told = api.command(&["node", "story", NODE]);
-    assert!(told.starts_with(&printed), "{fault}: {told}");
+    let reported = api.command(&["node", "story", NODE]);
+    assert!(reported.starts_with(&printed), "{fault}: {reported}");
     let status = api.command(&["status"]);
     assert!(status.contains(what), "{fault}: {status}");
     let page = trivet_web::model(&api.view, api.now);
