@@ -8,9 +8,11 @@
 mod agent;
 mod bootfiles;
 mod dhcp;
+mod disks;
 mod input;
 mod ipmi;
 mod link;
+mod machine;
 mod oci;
 mod redfish;
 mod tftp;
@@ -30,7 +32,7 @@ pub struct FuzzTarget {
 }
 
 /// All targets.
-pub const TARGETS: [FuzzTarget; 22] = [
+pub const TARGETS: [FuzzTarget; 29] = [
     agent::STARTUP,
     agent::COMMANDS,
     dhcp::frame::TARGET,
@@ -47,6 +49,13 @@ pub const TARGETS: [FuzzTarget; 22] = [
     ipmi::SDR,
     ipmi::SEL,
     ipmi::session::TARGET,
+    machine::SMBIOS,
+    machine::LLDP,
+    machine::BMC_REPLIES,
+    machine::DISK_PAGES,
+    disks::TABLES,
+    disks::HINTS,
+    disks::RECORDS,
     oci::LOOKUPS,
     oci::CHALLENGES,
     redfish::ANSWERS,
