@@ -85,6 +85,8 @@ fn reported(message: &libc::msghdr) -> Option<io::Error> {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
     use super::*;
 
     #[test]
@@ -98,11 +100,13 @@ mod tests {
             other.local_addr().expect("its address")
         };
         socket.send_to(b"ping", closed).expect("it is sent");
-        // The report comes with the next packet of loopback: at once, or after other threads.
-        let report = (0..10_000_000).find_map(|_| {
-            std::thread::yield_now();
-            receive_delivery_error(&socket).expect("no error")
-        });
+        let limit = Timespec {
+            tv_sec: 30,
+            tv_nsec: 0,
+        };
+        let mut waiting = [PollFd::new(&socket, PollFlags::ERR)];
+        assert_eq!(poll(&mut waiting, Some(&limit)), Ok(1));
+        let report = receive_delivery_error(&socket).expect("no error");
         let report = report.expect("a report");
         assert_eq!(report.to, closed);
         assert_eq!(report.error.kind(), io::ErrorKind::ConnectionRefused);

@@ -76,7 +76,7 @@ impl FrozenApi {
             response.body.len()
         );
         for (name, value) in &response.headers {
-            answer += &format!("{name}: {value}\r\n");
+            answer.extend([name, ": ", value, "\r\n"]);
         }
         let mut stream = reader.into_inner();
         stream.write_all(answer.as_bytes()).expect("it is read");
