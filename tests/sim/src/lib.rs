@@ -120,6 +120,8 @@ pub struct FlashUse {
     pub day_bytes: u64,
     /// How many commits that were.
     pub day_commits: u64,
+    /// Datagrams to BMCs in that day.
+    pub day_bmc_datagrams: u64,
 }
 
 /// Deploys so many machines without faults, then lets a day go by.
@@ -141,6 +143,7 @@ pub fn run_day(machines: usize) -> Result<FlashUse, String> {
         .store_stats()
         .ok_or_else(missing)?;
     let (jobs, audit_entries) = rack_simulation.box_under_test.stored_stories()?;
+    let datagrams = rack_simulation.bmc_datagrams;
     rack_simulation.run_for(DAY_MS);
     let after = rack_simulation
         .box_under_test
@@ -155,6 +158,7 @@ pub fn run_day(machines: usize) -> Result<FlashUse, String> {
             audit_entries,
             day_bytes: after.written_bytes - deployed.written_bytes,
             day_commits: after.commits - deployed.commits,
+            day_bmc_datagrams: rack_simulation.bmc_datagrams - datagrams,
         }),
     }
 }

@@ -79,6 +79,8 @@ pub(crate) struct RackSimulation {
     /// What was observed, and at which point.
     pub(crate) observed: BTreeMap<String, u64>,
     diagnosed: diagnosed::DiagnosedRun,
+    /// Datagrams to BMCs so far.
+    pub(crate) bmc_datagrams: u64,
 }
 
 impl RackSimulation {
@@ -177,6 +179,7 @@ impl RackSimulation {
             job_points: vec![String::new(); count],
             observed: BTreeMap::new(),
             diagnosed: diagnosed::DiagnosedRun::default(),
+            bmc_datagrams: 0,
             faults,
         };
         simulation.schedule_start(unknown_machines);

@@ -21,6 +21,8 @@ fn a_day_of_a_rack_without_work_writes_little() {
     // Verify, inspect, clean and deploy.
     assert_eq!(used.jobs, 4 * NODES, "{used:?}");
     assert!(used.audit_entries > 0, "{used:?}");
+    // The power sync reads each machine once in a minute.
+    assert!(used.day_bmc_datagrams > NODES as u64 * 1000, "{used:?}");
     assert!(used.day_bytes < DAY_BYTES_MAX, "{used:?}");
     assert!(used.live_bytes < NODES as u64 * NODE_BYTES_MAX, "{used:?}");
     let each = used.deploying_bytes / NODES as u64;

@@ -34,6 +34,7 @@ impl RackSimulation {
     fn deliver_bmc(&mut self, to: SocketAddrV4, bytes: Vec<u8>) {
         let known = bmc_index(*to.ip()).filter(|index| *index < self.machines.len());
         let Some(index) = known else { return };
+        self.bmc_datagrams += 1;
         self.check_bmc_datagram(index, &bytes);
         if !self.loses_bmc_request(to, &bytes) {
             self.datagram(|bytes| SimEvent::Bmc { to: index, bytes }, bytes);
