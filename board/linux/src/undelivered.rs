@@ -41,7 +41,7 @@ pub fn receive_delivery_error(socket: &impl AsRawFd) -> io::Result<Option<Undeli
     message.msg_name = (&raw mut name).cast();
     message.msg_namelen = length_of::<libc::sockaddr_storage>();
     message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&control);
+    message.msg_controllen = size_of_val(&control) as _;
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
     // SAFETY: the message's pointers and lengths are those of values that outlive the call.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
