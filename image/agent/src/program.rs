@@ -19,7 +19,6 @@ use tokio::time::sleep;
 use trivet_agent_wire::INSPECTION_PATH;
 use trivet_model::MacAddr;
 
-#[cfg(test)]
 pub(crate) use clock::unix_s;
 pub use journal::log;
 

@@ -35,6 +35,7 @@ use trivet_model::secret::SecretText;
 use trivet_model::{Digest, Entropy, NodeId, Tick};
 
 use crate::hardware_manager::{HardwareManager, ManagerError};
+use crate::program::unix_s;
 use crate::state_machine::{
     AgentDueRequest, AgentIntervals, AgentMachineIdentity, AgentPhase, AgentPlan, AgentState,
     AgentWork, AgentWorkError, AgentWorkOutcome, ImageOrder, NO_ANSWER,
@@ -216,11 +217,10 @@ pub async fn run(
     let listener = TcpListener::bind(address).await.map_err(listen)?;
     let local = listener.local_addr().map_err(listen)?;
     let disks = AgentDisks::new(options.target.clone());
+    let mut state = AgentState::new(options.identity.clone(), plan(&options, local));
+    state.set_start_time(unix_s());
     let shared = Arc::new(AgentShellContext {
-        state: Mutex::new(AgentState::new(
-            options.identity.clone(),
-            plan(&options, local),
-        )),
+        state: Mutex::new(state),
         entropy: Mutex::new(entropy),
         started: Instant::now(),
         changed: Notify::new(),

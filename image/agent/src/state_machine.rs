@@ -165,7 +165,8 @@ pub struct AgentState {
     identity: AgentMachineIdentity,
     plan: AgentPlan,
     phase: AgentPhase,
-    started: Option<Tick>,
+    /// When the agent was started, in seconds since 1970.
+    started_at_s: i64,
     due: Tick,
     in_flight: bool,
     tries: u32,
@@ -193,7 +194,7 @@ impl AgentState {
             identity,
             plan,
             phase: state,
-            started: None,
+            started_at_s: 0,
             due: Tick(0),
             in_flight: false,
             tries: 0,
@@ -208,6 +209,11 @@ impl AgentState {
             running: None,
             root_uuid: None,
         }
+    }
+
+    /// Sets the time of its start, in seconds since 1970. Without it that is zero.
+    pub fn set_start_time(&mut self, started_at_s: i64) {
+        self.started_at_s = started_at_s;
     }
 
     /// The present phase.
@@ -232,7 +238,6 @@ impl AgentState {
 
     /// The requests that are due. Each is returned once, then its response is expected.
     pub fn due_requests(&mut self, now: Tick) -> Vec<AgentDueRequest> {
-        self.started.get_or_insert(now);
         if self.wake_at().is_none_or(|due| due > now) {
             return Vec::new();
         }

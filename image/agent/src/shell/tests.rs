@@ -374,7 +374,8 @@ async fn tries_the_other_urls_and_gives_up_after_some_rounds() {
 }
 
 #[tokio::test]
-async fn commands_without_the_token_are_refused() {
+async fn commands_without_the_token_are_refused_and_the_status_needs_none() {
+    let before = unix_s();
     let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
     let machine = AgentUnderTest::start(&appliance, false);
     let callback = callback(&appliance.next_heartbeat().await);
@@ -384,8 +385,10 @@ async fn commands_without_the_token_are_refused() {
         assert_eq!(fault["faultstring"], "401 Unauthorized: Token invalid.");
     }
     let url = format!("{callback}/v1/status");
-    let (status, _) = anybody().call(("GET", &url), None, Vec::new()).await;
+    let (status, body) = anybody().call(("GET", &url), None, Vec::new()).await;
     assert_eq!(status, 200);
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    assert!((before..=unix_s()).contains(&body["started_at"].as_i64().unwrap()));
     machine.cut_power().await;
 }
 

@@ -73,12 +73,9 @@ impl AgentState {
             ("GET" | "HEAD", "/", _) => AgentApiReply::json(200, &self.root_document()),
             ("GET" | "HEAD", "/v1" | "/v1/", _) => AgentApiReply::json(200, &self.v1_document()),
             ("GET" | "HEAD", _, "/status") => {
-                let started_ms = self.started.unwrap_or(now).0;
-                let started_at = Value::from(started_ms / 1000);
-                AgentApiReply::json(
-                    200,
-                    &json!({"started_at": started_at, "version": AGENT_VERSION}),
-                )
+                let started_at = self.started_at_s;
+                let status = json!({"started_at": started_at, "version": AGENT_VERSION});
+                AgentApiReply::json(200, &status)
             }
             ("GET" | "HEAD" | "POST", _, "/commands") => self.redirect(query),
             ("GET" | "HEAD", _, "/commands/") => self.with_token(query, Self::list),

@@ -85,7 +85,9 @@ fn describes_itself_without_a_token() {
             "{path}"
         );
     }
+    state.set_start_time(1_700_000_000);
     let status = value(&state.handle_request(NOW, "GET", "/v1/status", b""));
+    assert_eq!(status["started_at"], 1_700_000_000);
     assert_eq!(status["version"], AGENT_VERSION);
     let root = value(&state.handle_request(NOW, "GET", "/", b""));
     assert_eq!(
