@@ -324,6 +324,7 @@ fn log_event(event: &AgentShellEvent) {
         AgentShellEvent::Wrote { bytes, digest } => {
             format!("image: {bytes} bytes written and verified, {digest}")
         }
+        AgentShellEvent::Erasing { device, note } => format!("{device}: {note}"),
         AgentShellEvent::Erased => "disks erased".to_owned(),
         AgentShellEvent::Failed(reason) => format!("failed: {reason}"),
         AgentShellEvent::PowerOff => "power off".to_owned(),

@@ -22,7 +22,7 @@ pub use links::{LinkPlan, RamdiskLinks, wait_for_links};
 pub use modules::{ModuleLoader, run_as_modprobe};
 pub use power::{power_off, restart};
 pub use rescue::{rescue_file, start_rescue};
-pub use virtual_media::read_virtual_media;
+pub use virtual_media::{read_virtual_media, virtual_media_devices};
 
 /// The word that makes the program the agent in the ramdisk, in the place of options.
 pub const RAMDISK_ARGUMENT: &str = "--ramdisk";

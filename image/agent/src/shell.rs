@@ -9,10 +9,12 @@
 mod chunked;
 mod device_write;
 mod disk;
+mod erase;
 mod fetch;
 mod http;
 mod listener;
 mod manager_programs;
+mod system_disk;
 mod target;
 mod tls;
 
@@ -118,7 +120,14 @@ pub enum AgentShellEvent {
         /// The verified digest.
         digest: Digest,
     },
-    /// The disk is erased.
+    /// Progress of an erasure. Dropped when the channel is full.
+    Erasing {
+        /// The path of the disk.
+        device: String,
+        /// What happens to it.
+        note: String,
+    },
+    /// All disks are erased, except those that are skipped.
     Erased,
     /// Work failed.
     Failed(String),
@@ -189,6 +198,11 @@ impl AgentShellContext {
     /// lock is valid.
     fn state(&self) -> MutexGuard<'_, AgentState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn random_number(&self) -> u64 {
+        let mut entropy = self.entropy.lock().unwrap_or_else(PoisonError::into_inner);
+        entropy.number()
     }
 
     /// Runs a function of the state machine with time and entropy.
@@ -406,13 +420,13 @@ async fn perform(
             }
             Err(failure) => Err(failure),
         },
-        AgentWork::Erase { whole } => match disks.erase(whole).await {
-            Ok(()) => {
-                shared.emit(AgentShellEvent::Erased).await;
-                Ok(AgentWorkOutcome::Erased)
-            }
-            Err(failure) => Err(failure),
-        },
+        AgentWork::Erase(order) => {
+            let outcome = disks
+                .erase(order, shared.random_number(), shared.events.clone())
+                .await?;
+            shared.emit(AgentShellEvent::Erased).await;
+            Ok(outcome)
+        }
         AgentWork::CollectLogs => {
             let collect = shared.options.logs;
             let archive = spawn_blocking(collect).await;

@@ -7,6 +7,7 @@
 //! copes with them copes with the stock agent.
 
 mod command_table;
+mod erase;
 mod image;
 mod request;
 mod steps;
@@ -23,6 +24,7 @@ use trivet_model::{Entropy, MacAddr, NodeId, Tick};
 
 use crate::AGENT_VERSION;
 use crate::hardware_manager::ManagerFacts;
+pub use erase::AgentEraseOrder;
 pub use image::ImageOrder;
 pub use request::{AgentApiReply, REQUEST_BYTES_MAX};
 pub use steps::own_manager;

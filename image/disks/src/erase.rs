@@ -459,6 +459,16 @@ fn partition_places(disk: &mut dyn TargetDisk) -> Result<Vec<(u64, u64)>, Target
     Ok(within.map(|one| (one.start, one.bytes)).collect())
 }
 
+fn check_shared(signatures: &[FoundSignature]) -> Result<(), DiskEraseError> {
+    let shared = signatures.iter().find(|one| SHARED.contains(&one.name));
+    shared.map_or(Ok(()), |shared| Err(DiskEraseError::Protected(shared.name)))
+}
+
+/// Refuses a disk with a file system that several machines share.
+pub fn refuse_shared(disk: &mut dyn TargetDisk) -> Result<(), DiskEraseError> {
+    check_shared(&disk_signatures(disk)?)
+}
+
 /// Deletes all partition tables and signatures: those of partitions first, then those of the
 /// disk. Data in between remain.
 pub fn erase_metadata(
@@ -469,9 +479,8 @@ pub fn erase_metadata(
         return Err(DiskEraseError::ReadOnly);
     }
     let signatures = disk_signatures(disk)?;
-    let shared = signatures.iter().find(|one| SHARED.contains(&one.name));
-    if let Some(shared) = shared.filter(|_| guards_shared) {
-        return Err(DiskEraseError::Protected(shared.name));
+    if guards_shared {
+        check_shared(&signatures)?;
     }
     let partitions = partition_places(disk)?;
     let ranges = metadata_ranges(&partitions, disk.bytes(), disk.sector_bytes());

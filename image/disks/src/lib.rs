@@ -40,6 +40,7 @@ pub use erase::{
     BlockEraseDevice, DiskEraseError, DriveFacts, EraseAttempt, EraseDevice, EraseEvidence,
     EraseMethod, EraseProgress, EraseSettings, MetadataEvidence, OVERWRITE_PASSES_MAX,
     SANITIZE_POLL, disk_signatures, drive_facts, erase_disk, erase_metadata, is_frozen, plan_erase,
+    refuse_shared,
 };
 pub use gpt::{
     GPT_ENTRIES_MAX, GPT_HEADER_SECTOR, GptError, GptGuid, GptHeader, GptPartition, GptTable,

@@ -100,6 +100,11 @@ fn media() -> Vec<VirtualMedium> {
     found
 }
 
+/// The media that the kernel has found, by their devices in `/dev`.
+pub fn virtual_media_devices() -> Vec<PathBuf> {
+    media().into_iter().map(|medium| medium.device).collect()
+}
+
 fn label_of(device: &Path) -> Option<String> {
     let mut bytes = Vec::new();
     let file = File::open(device).ok()?;

@@ -1,4 +1,5 @@
-//! The disk: a block device, or a file, that an image is written to, or that is erased.
+//! A file in the place of a disk, for simulated machines: images are written to it, and it is
+//! erased.
 //!
 //! An image becomes bootable only when its digest is right. The first part of the disk is
 //! erased before anything is written and is itself written last, after the verification, so
@@ -25,13 +26,11 @@ pub(super) const HEAD_BYTES: usize = 1024 * 1024;
 /// Pieces queued for the disk. A piece is the result of one read from the socket.
 const PIECES_MAX: usize = 64;
 
-/// The machine's disk.
+/// The disk of a simulated machine.
 #[derive(Clone)]
 pub(super) struct AgentTargetDisk {
     path: PathBuf,
     bytes: u64,
-    /// A file, which is made when it is needed; otherwise a block device.
-    is_file: bool,
     /// Locked by the present writer.
     busy: Arc<Mutex<()>>,
 }
@@ -73,29 +72,12 @@ impl DiskImageWriter {
 }
 
 impl AgentTargetDisk {
-    /// A file of this size.
+    /// A file of this size, which is made when it is needed.
     pub(super) fn file(path: PathBuf, bytes: u64) -> Self {
         Self {
             path,
             bytes,
-            is_file: true,
             busy: Arc::default(),
-        }
-    }
-
-    /// A block device of this size.
-    pub(super) fn device(path: PathBuf, bytes: u64) -> Self {
-        Self {
-            is_file: false,
-            ..Self::file(path, bytes)
-        }
-    }
-
-    /// A block device, with the lock of this one.
-    pub(super) fn on_device(&self, path: PathBuf, bytes: u64) -> Self {
-        Self {
-            busy: Arc::clone(&self.busy),
-            ..Self::device(path, bytes)
         }
     }
 
@@ -145,11 +127,9 @@ impl AgentTargetDisk {
         let erased = spawn_blocking(move || {
             let _guard = guard;
             let file = disk.open()?;
-            if whole && disk.is_file {
+            if whole {
                 file.set_len(0)?;
                 file.set_len(disk.bytes)?;
-            } else if whole {
-                overwrite(&file, disk.bytes)?;
             } else {
                 disk.clear_head(&file)?;
             }
@@ -164,11 +144,10 @@ impl AgentTargetDisk {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
-            .create(self.is_file)
+            .create(true)
             .truncate(false)
             .open(&self.path)?;
-        // A block device has its size, and none in its metadata.
-        if self.is_file && file.metadata()?.len() < self.bytes {
+        if file.metadata()?.len() < self.bytes {
             file.set_len(self.bytes)?;
         }
         Ok(file)
@@ -225,18 +204,6 @@ impl AgentTargetDisk {
             root_uuid: disk_identifier(&head),
         })
     }
-}
-
-/// Writes zeroes over a whole device.
-fn overwrite(file: &File, bytes: u64) -> io::Result<()> {
-    let zeroes = vec![0; HEAD_BYTES];
-    let mut at = 0;
-    while at < bytes {
-        let length = usize::try_from(bytes - at).map_or(HEAD_BYTES, |rest| rest.min(HEAD_BYTES));
-        file.write_all_at(&zeroes[..length], at)?;
-        at += length as u64;
-    }
-    Ok(())
 }
 
 /// The disk identifier in an MBR, as the stock agent reports it for a whole disk.

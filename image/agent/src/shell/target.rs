@@ -2,13 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use tokio::sync::OwnedMutexGuard;
-use tokio::task::spawn_blocking;
+use tokio::sync::{OwnedMutexGuard, mpsc};
+use tokio::task::{JoinError, spawn_blocking};
 use trivet_image_disks::{RootDiskCandidate, choose_root_disk};
 use trivet_image_inventory::{DiskIdentity, SystemRoot, list_disks};
 
+use super::AgentShellEvent;
 use super::disk::AgentTargetDisk;
-use crate::state_machine::{AgentWorkError, ImageOrder};
+use super::erase::{EraseTarget, erase_disks, erase_targets};
+use super::system_disk::system_disks;
+use crate::ramdisk::virtual_media_devices;
+use crate::state_machine::{AgentEraseOrder, AgentWorkError, AgentWorkOutcome, ImageOrder};
 
 /// The disks of an agent.
 #[derive(Clone, Debug)]
@@ -43,7 +47,7 @@ impl AgentDisks {
     pub(super) fn new(target: AgentTarget) -> Self {
         let file = match &target {
             AgentTarget::File { path, bytes } => AgentTargetDisk::file(path.clone(), *bytes),
-            _ => AgentTargetDisk::device(PathBuf::new(), 0),
+            _ => AgentTargetDisk::file(PathBuf::new(), 0),
         };
         Self { target, file }
     }
@@ -75,35 +79,43 @@ impl AgentDisks {
         }
     }
 
-    /// Erases all disks, or what makes them bootable.
-    pub(super) async fn erase(&self, whole: bool) -> Result<(), AgentWorkError> {
-        match &self.target {
-            AgentTarget::File { .. } => self.file.erase(whole).await,
-            AgentTarget::Device(path) => self.erase_device(path, whole).await,
-            AgentTarget::Machine => {
-                for DiskIdentity { disk, .. } in disks().await {
-                    let name = disk.name.unwrap_or_default();
-                    self.erase_device(Path::new(&name), whole).await?;
-                }
-                Ok(())
+    /// Erases all disks, or their partition tables and signatures. The progress goes to `events`.
+    pub(super) async fn erase(
+        &self,
+        order: AgentEraseOrder,
+        seed: u64,
+        events: mpsc::Sender<AgentShellEvent>,
+    ) -> Result<AgentWorkOutcome, AgentWorkError> {
+        let targets = match &self.target {
+            AgentTarget::File { .. } => {
+                self.file.erase(order.whole).await?;
+                return Ok(AgentWorkOutcome::Erased);
             }
-        }
-    }
-
-    async fn erase_device(&self, path: &Path, whole: bool) -> Result<(), AgentWorkError> {
-        let failed = |error: String| AgentWorkError::Erase(format!("{}: {error}", path.display()));
-        let opened =
-            trivet_board_linux::BlockFile::open(path, trivet_board_linux::BlockAccess::Write);
-        let opened = opened.map_err(|error| failed(error.to_string()))?;
-        let geometry = opened.geometry();
-        if geometry.is_read_only {
-            return Err(failed("the disk is read-only".to_owned()));
-        }
-        drop(opened);
-        self.file
-            .on_device(path.to_owned(), geometry.bytes)
-            .erase(whole)
-            .await
+            AgentTarget::Device(path) => vec![EraseTarget {
+                path: path.clone(),
+                skip_reason: None,
+            }],
+            AgentTarget::Machine => {
+                let candidates: Vec<_> = disks().await.into_iter().map(candidate).collect();
+                let found = spawn_blocking(|| {
+                    let system = system_disks(&SystemRoot::new(Path::new("/")));
+                    (system, virtual_media_devices())
+                });
+                let failed = |error: JoinError| AgentWorkError::Erase(error.to_string());
+                let (system, media) = found.await.map_err(failed)?;
+                erase_targets(&candidates, &system, &media, &order)
+            }
+        };
+        let guard = self.lock().await;
+        let erased = spawn_blocking(move || {
+            let _guard = guard;
+            erase_disks(&targets, &order, seed, &mut |device, note| {
+                let _ = events.try_send(AgentShellEvent::Erasing { device, note });
+            })
+        });
+        let erased = erased.await;
+        let erased = erased.map_err(|error| AgentWorkError::Erase(error.to_string()))?;
+        erased.map(AgentWorkOutcome::Value)
     }
 }
 

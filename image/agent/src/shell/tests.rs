@@ -633,6 +633,8 @@ async fn steps_of_added_managers_are_listed_executed_and_passed_on() {
     assert_eq!(execute("count").await["command_result"]["clean_result"], 3);
     let erased = execute("erase_devices_metadata").await;
     assert_eq!(erased["command_status"], "SUCCEEDED", "{erased}");
+    let simulated = &erased["command_result"]["clean_result"];
+    assert_eq!(simulated, &Value::Null, "a simulated disk proves nothing");
     let unknown = execute("burn").await;
     assert_eq!(
         unknown["command_error"]["type"],
@@ -717,7 +719,7 @@ async fn a_wrong_chunk_of_an_image_for_a_device_is_requested_again() {
 async fn a_wrong_image_for_a_device_fails_and_leaves_nothing_that_boots() {
     let image = image(2 * CHUNK);
     let mut appliance = AgentTestAppliance::new(image.clone(), &token()).await;
-    let machine = with_device(&appliance);
+    let mut machine = with_device(&appliance);
     let callback = callback(&appliance.next_heartbeat().await);
     let urls = [format!("{}/image", appliance.url)];
     let params = write_step(&urls, sha256(b"another"));
@@ -737,5 +739,17 @@ async fn a_wrong_image_for_a_device_fails_and_leaves_nothing_that_boots() {
         .bytes()
         .split_off(usize::try_from(DISK_BYTES).unwrap() - CHUNK);
     assert!(end.iter().all(|&byte| byte == 0));
+    let path = machine.disk.0.to_str().unwrap().to_owned();
+    let evidence = &done["command_result"]["clean_result"][&path];
+    assert_eq!(evidence["method"], "metadata", "{done}");
+    let note = machine
+        .event(|event| matches!(event, AgentShellEvent::Erasing { .. }))
+        .await;
+    let (device, words) = (path, "erased by metadata".to_owned());
+    let logged = AgentShellEvent::Erasing {
+        device,
+        note: words,
+    };
+    assert_eq!(note, logged);
     machine.cut_power().await;
 }

@@ -13,6 +13,7 @@ use trivet_model::StepKind;
 
 use super::AgentState;
 use super::command_table::{AgentCommandOutcome, command_error};
+use super::erase::parse_erase_order;
 use super::image;
 use super::work::{AgentWork, ManagerRequest, RunningAgentCommand};
 use crate::hardware_manager::{ManagerFacts, SUPPORT_GENERIC};
@@ -73,9 +74,9 @@ impl StepDispatch {
         let args = self.step.get("args").and_then(Value::as_object);
         match (self.kind, name.unwrap_or_default()) {
             (StepKind::Clean | StepKind::Deploy, "erase_devices_metadata") => {
-                Ok(Some(AgentWork::Erase { whole: false }))
+                self.erasure(false).map(Some)
             }
-            (StepKind::Clean, "erase_devices") => Ok(Some(AgentWork::Erase { whole: true })),
+            (StepKind::Clean, "erase_devices") => self.erasure(true).map(Some),
             (StepKind::Deploy | StepKind::Service, "write_image") => {
                 let none = Map::new();
                 match image::parse_image_order(args.unwrap_or(&none), &self.node) {
@@ -88,6 +89,14 @@ impl StepDispatch {
             }
             _ => Ok(None),
         }
+    }
+
+    fn erasure(&self, whole: bool) -> Result<AgentWork, CommandError> {
+        let order = parse_erase_order(whole, &self.node);
+        order.map(AgentWork::Erase).map_err(|details| {
+            let message = "Error erasing block device";
+            command_error("BlockDeviceEraseError", 500, message, details)
+        })
     }
 }
 

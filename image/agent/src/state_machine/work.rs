@@ -6,6 +6,7 @@ use trivet_agent_wire::{CommandError, CommandStatus};
 use trivet_model::secret::SecretText;
 use trivet_model::{StepKind, Tick};
 
+use super::erase::AgentEraseOrder;
 use super::image::ImageOrder;
 use super::steps::StepDispatch;
 use super::{AgentPhase, AgentState};
@@ -16,11 +17,8 @@ use crate::hardware_manager::ManagerError;
 pub enum AgentWork {
     /// Fetch an image, verify it, write it.
     WriteImage(ImageOrder),
-    /// Erase the disk.
-    Erase {
-        /// The whole disk; otherwise only the part that makes it bootable.
-        whole: bool,
-    },
+    /// Erase the disks.
+    Erase(AgentEraseOrder),
     /// Set this password for a user, and leave the machine to the operator.
     Rescue {
         /// In the format of crypt(3).
@@ -75,7 +73,7 @@ pub enum AgentWorkOutcome {
         /// Identifier of its partition table.
         root_uuid: Option<String>,
     },
-    /// The disk is erased.
+    /// The disk of a simulated machine is erased.
     Erased,
     /// The rescue password is set.
     Rescued,
@@ -85,7 +83,7 @@ pub enum AgentWorkOutcome {
     Logs(String),
     /// The steps that managers have.
     Steps(StepKind, StepsByManager),
-    /// The result of a manager's step.
+    /// The result of a manager's step, or the evidence of an erasure.
     Value(Value),
 }
 

@@ -333,8 +333,13 @@ fn shared_file_systems_and_read_only_disks_are_refused() {
         erase_metadata(&mut disk, true),
         Err(DiskEraseError::Protected("gfs2"))
     );
+    assert_eq!(
+        refuse_shared(&mut disk),
+        Err(DiskEraseError::Protected("gfs2"))
+    );
     assert!(!disk_signatures(&mut disk).unwrap().is_empty());
     erase_metadata(&mut disk, false).unwrap();
+    refuse_shared(&mut disk).unwrap();
     disk.is_read_only = true;
     assert_eq!(
         erase_metadata(&mut disk, true),

@@ -312,7 +312,10 @@ fn a_running_command_makes_it_busy_until_it_ends() {
         &clean("erase_devices", &Value::Null),
     );
     let (id, work) = reply.work.unwrap();
-    assert_eq!(work, AgentWork::Erase { whole: true });
+    assert!(
+        matches!(&work, AgentWork::Erase(order) if order.whole),
+        "{work:?}"
+    );
     let busy = post(&mut state, "standby.sync", &json!({}));
     fault(
         &busy,
@@ -323,6 +326,17 @@ fn a_running_command_makes_it_busy_until_it_ends() {
     assert_eq!(post(&mut state, "standby.sync", &json!({})).status, 409);
     state.work_done(NOW, &id, Ok(AgentWorkOutcome::Erased));
     assert_eq!(post(&mut state, "standby.sync", &json!({})).status, 200);
+}
+
+#[test]
+fn disks_to_skip_that_cannot_be_read_fail_the_step_before_anything_is_erased() {
+    let mut state = agent_state();
+    let mut params = clean("erase_devices", &Value::Null);
+    params["node"] = json!({"properties": {"skip_block_devices": [{"colour": "red"}]}});
+    let reply = post(&mut state, "clean.execute_clean_step", &params);
+    assert!(reply.work.is_none());
+    let error = &value(&reply)["command_error"];
+    assert_eq!(error["type"], "BlockDeviceEraseError", "{error}");
 }
 
 #[test]
