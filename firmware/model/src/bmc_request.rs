@@ -130,10 +130,12 @@ pub enum BmcRequest {
         /// The devices; empty means all.
         devices: Vec<MediaDevice>,
     },
-    /// Boot from this URL the next time, by UEFI HTTP boot.
+    /// Boot from this URL, by UEFI HTTP boot.
     BootUrl {
         /// The URL; it may contain credentials.
         url: SecretText,
+        /// Each time, not only the next time.
+        persistent: bool,
     },
     /// Read the machine's hardware summary.
     System,

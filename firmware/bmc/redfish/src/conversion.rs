@@ -44,9 +44,9 @@ pub fn to_operation(operation: &RequestedOperation) -> Result<RedfishOperation, 
         RequestedOperation::EjectMedia { devices } => RedfishOperation::EjectMedia {
             devices: devices.clone(),
         },
-        RequestedOperation::BootUrl { url } => RedfishOperation::BootHttp {
+        RequestedOperation::BootUrl { url, persistent } => RedfishOperation::BootHttp {
             url: url.reveal().to_owned(),
-            persistent: false,
+            persistent: *persistent,
         },
         RequestedOperation::System => RedfishOperation::Inventory,
         RequestedOperation::Subscribe(subscription) => {

@@ -87,7 +87,8 @@ impl Rack {
         if let Ok(Some(external)) = external_http_url(&node.driver_info) {
             external.clone_into(&mut urls.http);
         }
-        let url = if trivet_node::boots_agent(node) {
+        let boots_agent = trivet_node::boots_agent(node);
+        let url = if boots_agent {
             let mut own = AGENT_FILES.into_iter();
             if own.any(|key| node.driver_info.get(key).is_some_and(Value::is_string)) {
                 return Err(OTHER_AGENT);
@@ -106,7 +107,11 @@ impl Rack {
                 device: MediaDevice::Cdrom,
                 url,
             },
-            BootMedium::FirmwareUrl => BmcRequest::BootUrl { url },
+            BootMedium::FirmwareUrl => BmcRequest::BootUrl {
+                url,
+                // An instance without a disk boots in this way each time.
+                persistent: !boots_agent,
+            },
         })
     }
 

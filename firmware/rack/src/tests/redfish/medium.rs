@@ -148,23 +148,39 @@ fn an_agent_of_the_nodes_own_boots_from_the_network() {
     assert_eq!((&machine.media, &*machine.boot[0]), (&None, "Pxe"));
 }
 
-#[test]
-fn the_image_of_an_instance_is_inserted_for_every_boot() {
-    let mut bench = bench(true);
+const LIVE_URL: &str = "http://10.0.0.1:8080/files/live.iso";
+
+/// Deploys an instance that is an ISO image.
+fn deploy_live(bench: &mut RedfishTestBench, interface: BootInterface) -> NodeId {
     let id = bench.node(1, json!({}));
-    let url = "http://10.0.0.1:8080/files/live.iso";
     bench.bench.force(id, |node| {
         let chosen = &mut node.attributes.interfaces;
-        chosen.boot = Some(BootInterface::RedfishVirtualMedia);
+        chosen.boot = Some(interface);
         chosen.deploy = Some(trivet_model::interface::DeployInterface::Ramdisk);
         node.provision_state = ProvisionState::Available;
-        node.instance_info.insert("boot_iso".into(), url.into());
+        node.instance_info
+            .insert("boot_iso".into(), LIVE_URL.into());
     });
     bench.bench.verb(id, Verb::Active).unwrap();
     bench.gather();
     bench.pass(120_000);
     assert_eq!(bench.bench.node(id).provision_state, ProvisionState::Active);
+    id
+}
+
+#[test]
+fn the_image_of_an_instance_is_inserted_for_every_boot() {
+    let mut bench = bench(true);
+    deploy_live(&mut bench, BootInterface::RedfishVirtualMedia);
     let machine = bench.service().machine(0).unwrap();
-    assert_eq!(machine.media.as_deref(), Some(url));
+    assert_eq!(machine.media.as_deref(), Some(LIVE_URL));
     assert_eq!(machine.boot[..2], ["Cd", "Continuous"]);
+}
+
+#[test]
+fn the_firmware_gets_the_url_of_an_instance_for_every_boot() {
+    let mut bench = bench(true);
+    deploy_live(&mut bench, BootInterface::RedfishHttps);
+    let machine = bench.service().machine(0).unwrap();
+    assert_eq!(machine.boot, ["UefiHttp", "Continuous", "UEFI", LIVE_URL]);
 }
