@@ -145,3 +145,27 @@ fn a_restart_of_the_box_asks_for_the_medium_again() {
     rig.handle(refused());
     assert_eq!(rig.actions, []);
 }
+
+/// A node whose instance on a medium is removed, when its machine is off.
+fn removed(clean: Option<bool>) -> NodeTestRig {
+    let mut rig = rig(Active, BootInterface::RedfishVirtualMedia);
+    rig.node.attributes.interfaces.deploy = Some(DeployInterface::Ramdisk);
+    rig.node.automated_clean = clean;
+    rig.apply_verb(Verb::Deleted, vec![]);
+    rig.power(PowerOrder::Off, OFF);
+    rig
+}
+
+#[test]
+fn the_medium_of_an_instance_does_not_outlive_it() {
+    let rig = removed(Some(false));
+    rig.wants(&NodeAction::EjectMedium).is(Available);
+    // The BMC replaces it by that of the agent, which is ejected at the end.
+    let mut rig = removed(None);
+    rig.wants(&NodeAction::InsertMedium).is(Cleaning);
+    rig.handle(NodeEvent::MediumReady(Ok(())));
+    rig.power(SET_CD, TAKEN).power(PowerOrder::On, TAKEN);
+    rig.handle(NodeEvent::Heartbeat).agent(steps_are(&[]));
+    rig.power(PowerOrder::Off, OFF).is(Available);
+    rig.wants(&NodeAction::EjectMedium);
+}
