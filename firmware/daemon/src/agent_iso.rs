@@ -1,12 +1,14 @@
-//! The ISO image of the agent (`boot.iso`): where its menus have room for kernel arguments.
+//! The ISO image of the agent (`boot.iso`): where its menus have areas for kernel arguments.
 
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use anyhow::{Context as _, ensure};
 use trivet_config::BootSettings;
+use trivet_model::BoxFault;
 use trivet_rack::AgentIso;
+
+use crate::check;
 
 /// The line before the arguments in each menu, as `trivet-image iso` writes it. The size of the
 /// area follows.
@@ -27,20 +29,27 @@ const AREAS_MAX: usize = 4;
 /// Bytes that are read at once. Ours.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// The image of these settings, if they name one.
-pub(crate) fn of(boot: &BootSettings) -> anyhow::Result<Option<AgentIso>> {
-    boot.iso.as_deref().map(read).transpose()
+/// The image of these settings, if they name one. A box whose image cannot be used works without
+/// it, and with a fault.
+pub(crate) fn of(boot: &BootSettings) -> Result<Option<AgentIso>, BoxFault> {
+    let image = boot.iso.as_deref().map(read).transpose();
+    image.map_err(|why| BoxFault::AgentIsoUnusable { why })
 }
 
 /// Finds the areas in the image.
-fn read(path: &Path) -> anyhow::Result<AgentIso> {
-    let read = || -> std::io::Result<Vec<(u64, usize)>> { areas(&mut File::open(path)?) };
-    let areas = read().with_context(|| format!("boot.iso: cannot read {}", path.display()))?;
-    ensure!(
-        !areas.is_empty(),
-        "boot.iso: {} has no room for kernel arguments; make it with trivet-image iso",
-        path.display()
-    );
+fn read(path: &Path) -> Result<AgentIso, String> {
+    let unreadable = |why: String| format!("{} cannot be read: {why}", path.display());
+    if let Some(why) = check::agent_file_fault(path) {
+        return Err(unreadable(why));
+    }
+    let areas = File::open(path).and_then(|mut file| areas(&mut file));
+    let areas = areas.map_err(|error| unreadable(error.to_string()))?;
+    if areas.is_empty() {
+        return Err(format!(
+            "{} has no area for kernel arguments; make the image with `trivet-image iso`",
+            path.display()
+        ));
+    }
     Ok(AgentIso {
         file: path.to_owned(),
         areas,
@@ -93,6 +102,34 @@ fn head(bytes: &[u8]) -> Option<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testbed::TestbedDirectory;
+
+    #[test]
+    fn an_image_that_cannot_be_used_is_a_fault_that_says_what_to_do() {
+        let scratch = TestbedDirectory::new();
+        let other = scratch.0.join("other.iso");
+        std::fs::write(&other, "no menus").unwrap();
+        let fault = |path: &Path| {
+            let boot = BootSettings {
+                iso: Some(path.to_owned()),
+                ..BootSettings::default()
+            };
+            of(&boot).unwrap_err().to_string()
+        };
+        let lacks = fault(&other);
+        assert!(lacks.contains("no area for kernel arguments"), "{lacks}");
+        assert!(lacks.contains("`trivet-image iso`"), "{lacks}");
+        let missing = fault(&scratch.0.join("none"));
+        assert!(missing.contains("none cannot be read: No such"), "{missing}");
+        assert!(fault(&scratch.0).contains("it is not a file"));
+        std::fs::write(&other, image(0)).unwrap();
+        let boot = BootSettings {
+            iso: Some(other),
+            ..BootSettings::default()
+        };
+        assert_eq!(of(&boot).unwrap().unwrap().areas.len(), 2);
+        assert_eq!(of(&BootSettings::default()), Ok(None));
+    }
 
     fn image(before: usize) -> Vec<u8> {
         let mut bytes = vec![b'#'; before];

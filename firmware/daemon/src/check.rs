@@ -10,6 +10,7 @@ use trivet_board_linux::EthernetInterface;
 use trivet_config::{DhcpMode, DhcpSource, Settings, WebhookSettings};
 use trivet_model::BoxFault;
 
+use crate::agent_iso;
 use crate::auth::{unusable_tokens, unusable_users};
 use crate::serve;
 use crate::webhooks::Webhook;
@@ -42,6 +43,8 @@ pub(crate) fn check(settings: &Settings, offline: bool) -> SettingsCheckReport {
     report.warnings.extend(unreadable(settings));
     let files = agent_files_missing(settings);
     report.errors.extend(files.iter().map(ToString::to_string));
+    let iso = agent_iso::of(&settings.boot).err();
+    report.errors.extend(iso.map(|fault| fault.to_string()));
     let loaders = serve::missing_loaders(settings);
     let loaders = loaders.iter().map(ToString::to_string);
     report.warnings.extend(loaders);
@@ -169,7 +172,7 @@ pub(crate) fn agent_files_missing(settings: &Settings) -> Vec<BoxFault> {
 }
 
 /// Why a file cannot be served, if so. Directories can be opened but not read.
-fn agent_file_fault(path: &Path) -> Option<String> {
+pub(crate) fn agent_file_fault(path: &Path) -> Option<String> {
     match fs::File::open(path).and_then(|file| file.metadata()) {
         Ok(found) if found.is_file() => None,
         Ok(_) => Some("it is not a file".to_owned()),
@@ -471,6 +474,14 @@ mod tests {
         assert!(message.contains("trivet-image ramdisk"), "{message}");
         let elsewhere = settings("[api]\n[boot]\nagent_elsewhere = true\n");
         assert!(!agent_missing(&elsewhere));
+    }
+
+    #[test]
+    fn an_iso_image_that_serve_cannot_use_is_an_error() {
+        let text = "[api]\n[boot]\niso = \"/proc/self/status\"\n";
+        let message = check(&settings(text), false).errors.join("\n");
+        let wanted = "boot.iso: /proc/self/status has no area for kernel arguments";
+        assert!(message.contains(wanted), "{message}");
     }
 
     #[test]

@@ -454,6 +454,11 @@ fn rack_settings(
     let http_url = url_for_nodes(links, http_public, "http", &parts.http.sockets)?;
     let images = settings.appliance.data.join("images");
     let ramdisk = settings.boot.ramdisk.as_ref();
+    let mut faults = faults(settings);
+    let iso = agent_iso::of(&settings.boot).unwrap_or_else(|fault| {
+        faults.push(fault);
+        None
+    });
     Ok(trivet_rack::Settings {
         dhcp: (!links.is_empty())
             .then(|| dhcp_links::dhcp_settings(links, &settings.boot, &http_url, http_everywhere)),
@@ -463,7 +468,7 @@ fn rack_settings(
         files: RackFilePaths {
             kernel: ramdisk.map(|pair| pair.kernel.clone()),
             ramdisk: ramdisk.map(|pair| pair.ramdisk.clone()),
-            iso: agent_iso::of(&settings.boot)?,
+            iso,
             agent_from_other_server: settings.boot.agent_elsewhere,
             images: Some(images),
             loaders: Some(settings.boot.loaders.clone()),
@@ -483,31 +488,35 @@ fn rack_settings(
             require_lease: settings.agent.address_check == config::AgentAddressCheck::Strict,
             bmc_networks: bmc_networks(settings),
         },
-        limits: NodeLimits {
-            boot_ms: u64::from(settings.agent.boot_wait_s) * 1000,
-            agent_wait_ms: u64::from(settings.agent.wait_s) * 1000,
-            heartbeat_timeout_ms: u64::from(settings.agent.heartbeat_timeout_s) * 1000,
-            fast_track: settings.agent.fast_track,
-            power_timeout_ms: u64::from(settings.power.power_state_change_timeout_s) * 1000,
-            soft_off_ms: u64::from(settings.power.soft_power_off_timeout_s) * 1000,
-            bmc_wait_ms: u64::from(settings.power.bmc_wait_s) * 1000,
-            bmc_reset: settings.power.bmc_reset,
-            power_off_after_deploy_failure: settings.power.power_off_after_deploy_failure,
-            power_sync_retries_max: settings.power.power_state_sync_max_retries,
-            erase: match settings.agent.erase {
-                trivet_config::CleaningErase::Metadata => trivet_rack::EraseScope::Metadata,
-                trivet_config::CleaningErase::Full => trivet_rack::EraseScope::Full,
-                trivet_config::CleaningErase::None => trivet_rack::EraseScope::None,
-            },
-            ..NodeLimits::default()
-        },
+        limits: node_limits(settings),
         pace: trivet_rack::IpmiTiming::default(),
         power_sync_interval_ms: Some(u64::from(settings.limits.power_fresh_s) * 1000)
             .filter(|every_ms| *every_ms > 0),
         boots_at_once: boots_at_once(settings),
         hardware: hardware(settings),
-        faults: faults(settings),
+        faults,
     })
+}
+
+fn node_limits(settings: &Settings) -> NodeLimits {
+    NodeLimits {
+        boot_ms: u64::from(settings.agent.boot_wait_s) * 1000,
+        agent_wait_ms: u64::from(settings.agent.wait_s) * 1000,
+        heartbeat_timeout_ms: u64::from(settings.agent.heartbeat_timeout_s) * 1000,
+        fast_track: settings.agent.fast_track,
+        power_timeout_ms: u64::from(settings.power.power_state_change_timeout_s) * 1000,
+        soft_off_ms: u64::from(settings.power.soft_power_off_timeout_s) * 1000,
+        bmc_wait_ms: u64::from(settings.power.bmc_wait_s) * 1000,
+        bmc_reset: settings.power.bmc_reset,
+        power_off_after_deploy_failure: settings.power.power_off_after_deploy_failure,
+        power_sync_retries_max: settings.power.power_state_sync_max_retries,
+        erase: match settings.agent.erase {
+            trivet_config::CleaningErase::Metadata => trivet_rack::EraseScope::Metadata,
+            trivet_config::CleaningErase::Full => trivet_rack::EraseScope::Full,
+            trivet_config::CleaningErase::None => trivet_rack::EraseScope::None,
+        },
+        ..NodeLimits::default()
+    }
 }
 
 /// The faults that exist from the start.

@@ -153,6 +153,7 @@ impl BoxFault {
             Self::LoaderMissing { .. } => "loader_missing",
             Self::AgentMissing => "agent_missing",
             Self::AgentFileMissing { .. } => "agent_file_missing",
+            Self::AgentIsoUnusable { .. } => "agent_iso_unusable",
             Self::LoopbackAddress { .. } => "loopback_address",
             Self::PlainTokens { .. } => "plain_tokens",
             Self::InterfaceMissing { .. } => "interface_missing",

@@ -61,6 +61,11 @@ pub enum BoxFault {
         /// The error of the operating system.
         why: String,
     },
+    /// The ISO image of the agent that the settings name cannot be used.
+    AgentIsoUnusable {
+        /// The whole error message.
+        why: String,
+    },
     /// The URL that the box sends to nodes is a loopback address.
     LoopbackAddress {
         /// The setting.
@@ -159,6 +164,11 @@ impl fmt::Display for BoxFault {
             Self::AgentFileMissing { path, why } => write!(
                 out,
                 "{path} cannot be read ({why}), so nodes cannot boot the agent. {AGENT_REMEDY}"
+            ),
+            Self::AgentIsoUnusable { why } => write!(
+                out,
+                "boot.iso: {why}; machines do not boot the agent from virtual media or a URL of \
+                 their BMC"
             ),
             Self::LoopbackAddress { key, url } => write!(
                 out,

@@ -22,7 +22,7 @@ pub(crate) const AGENT_ISO: &str = "agent.iso";
 const GRUB_SYNTAX: &str = "$\\'\"`;&|<>(){}#";
 
 const NO_ISO: PowerError = PowerError::Unsupported {
-    message: "boot.iso is not set: make one with trivet-image iso",
+    message: "the box has no ISO image of the agent: make one with trivet-image iso and set boot.iso",
 };
 
 const OTHER_AGENT: PowerError = PowerError::Unsupported {
