@@ -18,7 +18,7 @@ pub use response::{
     BootFileMetadata, BootHttpResponse, NO_FILE, NOT_FOUND, TEXT, UNAVAILABLE, media_type,
     parse_error_response, respond, unavailable, wrong_image,
 };
-pub use script::{agent_arguments, script};
+pub use script::{agent_arguments, misread_character, script};
 
 use trivet_model::secret::MASK;
 use trivet_model::{MacAddr, NodeId};

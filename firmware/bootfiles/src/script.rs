@@ -71,6 +71,18 @@ pub fn agent_arguments(mac: Option<MacAddr>, plan: &BootPlan) -> Option<String> 
     )
 }
 
+/// Characters that GRUB takes as its own syntax, so that they cannot be in its menu.
+const GRUB_SYNTAX: &str = "$\\'\"`;&|<>(){}#";
+
+/// The first character of kernel arguments that the menus of an ISO image cannot have: a loader
+/// would read something else.
+pub fn misread_character(arguments: &str) -> Option<char> {
+    let plain = |character: char| {
+        (character == ' ' || character.is_ascii_graphic()) && !GRUB_SYNTAX.contains(character)
+    };
+    arguments.chars().find(|&character| !plain(character))
+}
+
 /// The kernel arguments that the agent reads.
 fn agent_line(mac: Option<MacAddr>, api_url: &str, inspect: bool) -> String {
     let mut line = mac.map_or_else(String::new, |mac| {
@@ -106,6 +118,20 @@ mod tests {
     use super::*;
 
     const MAC: MacAddr = MacAddr([0x52, 0x54, 0, 0, 0, 0x0a]);
+    #[test]
+    fn characters_that_a_loader_would_misread_are_found() {
+        for (arguments, want) in [
+            ("a=1 b,c/d:e[f]", None),
+            ("a=$x", Some('$')),
+            ("a=\"b\"", Some('"')),
+            ("a={b}", Some('{')),
+            ("a\nb", Some('\n')),
+            ("a=\u{e4}", Some('\u{e4}')),
+        ] {
+            assert_eq!(misread_character(arguments), want, "{arguments}");
+        }
+    }
+
     const BASE: &str = "http://192.0.2.1:8080";
 
     fn files(args: &str) -> KernelBoot {

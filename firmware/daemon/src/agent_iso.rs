@@ -32,8 +32,22 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// The image of these settings, if they name one. A box whose image cannot be used works without
 /// it, and with a fault.
 pub(crate) fn of(boot: &BootSettings) -> Result<Option<AgentIso>, BoxFault> {
+    if let Some(fault) = misread_arguments(boot) {
+        return Err(fault);
+    }
     let image = boot.iso.as_deref().map(read).transpose();
     image.map_err(|why| BoxFault::AgentIsoUnusable { why })
+}
+
+/// That the kernel arguments of these settings cannot be in the menus of their image.
+pub(crate) fn misread_arguments(boot: &BootSettings) -> Option<BoxFault> {
+    boot.iso.as_ref()?;
+    let character = trivet_bootfiles::misread_character(&boot.kernel_args)?;
+    let why = format!(
+        "boot.kernel_args has the character {character:?}, which a loader in the image would \
+         misread"
+    );
+    Some(BoxFault::AgentIsoUnusable { why })
 }
 
 /// Finds the areas in the image.

@@ -37,14 +37,18 @@ pub(crate) fn check(settings: &Settings, offline: bool) -> SettingsCheckReport {
     report
         .warnings
         .extend(plain.iter().map(ToString::to_string));
+    let iso = if offline {
+        agent_iso::misread_arguments(&settings.boot)
+    } else {
+        agent_iso::of(&settings.boot).err()
+    };
+    report.errors.extend(iso.map(|fault| fault.to_string()));
     if offline {
         return report;
     }
     report.warnings.extend(unreadable(settings));
     let files = agent_files_missing(settings);
     report.errors.extend(files.iter().map(ToString::to_string));
-    let iso = agent_iso::of(&settings.boot).err();
-    report.errors.extend(iso.map(|fault| fault.to_string()));
     let loaders = serve::missing_loaders(settings);
     let loaders = loaders.iter().map(ToString::to_string);
     report.warnings.extend(loaders);
@@ -482,6 +486,18 @@ mod tests {
         let message = check(&settings(text), false).errors.join("\n");
         let wanted = "boot.iso: /proc/self/status has no area for kernel arguments";
         assert!(message.contains(wanted), "{message}");
+    }
+
+    #[test]
+    fn kernel_arguments_that_the_iso_image_cannot_have_are_an_error() {
+        let text = "[boot]\niso = \"/x\"\nkernel_args = \"a=$b\"\n";
+        let message = check(&settings(text), true).errors.join("\n");
+        assert!(
+            message.contains("boot.kernel_args has the character '$'"),
+            "{message}"
+        );
+        let without = settings("[boot]\nkernel_args = \"a=$b\"\n");
+        assert_eq!(check(&without, true).errors, [""; 0]);
     }
 
     #[test]

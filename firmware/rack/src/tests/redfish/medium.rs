@@ -97,13 +97,15 @@ fn the_image_has_the_kernel_arguments_of_the_node_while_its_job_boots_the_agent(
 fn arguments_that_do_not_fit_are_named_and_no_image_is_sent() {
     let mut bench = bench(true);
     let id = inspect(&mut bench, BootInterface::RedfishVirtualMedia);
-    bench.bench.force(id, |node| {
-        let long = "x".repeat(250);
-        node.driver_info
-            .insert("kernel_append_params".into(), long.into());
-    });
-    let refused = grant(&mut bench, id);
-    assert!(matches!(refused, Some(FileGrant::Unavailable(why)) if why.contains("do not fit")));
+    let long = "x".repeat(250);
+    for (arguments, want) in [(&*long, "do not fit"), ("a={b}", "the character '{'")] {
+        bench.bench.force(id, |node| {
+            node.driver_info
+                .insert("kernel_append_params".into(), arguments.into());
+        });
+        let refused = grant(&mut bench, id);
+        assert!(matches!(refused, Some(FileGrant::Unavailable(why)) if why.contains(want)));
+    }
 }
 
 #[test]
