@@ -134,7 +134,10 @@ mod tests {
         assert!(lacks.contains("no area for kernel arguments"), "{lacks}");
         assert!(lacks.contains("`trivet-image iso`"), "{lacks}");
         let missing = fault(&scratch.0.join("none"));
-        assert!(missing.contains("none cannot be read: No such"), "{missing}");
+        assert!(
+            missing.contains("none cannot be read: No such"),
+            "{missing}"
+        );
         assert!(fault(&scratch.0).contains("it is not a file"));
         std::fs::write(&other, image(0)).unwrap();
         let boot = BootSettings {

@@ -4,6 +4,8 @@
 //! the node in the areas that `trivet-image iso` leaves for them, so that no image is made for a
 //! boot.
 
+use std::net::IpAddr;
+
 use serde_json::Value;
 use trivet_bootfiles::{agent_arguments, misread_character, node_boot_path};
 use trivet_drivers::{BootMedium, bmc_addresses, boot_medium, external_http_url};
@@ -115,7 +117,10 @@ impl Rack {
     /// The image of the agent for this node, as long as its job boots the agent.
     pub(crate) fn agent_iso(&self, node: &Node) -> Option<FileGrant> {
         let iso = self.settings.files.iso.as_ref()?;
-        let plan = self.boot_plan(node, &self.settings.urls_for(None));
+        // The BMC requests the image, so its address does not tell the network of the machine.
+        let leased = self.leased_to(node.id).first().copied();
+        let urls = self.settings.urls_for(leased.map(IpAddr::V4));
+        let plan = self.boot_plan(node, &urls);
         let ports = self.records.ports_of(node.id);
         // With several ports it is not known which one is connected.
         let mac = match &ports[..] {

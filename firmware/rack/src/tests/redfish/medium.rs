@@ -6,11 +6,16 @@ use super::*;
 use crate::{AgentIso, FileGrant, FileServerProtocol, RackFilePaths};
 
 fn bench(with_iso: bool) -> RedfishTestBench {
+    let settings = iso_settings(with_iso);
+    RedfishTestBench::with(RackBench::with(settings), RedfishSimulatorSetup::default())
+}
+
+fn iso_settings(with_iso: bool) -> Settings {
     let iso = AgentIso {
         file: "/boot/agent.iso".into(),
         areas: vec![(10, 200), (1000, 300)],
     };
-    let settings = Settings {
+    Settings {
         kernel_args: "console=ttyS0".into(),
         files: RackFilePaths {
             ramdisk: Some("/boot/ramdisk".into()),
@@ -18,8 +23,7 @@ fn bench(with_iso: bool) -> RedfishTestBench {
             ..settings().files
         },
         ..settings()
-    };
-    RedfishTestBench::with(RackBench::with(settings), RedfishSimulatorSetup::default())
+    }
 }
 
 /// Inspects a node until its machine is on.
@@ -91,6 +95,38 @@ fn the_image_has_the_kernel_arguments_of_the_node_while_its_job_boots_the_agent(
     bench.bench.verb(id, Verb::Abort).unwrap();
     bench.gather();
     assert_eq!(grant(&mut bench, id), None);
+}
+
+#[test]
+fn the_agent_gets_the_address_of_the_box_in_the_network_of_its_last_lease() {
+    let mut settings = iso_settings(true);
+    let dhcp = settings.dhcp.as_mut().unwrap();
+    let mut second = dhcp.subnets[0].clone();
+    second.network = [10, 51, 0, 0].into();
+    second.prefix = 24;
+    second.server = [10, 51, 0, 1].into();
+    dhcp.subnets.push(second);
+    settings.wildcard_listeners.api = Some(("http", 6385));
+    let bench = RackBench::with(settings);
+    let mut bench = RedfishTestBench::with(bench, RedfishSimulatorSetup::default());
+    let id = inspect(&mut bench, BootInterface::RedfishVirtualMedia);
+    for (leased, want) in [(None, "10.0.0.1"), (Some([10, 51, 0, 9]), "10.51.0.1")] {
+        if let Some(address) = leased {
+            let mac = bench.bench.rack.records.ports_of(id)[0].address;
+            let address = address.into();
+            bench
+                .bench
+                .rack
+                .records
+                .put_lease(trivet_model::Lease { mac, address });
+        }
+        let Some(FileGrant::PatchedFile { patches, .. }) = grant(&mut bench, id) else {
+            panic!("no image");
+        };
+        let text = String::from_utf8(patches[0].1.clone()).unwrap();
+        let url = format!(" ipa-api-url=http://{want}:6385 ");
+        assert!(text.contains(&url), "{url} is not in {text}");
+    }
 }
 
 #[test]
