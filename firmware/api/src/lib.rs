@@ -160,6 +160,8 @@ pub struct ApiFacts {
     pub agent_http_allowed: bool,
     /// The box has no kernel and ramdisk of the agent.
     pub agent_missing: bool,
+    /// The box has an ISO image of the agent.
+    pub agent_iso: bool,
     /// Images of the box itself: they need no digest from the operator.
     pub images: Vec<LocalImage>,
     /// When the box started.

@@ -30,7 +30,7 @@ pub(crate) fn check(settings: &Settings, offline: bool) -> SettingsCheckReport {
     let errors = loopback_addresses(settings);
     report.errors.extend(errors.iter().map(ToString::to_string));
     report.warnings.extend(services_off(settings));
-    if agent_missing(settings) {
+    if agent_missing(settings) && settings.boot.iso.is_none() {
         report.warnings.push(BoxFault::AgentMissing.to_string());
     }
     let plain = plain_tokens(settings);
@@ -157,7 +157,7 @@ pub(crate) fn services_off(settings: &Settings) -> Vec<String> {
     lines
 }
 
-/// Whether the settings give nodes no agent to boot.
+/// Whether the settings give nodes that boot from the network no agent.
 pub(crate) fn agent_missing(settings: &Settings) -> bool {
     settings.boot.ramdisk.is_none() && !settings.boot.agent_elsewhere && settings.api.is_some()
 }
@@ -478,6 +478,10 @@ mod tests {
         assert!(message.contains("trivet-image ramdisk"), "{message}");
         let elsewhere = settings("[api]\n[boot]\nagent_elsewhere = true\n");
         assert!(!agent_missing(&elsewhere));
+        let iso = settings("[api]\n[boot]\niso = \"/x\"\n");
+        let message = check(&iso, true).warnings.join("\n");
+        assert!(!message.contains("boot.kernel"), "{message}");
+        assert!(!serve::faults(&iso).contains(&BoxFault::AgentMissing));
     }
 
     #[test]

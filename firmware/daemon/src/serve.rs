@@ -53,7 +53,7 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     let missing = check::interfaces_missing(&settings, &here);
     let awaited = check::awaited(&settings, &here);
     let (links, dhcp) = dhcp_links::open(&settings, &here, clock).await?;
-    let parts = ApplianceResources {
+    let mut parts = ApplianceResources {
         api: TcpService {
             sockets: listen("API", api.map(|api| &api.listen), &awaited).await?,
             tls: tls(api.is_some_and(|api| api.tls)),
@@ -91,6 +91,7 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     };
     let mut rack = rack_settings(&settings, &links, &parts)?;
     rack.faults.extend(missing.iter().cloned());
+    parts.facts.agent_iso = rack.files.iso.is_some();
     let store = open_store(&data, settings.appliance.store_mib)?;
     log_addresses(&parts, &fingerprint);
     let warnings = check::services_off(&settings).into_iter();
@@ -121,6 +122,8 @@ fn facts(settings: &Settings, hostname: String, clock: DaemonClock) -> trivet_ap
         inspector: false,
         agent_http_allowed: settings.agent.plain_http,
         agent_missing: check::agent_missing(settings),
+        // Filled in when the image is read.
+        agent_iso: false,
         // Filled in when the images are listed.
         images: Vec::new(),
         started_at: clock.now().wall,
@@ -522,7 +525,7 @@ fn node_limits(settings: &Settings) -> NodeLimits {
 /// The faults that exist from the start.
 pub(crate) fn faults(settings: &Settings) -> Vec<BoxFault> {
     let mut faults = dhcp_links::missing_loaders(settings);
-    if check::agent_missing(settings) {
+    if check::agent_missing(settings) && settings.boot.iso.is_none() {
         faults.push(BoxFault::AgentMissing);
     }
     faults.extend(check::agent_files_missing(settings));

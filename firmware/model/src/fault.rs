@@ -19,6 +19,11 @@ pub const FAULTS_OF_KIND_MAX: usize = 32;
 pub const AGENT_REMEDY: &str = "Build both with `trivet-image ramdisk --agent ipa --output \
     DIRECTORY`, set boot.kernel and boot.ramdisk, and start the box again";
 
+/// Why a node that boots from a medium of its BMC has no agent to boot, and what to do.
+pub const AGENT_ISO_LACKS: &str = "boot.iso is not set or cannot be used, nor are boot.kernel and \
+    boot.ramdisk set for a boot from the network instead of the medium. Make the image with \
+    `trivet-image iso`, set boot.iso, and start the box again";
+
 /// A fault, identified by its cause.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum BoxFault {

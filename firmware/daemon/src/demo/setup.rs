@@ -56,6 +56,7 @@ fn facts(clock: DaemonClock) -> trivet_api::ApiFacts {
         inspector: false,
         agent_http_allowed: true,
         agent_missing: false,
+        agent_iso: false,
         // Filled in when the images are listed.
         images: Vec::new(),
         started_at: clock.now().wall,

@@ -67,6 +67,17 @@ impl Rack {
             Ok(None) => {}
             Err(lacks) => return Err(OrderRefusal::new(RefusalKind::Invalid, format!("{lacks}."))),
         }
+        if trivet_drivers::boot_medium(&node).is_some() {
+            if files.iso.is_some() {
+                return Ok(());
+            }
+            let sentence = format!(
+                "Node {} has no agent to boot: {}",
+                node.label(),
+                trivet_model::fault::AGENT_ISO_LACKS
+            );
+            return Err(OrderRefusal::new(RefusalKind::Invalid, sentence));
+        }
         let sentence = format!(
             "Node {} has no agent to boot: neither are boot.kernel and boot.ramdisk set in the \
              settings, nor deploy_kernel and deploy_ramdisk in its driver_info. {}",

@@ -90,8 +90,12 @@ pub(crate) fn reason(call: &ApiCall<'_>, view: &NodeView, kind: InterfaceKind) -
 fn reason_beside_ports(call: &ApiCall<'_>, view: &NodeView, kind: InterfaceKind) -> Option<String> {
     let by_net = ["ipxe", "pxe"].contains(&trivet_drivers::interface(&view.node, kind));
     let lacks_agent = call.facts.agent_missing && view.node.agent.is_none();
-    if kind == InterfaceKind::Boot && by_net && lacks_agent && !names_agent(&view.node.driver_info)
-    {
+    let lacks_agent = lacks_agent && !names_agent(&view.node.driver_info);
+    let by_medium = trivet_drivers::boot_medium(&view.node).is_some();
+    if kind == InterfaceKind::Boot && by_medium && lacks_agent && !call.facts.agent_iso {
+        return Some(trivet_model::fault::AGENT_ISO_LACKS.to_owned());
+    }
+    if kind == InterfaceKind::Boot && by_net && lacks_agent {
         return Some(format!(
             "neither are boot.kernel and boot.ramdisk set in the settings of the box, nor \
              deploy_kernel and deploy_ramdisk in driver_info. {}",

@@ -45,6 +45,7 @@ async fn served_api(auth: impl FnOnce(&TestbedDirectory) -> Authenticator) -> Se
             inspector: false,
             agent_http_allowed: true,
             agent_missing: false,
+            agent_iso: false,
             images: Vec::new(),
             started_at: clock.now().wall,
         },

@@ -154,6 +154,32 @@ fn the_firmware_gets_the_url_for_one_boot() {
 }
 
 #[test]
+fn a_box_with_only_the_image_boots_the_agent_on_nodes_that_use_a_medium() {
+    for (with_iso, interface, want) in [
+        (true, BootInterface::RedfishVirtualMedia, None),
+        (true, BootInterface::RedfishHttps, None),
+        (true, BootInterface::Ipxe, Some("neither are boot.kernel")),
+        (false, BootInterface::RedfishHttps, Some("boot.iso is not")),
+    ] {
+        let mut settings = iso_settings(with_iso);
+        settings.files.kernel = None;
+        settings.files.ramdisk = None;
+        let bench = RackBench::with(settings);
+        let mut bench = RedfishTestBench::with(bench, RedfishSimulatorSetup::default());
+        let id = bench.node(1, json!({}));
+        bench
+            .bench
+            .force(id, |node| node.attributes.interfaces.boot = Some(interface));
+        let refused = bench.bench.verb(id, Verb::Inspect).err();
+        let sentence = refused.map(|refused| refused.sentence);
+        assert_eq!(sentence.is_some(), want.is_some(), "{sentence:?}");
+        if let (Some(sentence), Some(want)) = (sentence, want) {
+            assert!(sentence.contains(want), "{sentence}");
+        }
+    }
+}
+
+#[test]
 fn without_an_image_the_machine_boots_from_the_network_and_the_note_says_what_to_do() {
     let mut bench = bench(false);
     let id = inspect(&mut bench, BootInterface::RedfishVirtualMedia);

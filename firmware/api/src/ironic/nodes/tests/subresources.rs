@@ -129,6 +129,29 @@ fn validation_names_what_is_missing() {
     assert_eq!(*deploy, json!({"result": true}));
 }
 
+#[test]
+fn a_node_that_boots_from_a_medium_needs_the_iso_image_of_the_agent() {
+    let mut bench = bench().wired();
+    bench.facts.drivers.push("redfish".into());
+    bench.facts.agent_missing = true;
+    bench.change(|node| {
+        node.driver = "redfish".into();
+        let interface = trivet_model::interface::BootInterface::RedfishVirtualMedia;
+        node.attributes.interfaces.boot = Some(interface);
+        node.driver_info
+            .insert("redfish_address".into(), json!("https://192.0.2.1"));
+    });
+    let before = value(&bench, "validate");
+    let why = before["boot"]["reason"].as_str().unwrap();
+    assert!(why.starts_with("boot.iso is not set"), "{why}");
+    bench.facts.agent_iso = true;
+    assert_eq!(
+        value(&bench, "validate")["boot"],
+        json!({"result": true}),
+        "it needs no kernel and ramdisk"
+    );
+}
+
 /// The response when the deployment check returns this error.
 fn validated(bench: &ApiBench, lacks: Option<&str>) -> Value {
     let request = get("/v1/nodes/node-1/validate").at(LATEST);
