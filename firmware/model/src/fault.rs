@@ -170,11 +170,7 @@ impl fmt::Display for BoxFault {
                 out,
                 "{path} cannot be read ({why}), so nodes cannot boot the agent. {AGENT_REMEDY}"
             ),
-            Self::AgentIsoUnusable { why } => write!(
-                out,
-                "boot.iso: {why}; machines do not boot the agent from virtual media or a URL of \
-                 their BMC"
-            ),
+            Self::AgentIsoUnusable { why } => fmt_agent_iso(out, why),
             Self::LoopbackAddress { key, url } => write!(
                 out,
                 "nodes receive {url}, which they cannot reach; listen on the address of the \
@@ -219,6 +215,13 @@ impl fmt::Display for BoxFault {
             ),
         }
     }
+}
+
+fn fmt_agent_iso(out: &mut fmt::Formatter<'_>, why: &str) -> fmt::Result {
+    write!(
+        out,
+        "boot.iso: {why}; machines do not boot the agent from virtual media or a URL of their BMC"
+    )
 }
 
 fn fmt_webhook(out: &mut fmt::Formatter<'_>, url: &str, why: &str) -> fmt::Result {

@@ -21,7 +21,7 @@ use crate::{FileGrant, Rack};
 pub(crate) const AGENT_ISO: &str = "agent.iso";
 
 const NO_ISO: PowerError = PowerError::Unsupported {
-    message: "the box has no ISO image of the agent: make one with trivet-image iso and set boot.iso",
+    message: "the box has no ISO image of the agent: make it with trivet-image iso, set boot.iso",
 };
 
 const OTHER_AGENT: PowerError = PowerError::Unsupported {
