@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
-use ring::digest::{Context as Hash, SHA256};
-use trivet_model::Digest;
+use ring::digest::{Algorithm, Context as Hash, SHA256, SHA512};
 
 use crate::client::CliClient;
 use crate::exit::Exit;
@@ -23,6 +22,7 @@ use crate::fault::CliFault;
 use crate::plan::{NewImage, look_image, new_image, put_image};
 use crate::progress::ProgressLine;
 use crate::request::{CliRequest, CliResponse};
+use crate::table::harmless;
 use crate::wait::{ImageSnapshot, WaitVerdict};
 
 /// Bytes that are read at a time.
@@ -143,8 +143,8 @@ impl ImageUpload<'_> {
         CliFault::of(answer, &format!("image {}", self.image))
     }
 
-    /// The complete image if the box has it, or how many bytes it has; adds the image
-    /// to the catalogue first if necessary.
+    /// The complete image if the box has these bytes, or how many bytes it has; adds the
+    /// image to the catalogue first if necessary.
     async fn look(
         &self,
         client: &CliClient,
@@ -152,7 +152,7 @@ impl ImageUpload<'_> {
     ) -> Result<Result<serde_json::Value, ImageSnapshot>, CliFault> {
         let mut answer = send_with_retry(client, &look_image(self.image)).await?;
         if answer.status == 404 {
-            let sum = self.digest(watched)?;
+            let sum = self.digest(&SHA256, watched)?;
             let create = new_image(&NewImage {
                 image: self.image,
                 sources: &[],
@@ -168,9 +168,34 @@ impl ImageUpload<'_> {
         }
         let snapshot = ImageSnapshot::of(&answer.body);
         if snapshot.verdict() == WaitVerdict::Reached {
+            self.check_digest(&answer.body, watched)?;
             return Ok(Ok(answer.body));
         }
         Ok(Err(snapshot))
+    }
+
+    /// Refuses the file if the complete image of this name has other bytes.
+    fn check_digest(
+        &self,
+        record: &serde_json::Value,
+        watched: &mut dyn UploadObserver,
+    ) -> Result<(), CliFault> {
+        let mut known = [("sha256", &SHA256), ("sha512", &SHA512)].into_iter();
+        let known = known.find_map(|(key, algorithm)| Some((record[key].as_str()?, algorithm)));
+        let Some((digest, algorithm)) = known else {
+            return Ok(());
+        };
+        let own = self.digest(algorithm, watched)?;
+        if digest == own {
+            return Ok(());
+        }
+        let sentence = format!(
+            "image {} exists with digest {}; this file has digest {own}; use another name, or \
+             remove the image first",
+            self.image,
+            harmless(digest)
+        );
+        Err(CliFault::new(Exit::Refused, sentence))
     }
 
     fn open(&self) -> Result<(File, u64), CliFault> {
@@ -183,9 +208,14 @@ impl ImageUpload<'_> {
         Ok((file, size))
     }
 
-    fn digest(&self, watched: &mut dyn UploadObserver) -> Result<String, CliFault> {
+    /// The digest of the file as hexadecimal digits.
+    fn digest(
+        &self,
+        algorithm: &'static Algorithm,
+        watched: &mut dyn UploadObserver,
+    ) -> Result<String, CliFault> {
         let (mut file, size) = self.open()?;
-        let mut hash = Hash::new(&SHA256);
+        let mut hash = Hash::new(algorithm);
         let mut buffer = vec![0; PIECE_BYTES];
         let (mut done, mut drawn_ms) = (0, 0);
         loop {
@@ -205,9 +235,9 @@ impl ImageUpload<'_> {
                 watched.progress(&ProgressLine::many(words, mib(done, size), now_ms));
             }
         }
-        let mut sum = [0; 32];
-        sum.copy_from_slice(hash.finish().as_ref());
-        Ok(Digest::Sha256(sum).to_string())
+        let sum = hash.finish();
+        let digits = sum.as_ref().iter().map(|byte| format!("{byte:02x}"));
+        Ok(digits.collect())
     }
 
     async fn send(
@@ -317,6 +347,47 @@ impl Body for FileBody {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    struct SilentObserver;
+
+    impl UploadObserver for SilentObserver {
+        fn progress(&mut self, _: &ProgressLine) {}
+        fn note(&mut self, _: &str) {}
+        fn elapsed_ms(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn a_complete_image_with_other_bytes_is_not_the_image_of_this_file() {
+        let upload = ImageUpload {
+            image: "a.raw",
+            file: &Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"),
+            format: None,
+            boot_mode: None,
+            pin: false,
+        };
+        let own = |algorithm| upload.digest(algorithm, &mut SilentObserver).unwrap();
+        let (short, long) = (own(&SHA256), own(&SHA512));
+        assert_eq!((short.len(), long.len()), (64, 128));
+        let check = |record| upload.check_digest(&record, &mut SilentObserver);
+        assert_eq!(check(json!({ "sha256": short })), Ok(()));
+        assert_eq!(check(json!({ "sha512": long })), Ok(()));
+        for (key, other, own) in [
+            ("sha256", "0".repeat(64), short),
+            ("sha512", "0".repeat(128), long),
+        ] {
+            let refused = check(json!({ key: other })).unwrap_err();
+            assert_eq!(refused.exit, Exit::Refused);
+            assert_eq!(
+                refused.sentence,
+                format!(
+                    "image a.raw exists with digest {other}; this file has digest {own}; use \
+                     another name, or remove the image first"
+                )
+            );
+        }
+    }
 
     /// The bytes of a packed image are right before it is known whether it can be unpacked.
     #[test]
