@@ -45,12 +45,14 @@ Exit codes of trivet node, port, image, lan, bmc, events and status:
 
   0    done; with waiting: the node has reached the state
   1    the node ended in a failure state; its BMC did not answer or failed;
-       `node validate`: it cannot be deployed;
+       `node validate`: it cannot be deployed; `node why`: something is wrong;
+       `status`: something needs attention;
        standard output cannot be written
   2    the arguments are wrong; no request was sent
   3    the box cannot be reached, does not answer in time or answers 5xx
   4    there is no such node, port or image
-  5    the box refused (400, 403, 409 and other 4xx)
+  5    the box refused (400, 403, 409 and other 4xx);
+       `image upload`: the image exists with other bytes
   6    not authorised (401): user, password or token are missing or wrong
   7    the node did not reach the state in time (--timeout); the box continues
   130  stopped with Ctrl-C
@@ -84,5 +86,35 @@ mod tests {
                 "{exit:?} is not explained"
             );
         }
+    }
+
+    /// Code and text, of a list of lines that begin with a code or continue a text.
+    fn texts(lines: &str) -> Vec<(String, String)> {
+        let mut texts: Vec<(String, String)> = Vec::new();
+        for line in lines.lines() {
+            let (first, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
+            match texts.last_mut() {
+                Some((_, text)) if first.parse::<u8>().is_err() => {
+                    text.push(' ');
+                    text.push_str(line.trim());
+                }
+                _ => texts.push((first.to_owned(), rest.trim().to_owned())),
+            }
+        }
+        texts
+    }
+
+    #[test]
+    fn the_manual_has_the_same_texts() {
+        let manual = include_str!("../../guide/src/commands.md");
+        let (_, section) = manual.split_once("## Exit codes").unwrap();
+        let rows = section.lines().filter_map(|line| {
+            let row = line.strip_prefix("| ")?.strip_suffix(" |")?;
+            let (code, text) = row.split_once(" | ")?;
+            code.parse::<u8>().ok()?;
+            Some((code.to_owned(), text.to_owned()))
+        });
+        let list = EXIT_CODES.split("\n\n").nth(1).unwrap();
+        assert_eq!(rows.collect::<Vec<_>>(), texts(list));
     }
 }
