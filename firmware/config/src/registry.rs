@@ -70,7 +70,7 @@ fn registry(
         return None;
     }
     if is_plain && !plain && !is_loopback(&host) {
-        let sentence = "has no TLS: everybody on the path can read the password. Use https, or \
+        let sentence = "has no TLS: any machine on the path can read the password. Use https, or \
                         set allow_plain_http = true";
         mistakes.add(url.at, &section.key("url"), sentence);
     }

@@ -35,12 +35,12 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use tracing::{error, warn};
 
-/// The box on top of the rack: bare servers become running machines.
+/// Provisions bare-metal servers: inspects, cleans and deploys them.
 #[derive(Parser)]
 #[command(
     name = "trivet",
     version,
-    about = "The box on top of the rack: bare servers become running machines."
+    about = "Provisions bare-metal servers: inspects, cleans and deploys them."
 )]
 struct DaemonArguments {
     #[command(subcommand)]

@@ -184,7 +184,7 @@ pub enum PowerAnswer {
 pub enum BmcFailureCause {
     /// No connection, or no reply.
     Unreachable,
-    /// No machine has its address, or there is no way to it.
+    /// No machine has its address, or there is no route to it.
     NoHost,
     /// The connection is refused.
     PortClosed,
@@ -227,7 +227,7 @@ impl BmcFailureCause {
 /// Why a datagram did not get to a BMC, as the network reports it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum UndeliveredReason {
-    /// No machine has the address, or there is no way to it.
+    /// No machine has the address, or there is no route to it.
     NoHost,
     /// A machine has the address, and no program there uses the port.
     PortClosed,
@@ -236,7 +236,7 @@ pub enum UndeliveredReason {
 impl UndeliveredReason {
     const fn text(self) -> &'static str {
         match self {
-            Self::NoHost => "nobody has its address; check the address, the cable and the VLAN",
+            Self::NoHost => "no machine has its address; check the address, the cable and the VLAN",
             Self::PortClosed => {
                 "its port is closed; check that the address is that of the BMC and that IPMI over \
                  LAN is on"

@@ -215,7 +215,7 @@ fn plan_of(dhcp: &config::DhcpSettings) -> String {
     };
     if dhcp.mode != DhcpMode::Listen {
         does.push_str(if dhcp.discovery {
-            ", to everybody"
+            ", to all machines"
         } else {
             ", to known machines only"
         });
@@ -401,7 +401,7 @@ mod tests {
         );
         let server = ALL.replace("listen = \"198.51.100.1\"", "interface = \"eth3\"");
         let server_text = message_of(&server.replace("reservations", "server"));
-        assert!(server_text.ends_with(", to everybody; router advertisements\n"));
+        assert!(server_text.ends_with(", to all machines; router advertisements\n"));
         assert!(message_of("[box]\ndata = \"/d\"\n").contains("every wired interface"));
         let off = "[box]\ndata = \"/d\"\n[[dhcp]]\ninterface = \"e\"\nmode = \"off\"\n";
         assert_eq!(message_of(off), "dhcp: off\n");

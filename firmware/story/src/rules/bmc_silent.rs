@@ -42,7 +42,7 @@ fn diagnose(evidence: &JobEvidence, context: &DiagnosisContext) -> Option<Diagno
             )
         }
         "no_host" => (
-            format!("Nobody has the address of the BMC, {address}{result}."),
+            format!("No machine has the address of the BMC, {address}{result}."),
             "The address is wrong, or the BMC has no power, no cable or another VLAN.".to_owned(),
             compare,
         ),
@@ -103,7 +103,7 @@ mod tests {
         for (kind, sentence) in [
             (
                 "no_host",
-                "Nobody has the address of the BMC, 10.0.0.17; nothing was switched.",
+                "No machine has the address of the BMC, 10.0.0.17; nothing was switched.",
             ),
             (
                 "port_closed",

@@ -27,7 +27,7 @@ fn diagnose(evidence: &JobEvidence, context: &DiagnosisContext) -> Option<Diagno
         ImageProblemKind::Unavailable => DiagnosisText {
             sentence: format!("Image {image} cannot be fetched."),
             cause: format!("{}.", found.why.trim_end_matches('.')),
-            next_action: "Repair the source or the way to it, then deploy again.".to_owned(),
+            next_action: "Fix the source or the network path, then deploy again.".to_owned(),
             action: action("show-images", "trivet image list".to_owned()),
         },
         ImageProblemKind::TooLarge => DiagnosisText {
