@@ -187,7 +187,8 @@ fn entry_json(entry: &AuditEntry) -> Value {
 
 fn status(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let view = call.view;
-    let mut counts = [0_usize; 5];
+    let mut counts = [0_usize; 4];
+    let mut maintenance = 0_usize;
     let mut attention = Vec::new();
     for fault in view.faults.keys() {
         attention.push(json!({"kind": "fault", "sentence": fault.to_string()}));
@@ -195,13 +196,17 @@ fn status(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     for node in view.nodes_by_age() {
         let why = trivet_web::why(view, node, call.now);
         let slot = match why.condition {
-            NodeCondition::Fine | NodeCondition::Problem if node.node.job.is_some() => 1,
-            NodeCondition::Fine | NodeCondition::Problem => 0,
-            NodeCondition::Late => 2,
-            NodeCondition::Failed => 3,
-            NodeCondition::Maintenance => 4,
+            NodeCondition::Fine | NodeCondition::Problem if node.node.job.is_some() => Some(1),
+            NodeCondition::Fine | NodeCondition::Problem => Some(0),
+            NodeCondition::Late => Some(2),
+            NodeCondition::Failed => Some(3),
+            NodeCondition::Maintenance => None,
         };
-        counts[slot] += 1;
+        if let Some(slot) = slot {
+            counts[slot] += 1;
+        }
+        // A node that is late or failed can be in maintenance mode too.
+        maintenance += usize::from(node.node.maintenance);
         // Maintenance mode of an operator is no problem; that of the box is a failure's.
         let is_problem = match why.condition {
             NodeCondition::Late | NodeCondition::Failed | NodeCondition::Problem => true,
@@ -221,7 +226,7 @@ fn status(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
             "working": counts[1],
             "late": counts[2],
             "failed": counts[3],
-            "maintenance": counts[4],
+            "maintenance": maintenance,
         },
         "boots": {
             "limit": view.boot_queue.limit,

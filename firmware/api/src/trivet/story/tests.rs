@@ -154,6 +154,11 @@ fn the_status_counts_nodes_and_names_what_needs_attention() {
     assert_eq!(shown["attention_count"], 1);
     assert_eq!(shown["attention"][0]["node"], "node-1");
     assert_eq!(shown["attention"][0]["sentence"], "no sign of the agent");
+    assert_eq!(shown["nodes"]["maintenance"], 0);
+    bench.change(|node| node.maintenance = true);
+    let shown = bench.reply(&get("/trivet/status")).value();
+    assert_eq!(shown["nodes"]["failed"], 1);
+    assert_eq!(shown["nodes"]["maintenance"], 1);
     let calm = ApiBench::with(ProvisionState::Active);
     let shown = calm.reply(&get("/trivet/status")).value();
     assert_eq!(
