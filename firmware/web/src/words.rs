@@ -163,6 +163,12 @@ fn resting(state: ProvisionState, failed: bool) -> &'static str {
 pub fn advice(node: &NodeView) -> Option<String> {
     use ProvisionState as S;
     let record = &node.node;
+    let error = record.last_error.as_deref();
+    if error.is_none() && !record.provision_state.is_failure() {
+        return None;
+    }
+    let error = error.unwrap_or("").to_ascii_lowercase();
+    let is_login = error.contains("refused the login") || error.contains("password");
     let next = match record.provision_state {
         S::Enroll => "correct driver_info, then \"manage\" again",
         S::DeployFail => "correct the cause, then \"active\" again, or \"deleted\" to give up",
@@ -178,19 +184,21 @@ pub fn advice(node: &NodeView) -> Option<String> {
         _ if record.fault.as_deref() == Some("power failure") => {
             "repair the BMC; maintenance ends automatically when it replies"
         }
-        _ => "look at the timeline; the next action clears this",
+        _ if error.contains("aborted") => "repeat the request if it is still wanted",
+        _ if is_login && record.driver == "redfish" => {
+            "correct redfish_password in driver_info, then repeat the request"
+        }
+        _ if is_login && record.driver == "ipmi" => {
+            "correct ipmi_password in driver_info, then repeat the request"
+        }
+        _ => "correct the cause, then repeat the request",
     };
-    let error = record.last_error.as_deref();
-    if error.is_none() && !record.provision_state.is_failure() {
-        return None;
-    }
-    let error = error.unwrap_or("").to_ascii_lowercase();
     let first = if error.contains("check ") {
         // The error itself names what to check.
         ""
     } else if error.contains("aborted") {
         "The operator aborted it. "
-    } else if error.contains("refused the login") || error.contains("password") {
+    } else if is_login {
         "Check the BMC's user and password. "
     } else if error.contains("bmc") {
         "Check the BMC's address, its cable and that IPMI over LAN is on. "
@@ -341,6 +349,32 @@ mod tests {
         let case = NodeViewCase::new(ProvisionState::Active)
             .change(|node| node.target_power_state = Some(PowerState::Off));
         assert_eq!(doing(&case.view()), "Changing power: waiting for power off");
+    }
+
+    #[test]
+    fn an_error_in_a_stable_state_has_advice_by_its_kind() {
+        let advice_of = |driver: &str, error: &str| {
+            let case = NodeViewCase::new(ProvisionState::Available).change(|node| {
+                node.driver = driver.into();
+                node.last_error = Some(error.into());
+            });
+            advice(&case.view()).unwrap()
+        };
+        let login = "the BMC refused the login (x); check ipmi_username and ipmi_password";
+        assert_eq!(
+            advice_of("ipmi", login),
+            "Next: correct ipmi_password in driver_info, then repeat the request."
+        );
+        let redfish = advice_of("redfish", "the BMC refused the login");
+        assert!(redfish.contains("redfish_password"), "{redfish}");
+        assert_eq!(
+            advice_of("ipmi", "the image is damaged"),
+            "Next: correct the cause, then repeat the request."
+        );
+        assert_eq!(
+            advice_of("ipmi", "inspection aborted"),
+            "The operator aborted it. Next: repeat the request if it is still wanted."
+        );
     }
 
     #[test]
