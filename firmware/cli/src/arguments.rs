@@ -334,7 +334,7 @@ pub(crate) struct NodeSetArguments {
     pub(crate) location_rack: Option<String>,
     /// The lowest rack unit that it occupies, 1 to 100
     #[arg(long, value_name = "UNIT",
-        value_parser = clap::value_parser!(u32).range(1..=100))]
+        value_parser = rack_unit)]
     pub(crate) location_unit: Option<u32>,
     /// A field to remove, such as extra.rack or instance_info.image_source
     #[arg(long, value_name = "FIELD")]
@@ -577,6 +577,12 @@ pub(crate) enum ImageCommand {
     },
 }
 
+/// A rack unit, as the API takes it.
+fn rack_unit(text: &str) -> Result<u32, String> {
+    let unit = text.parse().ok().filter(|unit| (1..=100).contains(unit));
+    unit.ok_or_else(|| "write a number from 1 to 100".to_owned())
+}
+
 fn states() -> PossibleValuesParser {
     PossibleValuesParser::new(ProvisionState::ALL.iter().map(|state| state.as_str()))
 }
@@ -617,6 +623,16 @@ pub(crate) mod tests {
             assert_eq!(node.global.url.as_deref(), Some("http://b"));
             assert!(node.global.json);
         }
+    }
+
+    #[test]
+    fn a_wrong_rack_unit_is_refused_with_the_range() {
+        for unit in ["abc", "0", "101", "-1"] {
+            let error = parsed(&format!("node set n1 --location-unit={unit}")).unwrap_err();
+            let message = error.to_string();
+            assert!(message.contains("a number from 1 to 100"), "{message}");
+        }
+        assert!(parsed("node set n1 --location-unit=100").is_ok());
     }
 
     #[test]
