@@ -282,7 +282,10 @@ impl JobRecorder<'_> {
         let place = stages.partition_point(|other| other.stage < stage);
         match stages.get_mut(place).filter(|known| known.stage == stage) {
             Some(known) => {
-                known.state = StageState::Running;
+                // A stage that was late in a former boot stays late until it is done.
+                if known.state != StageState::Late {
+                    known.state = StageState::Running;
+                }
                 known.since = Some(at);
                 if is_new_try {
                     known.begin = at;

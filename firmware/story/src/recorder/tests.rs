@@ -224,7 +224,7 @@ fn a_machine_that_never_asks_for_its_loader_is_late_there_and_keeps_that_over_it
     );
     assert_eq!(job.story.current().unwrap().tries, 2, "of the power stage");
     job.boots(402);
-    assert_eq!((loader(&job).state, loader(&job).tries), (Running, 2));
+    assert_eq!((loader(&job).state, loader(&job).tries), (Late, 2));
     job.note(
         900,
         NoteKind::Failed {
