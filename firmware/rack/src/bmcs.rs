@@ -15,6 +15,7 @@ use trivet_bmc_ipmi::IpmiProtocol;
 use trivet_bmc_redfish::RedfishProtocol;
 use trivet_bmc_ssh::SshProtocol;
 use trivet_bmc_wol::WakeOnLanProtocol;
+use trivet_model::interface::PowerInterface;
 use trivet_model::node::POWER_FAILURE;
 use trivet_model::power::HardwareHealth;
 use trivet_model::{
@@ -209,6 +210,11 @@ impl Rack {
             }
             BmcOutcome::SwitchOnSent { node, order } => {
                 self.switched_on(now, node);
+                let interface = self.records.node(node);
+                let interface = interface.and_then(|node| trivet_drivers::power_interface(node));
+                if interface == Some(PowerInterface::Fake) {
+                    self.records.switched_on_without_bmc(now, node);
+                }
                 self.agents.restart_requested(now.tick, node, order);
             }
             BmcOutcome::OrderCompleted {

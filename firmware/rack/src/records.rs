@@ -260,6 +260,14 @@ impl RecordIndex {
         self.evidence.of(id)
     }
 
+    /// The machine of a node with a job is switched on by nobody or by a person, which has no
+    /// note of a request to a BMC.
+    pub(crate) fn switched_on_without_bmc(&mut self, now: Now, id: NodeId) {
+        if self.node(id).is_some_and(|node| node.job.is_some()) {
+            self.evidence.switched_on(now.wall, id);
+        }
+    }
+
     /// The same of all nodes.
     pub(crate) fn all_evidence(&self) -> impl Iterator<Item = (&NodeId, &JobEvidence)> {
         self.evidence.all()

@@ -149,13 +149,7 @@ impl JobEvidence {
     pub fn observe(&mut self, at: UnixMs, kind: &NoteKind) {
         self.last_note_at = Some(at);
         match kind {
-            NoteKind::PowerOrdered { order } if switches_on(order) => {
-                self.boots = self.boots.saturating_add(1);
-                self.boot = BootEvidence {
-                    switched_on_at: Some(at),
-                    ..BootEvidence::default()
-                };
-            }
+            NoteKind::PowerOrdered { order } if switches_on(order) => self.switched_on(at),
             NoteKind::PowerAccepted { order } => {
                 self.bmc = None;
                 if switches_on(order) && self.boot.first_frame_at.is_none() {
@@ -191,6 +185,16 @@ impl JobEvidence {
         {
             self.net_boot_after_deploy_at = Some(at);
         }
+    }
+
+    /// The job switches its machine on or resets it: a boot begins. Called also where no note
+    /// says so, because a person or nobody carries out the order.
+    pub fn switched_on(&mut self, at: UnixMs) {
+        self.boots = self.boots.saturating_add(1);
+        self.boot = BootEvidence {
+            switched_on_at: Some(at),
+            ..BootEvidence::default()
+        };
     }
 
     /// A machine that is no port of a node was seen for the first time.

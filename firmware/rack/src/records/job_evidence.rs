@@ -35,19 +35,31 @@ impl JobEvidenceTable {
 
     /// Takes a note of a node into account.
     pub(super) fn observe(&mut self, at: UnixMs, id: NodeId, has_job: bool, kind: &NoteKind) {
+        let evidence = self.present(id, has_job);
+        evidence.observe(at, kind);
+        let boots_again = evidence.net_boot_after_deploy_at == Some(at);
+        if changes_diagnosis(kind) || boots_again {
+            self.changed.insert(id);
+        }
+        if !has_job && let Some(mac) = net_boot_mac(kind) {
+            self.observe_other_node(at, id, mac);
+        }
+    }
+
+    /// The job of a node switches its machine on, and no note follows.
+    pub(super) fn switched_on(&mut self, at: UnixMs, id: NodeId) {
+        self.present(id, true).switched_on(at);
+    }
+
+    /// The evidence of the node's present job, or of its last one.
+    fn present(&mut self, id: NodeId, has_job: bool) -> &mut JobEvidence {
         let evidence = self.by_node.entry(id).or_default();
         if has_job && !evidence.is_running {
             evidence.begin();
             self.begun.insert(id);
         }
         evidence.is_running = has_job;
-        evidence.observe(at, kind);
-        if changes_diagnosis(kind) || evidence.net_boot_after_deploy_at == Some(at) {
-            self.changed.insert(id);
-        }
-        if !has_job && let Some(mac) = net_boot_mac(kind) {
-            self.observe_other_node(at, id, mac);
-        }
+        evidence
     }
 
     /// A node without a job boots from the network: it may be the machine of another node.

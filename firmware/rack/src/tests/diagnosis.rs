@@ -59,6 +59,38 @@ fn a_job_that_ends_because_nothing_came_up_has_the_diagnosis_as_its_error() {
 }
 
 #[test]
+fn a_machine_that_no_bmc_switches_on_and_that_is_not_seen_has_the_same_diagnosis() {
+    for driver in ["fake_agent", "manual-management"] {
+        let mut settings = settings();
+        settings.limits.boots_max = 2;
+        let mut bench = RackBench::with(settings);
+        let id = bench.with_node(1);
+        bench.force(id, |node| {
+            node.driver = driver.to_owned();
+            trivet_drivers::adopt_alias(node);
+            node.provision_state = ProvisionState::Manageable;
+        });
+        bench.verb(id, Verb::Inspect).unwrap();
+        for boot in 1..=2 {
+            assert!(bench.node(id).job.is_some(), "{driver} {boot}");
+            bench.now.wall.0 += 15_000;
+            time_out(&mut bench, id);
+        }
+        let node = bench.node(id);
+        assert_eq!(
+            node.provision_state,
+            ProvisionState::InspectFail,
+            "{driver}"
+        );
+        let error = node.last_error.unwrap();
+        let sentence = "No packet arrived from 52:54:00:00:00:01 within 15 s after the power-on \
+                        (boot 2).";
+        assert!(error.starts_with(sentence), "{driver}: {error}");
+        assert_eq!(shown(&bench, id).unwrap().rule, "no-packet", "{driver}");
+    }
+}
+
+#[test]
 fn readers_see_why_the_first_of_several_boots_failed() {
     let (mut bench, id) = switched_on(4);
     time_out(&mut bench, id);
