@@ -39,7 +39,7 @@ use repairs::DiskRepair;
 use requests::EarlyRequest;
 use scrubs::RunningScrub;
 use space::SpacePurpose;
-use statuses::{ShownImage, ShownKey};
+use statuses::{ShownImage, ShownKey, WrongImage};
 use uploads::{ImageUploadJob, PendingUploadReply, UploadOffer};
 use urls::UrlFetch;
 
@@ -189,7 +189,7 @@ pub struct ImageLibrary {
     shown: BTreeMap<ShownKey, ShownImage>,
     /// Why images were wrong in a format when they were last fetched. An entry stays until the
     /// image is complete in that format.
-    wrong: BTreeMap<ShownKey, String>,
+    wrong: BTreeMap<ShownKey, WrongImage>,
     /// Requests that are answered when the image is complete or has failed.
     requested: BTreeMap<ImageKey, Vec<ImageSpec>>,
     /// Images whose work has ended, for those that wait for it.

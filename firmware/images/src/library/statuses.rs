@@ -9,6 +9,16 @@ use crate::{ImageFormat, ImageKey, ImageSpec};
 /// Most images that were wrong and are remembered. Ours.
 const WRONG_IMAGES_MAX: usize = 1024;
 
+/// Most sources of one wrong image that are remembered. Ours: several times those of a request.
+const WRONG_SOURCES_MAX: usize = 4 * crate::image_spec::SOURCES_MAX;
+
+/// Why an image was wrong, and where it was fetched from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WrongImage {
+    why: String,
+    sources: Vec<String>,
+}
+
 /// An image in one format: bytes that are right as one are wrong as another.
 pub(super) type ShownKey = (ImageKey, ImageFormat);
 
@@ -38,10 +48,14 @@ impl ImageLibrary {
     }
 
     /// Why the image was wrong when it was last fetched in this format, if it was. It stays so
-    /// until all of it was fetched again and verified.
+    /// until all of it was fetched again and verified. A request that names a source which was
+    /// not known then is another matter: that one may have the right bytes.
     pub fn wrong(&self, wanted: &ImageSpec) -> Option<&str> {
-        let why = self.wrong.get(&(wanted.key(), wanted.format))?;
-        Some(why.as_str())
+        let wrong = self.wrong.get(&(wanted.key(), wanted.format))?;
+        // An image without sources was uploaded.
+        let is_new = |source: &String| !wrong.sources.contains(source);
+        let is_other = !wrong.sources.is_empty() && wanted.sources.iter().any(is_new);
+        (!is_other).then_some(wrong.why.as_str())
     }
 
     /// The disk in this image, if it is in the cache and verified.
@@ -172,7 +186,13 @@ impl ImageLibrary {
                 if self.wrong.len() >= WRONG_IMAGES_MAX && !self.wrong.contains_key(&key) {
                     self.wrong.pop_first();
                 }
-                self.wrong.insert(key, why.clone());
+                let wrong = self.wrong.entry(key).or_default();
+                wrong.why.clone_from(why);
+                for source in &spec.sources {
+                    if wrong.sources.len() < WRONG_SOURCES_MAX && !wrong.sources.contains(source) {
+                        wrong.sources.push(source.clone());
+                    }
+                }
             }
             ImageState::Complete | ImageState::Evicted => {
                 self.wrong.remove(&key);

@@ -252,6 +252,34 @@ fn a_wrong_image_is_refused_until_it_is_right() {
 }
 
 #[test]
+fn a_wrong_file_at_one_source_does_not_refuse_another_source() {
+    let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
+    let wrong = spec("other.raw", &bytes);
+    bench.serve(&wrong, &content(2));
+    bench.read_all(&wrong).unwrap_err();
+    let right = spec("a.raw", &bytes);
+    assert_ne!(right.sources, wrong.sources);
+    assert!(bench.library.wrong(&wrong).is_some());
+    assert_eq!(bench.library.wrong(&right), None);
+    let without = ImageSpec {
+        sources: Vec::new(),
+        ..right.clone()
+    };
+    assert!(bench.library.wrong(&without).is_some());
+    // The new source is fetched; if it is wrong too, both are refused.
+    bench.serve(&right, &content(3));
+    bench.want(&right, true);
+    bench.run();
+    assert!(bench.library.wrong(&right).is_some());
+    assert!(bench.library.wrong(&wrong).is_some());
+    bench.source(&right).content.clone_from(&bytes);
+    bench.want(&right, true);
+    bench.run();
+    assert_eq!(bench.library.wrong(&right), None);
+    assert_eq!(bench.read_all(&right), Ok(bytes));
+}
+
+#[test]
 fn a_failed_image_is_retried_by_readers_after_a_delay() {
     let (mut bench, bytes) = (LibraryBench::new(options()), content(1));
     let spec = spec("a.raw", &bytes);
