@@ -19,6 +19,7 @@ use trivet_model::{
 use trivet_node::NodeEvent;
 use trivet_oci::OciQuery;
 
+use crate::agents::callers::redacted;
 use crate::images::{checksum_file, is_of_format};
 use crate::{FileGrant, Rack};
 
@@ -483,6 +484,23 @@ impl Rack {
             .push_back((id, NodeEvent::ImageUnusable { why }));
     }
 
+    /// The agent reads the image itself and could not use it: its own words are the cause.
+    fn note_image_of_agent(&mut self, now: Now, node: &Node, message: &str) {
+        let report = message.to_ascii_lowercase();
+        let is_different = report.contains("failed to verify");
+        let source = redacted(image_source(node).to_owned());
+        let evidence = EvidenceNote::ImageUnusable {
+            problem: if is_different {
+                ImageProblem::Different
+            } else {
+                ImageProblem::Unavailable
+            },
+            image: file_name(image_source(node)).to_owned(),
+            why: redacted(format!("the agent read {source} and reported: {message}")),
+        };
+        self.note(now, Some(node.id), NoteKind::Evidence(evidence));
+    }
+
     fn is_packed(&self, id: NodeId) -> bool {
         let node = self.records.node(id);
         let wanted = node.and_then(|node| self.wanted_by(node));
@@ -512,6 +530,7 @@ impl Rack {
             return false;
         }
         let Some(wanted) = self.wanted_by(&node) else {
+            self.note_image_of_agent(now, &node, message);
             return false;
         };
         if again >= WRITE_RETRIES_MAX {

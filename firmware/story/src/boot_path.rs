@@ -13,11 +13,16 @@ pub(crate) fn stage_of_path(path: &str) -> Option<Stage> {
         ["boot", "loaders", ..] => Some(Stage::Loader),
         ["boot", _, "script"] => Some(Stage::Script),
         ["nodes", _, "boot", key] => stage_of_name(key),
-        ["nodes", _, _, name] => (!name.ends_with(".chunks")).then_some(Stage::Image),
+        ["nodes", _, _, name] => (!is_optional(name)).then_some(Stage::Image),
         [] | ["drives", ..] => None,
         ["images", _] => Some(Stage::Image),
         [.., name] => stage_of_name(name),
     }
+}
+
+/// Whether a machine does without the file with this path: the chunk list of an image.
+pub(crate) fn is_optional(path: &str) -> bool {
+    path.ends_with(".chunks")
 }
 
 fn stage_of_name(name: &str) -> Option<Stage> {

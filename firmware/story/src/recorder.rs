@@ -7,7 +7,7 @@
 use trivet_model::story::{JobOutcome, JobStory, Stage, StageState, StageStory, shortened};
 use trivet_model::{JobKind, JobPhase, NoteKind, UnixMs};
 
-use crate::boot_path::stage_of_path;
+use crate::boot_path::{is_optional, stage_of_path};
 
 /// Longest evidence of a stage, in bytes.
 const EVIDENCE_BYTES_MAX: usize = 100;
@@ -133,6 +133,8 @@ impl JobRecorder<'_> {
                 took_ms,
                 ..
             } => self.observe_file(path, (*sent, *requested), *took_ms),
+            // The agent does without the chunk list of an image.
+            NoteKind::FileRefused { path, .. } if is_optional(path) => {}
             NoteKind::FileRefused { path, answer, .. } => {
                 let evidence = format!("{path} refused with {answer}");
                 if let Some(stage) = stage_of_path(path) {

@@ -325,6 +325,35 @@ fn a_write_that_blames_the_image_is_done_again_after_a_check() {
 }
 
 #[test]
+fn an_image_that_the_agent_reads_itself_and_cannot_use_is_the_diagnosis() {
+    for (message, sentence) in [
+        (BLAME, "Image a.raw is not what the record of node-1 says."),
+        (
+            "Could not download image: 404 Not Found",
+            "Image a.raw cannot be fetched.",
+        ),
+    ] {
+        let mut settings = settings();
+        settings.cache = false;
+        let mut bench = RackBench::with(settings);
+        let id = at_write(&mut bench, plain());
+        start(&mut bench, id);
+        let (_, call) = sent_image_info(&bench).expect("the agent is called");
+        agent_reports(&mut bench, id, call, message);
+        assert_eq!(bench.node(id).provision_state, ProvisionState::DeployFail);
+        let view = bench.rack.view();
+        let found = view.nodes[&id].live.diagnosis.clone().expect("a diagnosis");
+        assert_eq!(found.rule, "image-unusable");
+        assert_eq!(found.sentence, sentence);
+        let cause = &found.cause;
+        assert!(
+            cause.contains("http://far/a.raw") && cause.contains(message),
+            "{cause}"
+        );
+    }
+}
+
+#[test]
 fn a_write_that_failed_for_another_reason_has_failed() {
     let mut bench = RackBench::new();
     let id = at_write(&mut bench, plain());

@@ -221,7 +221,7 @@ impl BootEvidence {
                 path,
                 answer,
                 why,
-            } => {
+            } if !crate::boot_path::is_optional(path) => {
                 self.first_frame_at.get_or_insert(at);
                 self.refused = Some(RefusedFileEvidence {
                     by: (*by).to_owned(),

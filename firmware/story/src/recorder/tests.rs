@@ -244,6 +244,27 @@ fn a_machine_that_never_asks_for_its_loader_is_late_there_and_keeps_that_over_it
 }
 
 #[test]
+fn a_chunk_list_that_is_not_there_is_no_evidence() {
+    let mut job = RecordedJob::new(JobKind::Deploy);
+    job.boots(0);
+    for path in ["/files/wrong.raw.chunks", "/nodes/1-2/***/wrong.raw.chunks"] {
+        let refused = |path: &str| NoteKind::FileRefused {
+            by: "HTTP",
+            path: path.to_owned(),
+            answer: "404 Not Found",
+            why: "there is no such file on this box".to_owned(),
+        };
+        job.note(200, refused(path));
+        assert_eq!(job.story.current().unwrap().evidence, None, "{path}");
+        let mut boot = crate::JobEvidence::default();
+        boot.observe(UnixMs(1), &refused(path));
+        assert_eq!(boot.boot.refused, None, "{path}");
+        boot.observe(UnixMs(1), &refused("/boot/kernel"));
+        assert!(boot.boot.refused.is_some());
+    }
+}
+
+#[test]
 fn a_diagnosis_goes_when_the_stage_comes_to_a_good_end() {
     let mut job = RecordedJob::new(JobKind::Clean);
     job.boots(0);
