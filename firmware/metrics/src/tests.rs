@@ -1,6 +1,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use trivet_model::JobKind;
 use trivet_model::story::Stage;
 use trivet_model::{
     ApiCaller, BoxFault, EvidenceNote, MacAddr, Measurement, Node, NodeId, Note, NoteKind,
@@ -272,10 +273,29 @@ fn names_follow_the_conventions_of_prometheus() {
 }
 
 #[test]
-fn an_empty_box_has_zero_counters_and_no_labelled_series() {
+fn an_empty_box_has_zero_counters_where_the_labels_are_fixed() {
     let text = exposition(&MetricCounts::default(), &[]);
     assert!(text.contains("\ntrivet_store_commits_total 0\n"));
-    assert!(!text.contains("trivet_jobs_total"));
+    for kind in JobKind::ALL {
+        for outcome in ["done", "failed"] {
+            let series = format!("{{kind=\"{}\",outcome=\"{outcome}\"}} 0\n", kind.as_str());
+            assert!(
+                text.contains(&format!("trivet_jobs_total{series}")),
+                "{series}"
+            );
+        }
+    }
+    assert!(text.contains("trivet_stages_late_total{stage=\"POST\"} 0\n"));
+    assert!(text.contains("trivet_image_fills_total{result=\"failed\"} 0\n"));
+    assert!(!text.contains("trivet_dhcp_messages_total"));
+    let counts = states(&[
+        (1, S::Manageable, S::Cleaning),
+        (2, S::Cleaning, S::CleanFail),
+    ]);
+    let counted = exposition(&counts, &[]);
+    let series = "trivet_jobs_total{kind=\"clean\",outcome=\"failed\"}";
+    assert!(counted.contains(&format!("{series} 1\n")));
+    assert_eq!(counted.matches(series).count(), 1);
     assert!(
         !text.contains("trivet_nodes"),
         "gauges come from a snapshot"

@@ -1,6 +1,10 @@
 //! The exposition format of Prometheus, version 0.0.4.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+
+use trivet_model::JobKind;
+use trivet_model::story::Stage;
 
 use crate::LabelValues;
 use crate::counts::MetricCounts;
@@ -11,8 +15,9 @@ use crate::histogram::{DurationHistogram, bounds_ms};
 /// The content type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// All metrics as text: what was counted, and the present values. A metric with labels that has
-/// no time series yet is left out; one without labels begins with zero.
+/// All metrics as text: what was counted, and the present values. A metric without
+/// labels or with a fixed set of them begins with zero; another that has no time series yet is
+/// left out.
 pub fn exposition(counts: &MetricCounts, samples: &[MetricSample]) -> String {
     let mut out = String::with_capacity(32 * 1024);
     for family in MetricFamily::ALL {
@@ -50,13 +55,36 @@ fn series(out: &mut String, counts: &MetricCounts, samples: &[MetricSample], fam
         return;
     }
     let all = counts.counters.range(first..);
-    for ((_, labels), value) in all.take_while(|((one, _), _)| *one == family) {
+    let all = all.take_while(|((one, _), _)| *one == family);
+    // The first event must be an increase: a series that begins with 1 has none.
+    let mut values: BTreeMap<LabelValues, u64> = fixed_labels(family).map(|of| (of, 0)).collect();
+    values.extend(all.map(|((_, labels), value)| (*labels, *value)));
+    for (labels, value) in values {
         any = true;
-        line(out, family, "", (labels, None), &value.to_string());
+        line(out, family, "", (&labels, None), &value.to_string());
     }
     if !any && family.labels().is_empty() && family.kind() == MetricKind::Counter {
         line(out, family, "", (&["", ""], None), "0");
     }
+}
+
+/// The label values of a counter that are known before anything is counted.
+fn fixed_labels(family: MetricFamily) -> impl Iterator<Item = LabelValues> {
+    let (first, second): (Vec<&'static str>, &[&'static str]) = match family {
+        MetricFamily::Jobs => {
+            let kinds = JobKind::ALL.iter().map(|kind| kind.as_str());
+            (kinds.collect(), &["done", "failed"])
+        }
+        MetricFamily::StagesLate => {
+            let stages = Stage::ALL.iter().map(|stage| stage.name());
+            (stages.collect(), &[""])
+        }
+        MetricFamily::ImageFills => (vec!["complete", "failed"], &[""]),
+        MetricFamily::AgentLogs => (vec!["stored", "missing"], &[""]),
+        _ => (Vec::new(), &[]),
+    };
+    let with = move |one| second.iter().map(move |other| [one, *other]);
+    first.into_iter().flat_map(with)
 }
 
 fn histogram_lines(
