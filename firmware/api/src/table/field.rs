@@ -11,11 +11,11 @@ use crate::table::call::ApiCall;
 use crate::table::error::ApiFault;
 use crate::table::query::truth;
 
-/// Longest short text in Ironic, such as a name.
-pub(crate) const TEXT_BYTES_MAX: usize = 255;
+/// Longest short text in Ironic, such as a name, in characters.
+pub(crate) const TEXT_CHARS_MAX: usize = 255;
 
-/// Longest description, as in Ironic.
-pub(crate) const DESCRIPTION_BYTES_MAX: usize = 4096;
+/// Longest description in characters, as in Ironic.
+pub(crate) const DESCRIPTION_CHARS_MAX: usize = 4096;
 
 /// How much of a refused value an error repeats. Ours.
 const QUOTED_CHARS_MAX: usize = 80;
@@ -251,8 +251,8 @@ pub(crate) fn read(name: &str, shape: ValueShape, value: Value) -> Result<Value,
     let wrong = |value: &Value, ironic, want: &str| Err(wrong_type(name, value, ironic, want));
     match (shape, value) {
         (_, Value::Null) => Ok(Value::Null),
-        (ValueShape::Text, Value::String(text)) => bounded(name, text, TEXT_BYTES_MAX),
-        (ValueShape::LongText, Value::String(text)) => bounded(name, text, DESCRIPTION_BYTES_MAX),
+        (ValueShape::Text, Value::String(text)) => bounded(name, text, TEXT_CHARS_MAX),
+        (ValueShape::LongText, Value::String(text)) => bounded(name, text, DESCRIPTION_CHARS_MAX),
         (ValueShape::Uuid, Value::String(text)) => match text.parse::<trivet_model::NodeId>() {
             Ok(id) => Ok(Value::String(id.to_string())),
             Err(_) => Err(expected_uuid(name, &text)),
@@ -300,17 +300,22 @@ pub(crate) fn read(name: &str, shape: ValueShape, value: Value) -> Result<Value,
 }
 
 fn bounded(name: &str, text: String, limit: usize) -> Result<Value, ApiFault> {
-    if text.len() > limit {
+    if is_longer(&text, limit) {
         return Err(too_long(name, &text, limit));
     }
     Ok(Value::String(text))
+}
+
+/// Whether a text has more characters than this. Ironic counts characters, not bytes.
+pub(crate) fn is_longer(text: &str, limit: usize) -> bool {
+    text.chars().nth(limit).is_some()
 }
 
 /// The error for a text that is too long.
 pub(crate) fn too_long(name: &str, text: &str, limit: usize) -> ApiFault {
     let what = if name == "name" { "invalid name" } else { name };
     ApiFault::bad(format!(
-        "Schema error: {} is too long: {what}: {name} must be at most {limit} bytes long.",
+        "Schema error: {} is too long: {what}: {name} must be at most {limit} characters long.",
         quoted(&Value::from(text))
     ))
 }
@@ -346,10 +351,13 @@ mod tests {
 
     #[test]
     fn texts_are_bounded() {
-        let long = "x".repeat(TEXT_BYTES_MAX);
+        let long = "x".repeat(TEXT_CHARS_MAX);
         assert!(read("t", ValueShape::Text, json!(long)).is_ok());
         assert!(read("t", ValueShape::Text, json!(long.clone() + "x")).is_err());
-        let longer = "x".repeat(DESCRIPTION_BYTES_MAX);
+        let wide = "é".repeat(TEXT_CHARS_MAX);
+        assert!(read("t", ValueShape::Text, json!(wide.clone())).is_ok());
+        assert!(read("t", ValueShape::Text, json!(wide + "é")).is_err());
+        let longer = "x".repeat(DESCRIPTION_CHARS_MAX);
         assert!(read("t", ValueShape::LongText, json!(longer)).is_ok());
         assert!(read("t", ValueShape::LongText, json!(longer.clone() + "x")).is_err());
     }

@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::table::access::Access;
-use crate::table::field::{Column, DESCRIPTION_BYTES_MAX, FieldWrite, TEXT_BYTES_MAX, ValueShape};
+use crate::table::field::{Column, DESCRIPTION_CHARS_MAX, FieldWrite, TEXT_CHARS_MAX, ValueShape};
 use crate::table::route::{ApiArg, ApiRoute, BodySchema, ResponseSchema};
 use crate::{VERSION_MAX, VERSION_MIN, Version};
 
@@ -268,9 +268,9 @@ fn dated(mut schema: Value, since: u16) -> Value {
 /// A value of a request; null counts as absent.
 fn input_schema(shape: ValueShape) -> Value {
     match shape {
-        ValueShape::Text => json!({"type": ["string", "null"], "maxLength": TEXT_BYTES_MAX}),
+        ValueShape::Text => json!({"type": ["string", "null"], "maxLength": TEXT_CHARS_MAX}),
         ValueShape::LongText => {
-            json!({"type": ["string", "null"], "maxLength": DESCRIPTION_BYTES_MAX})
+            json!({"type": ["string", "null"], "maxLength": DESCRIPTION_CHARS_MAX})
         }
         ValueShape::Flag | ValueShape::Boolean => json!({"type": ["boolean", "null"]}),
         ValueShape::Uuid => json!({"type": ["string", "null"], "format": "uuid"}),

@@ -12,7 +12,7 @@ use crate::ironic::nodes::fields::FIELDS;
 use crate::ironic::nodes::{replace, unlocked};
 use crate::table::call::{ApiCall, reply};
 use crate::table::error::ApiFault;
-use crate::table::field::TEXT_BYTES_MAX;
+use crate::table::field::{TEXT_CHARS_MAX, is_longer};
 use crate::table::route::{ApiRoute, BodySchema};
 use crate::table::{body, field};
 use crate::{ApiOutcome, ResponsePlan};
@@ -57,9 +57,10 @@ fn set_location(node: &mut Node, value: &Value) -> Result<(), ApiFault> {
     })?;
     if let Some(NodeLocation { rack, unit }) = &location {
         let is_printable = !rack.trim().is_empty() && !rack.chars().any(char::is_control);
-        if !is_printable || rack.len() > TEXT_BYTES_MAX {
+        if !is_printable || is_longer(rack, TEXT_CHARS_MAX) {
             return Err(ApiFault::bad(format!(
-                "The rack of a location has 1 to {TEXT_BYTES_MAX} bytes and no control characters."
+                "The rack of a location has 1 to {TEXT_CHARS_MAX} characters, none of them a \
+                 control character."
             )));
         }
         if unit.is_some_and(|unit| !(1..=UNIT_MAX).contains(&unit)) {
@@ -156,7 +157,7 @@ mod tests {
             assert_eq!(bench.done(&send("PATCH", PATH, &body)).status, 204);
             assert_eq!(bench.reply(&get(PATH)).value()["location"], location);
         }
-        let long = "r".repeat(TEXT_BYTES_MAX + 1);
+        let long = "r".repeat(TEXT_CHARS_MAX + 1);
         for wrong in [
             json!("r1"),
             json!({"rack": ""}),

@@ -20,8 +20,8 @@ use crate::table::field;
 /// job's steps it must fit into one record of the store.
 pub(crate) const NODE_BYTES_MAX: usize = 40 * 1024;
 
-/// Longest resource class in bytes, as in Ironic.
-pub(crate) const CLASS_BYTES_MAX: usize = 80;
+/// Longest resource class in characters, as in Ironic.
+pub(crate) const CLASS_CHARS_MAX: usize = 80;
 
 /// Path segments after `/v1/nodes/` that are not nodes.
 const RESERVED: [&str; 8] = [
@@ -82,8 +82,10 @@ pub(crate) fn read(
                     "Schema error: '' should be non-empty: instance_name has at least one letter.",
                 ));
             }
-            ("resource_class", Value::String(class)) if class.len() > CLASS_BYTES_MAX => {
-                return Err(field::too_long("resource_class", &class, CLASS_BYTES_MAX));
+            ("resource_class", Value::String(class))
+                if field::is_longer(&class, CLASS_CHARS_MAX) =>
+            {
+                return Err(field::too_long("resource_class", &class, CLASS_CHARS_MAX));
             }
             (_, value) => value,
         };

@@ -8,8 +8,8 @@ use crate::table::call::ApiCall;
 use crate::table::error::ApiFault;
 use crate::table::field;
 
-/// Longest physical network in bytes, as in Ironic.
-const PHYSICAL_NETWORK_BYTES_MAX: usize = 64;
+/// Longest physical network in characters, as in Ironic.
+const PHYSICAL_NETWORK_CHARS_MAX: usize = 64;
 
 /// Bytes of an OpenFlow datapath identifier, the other form of a `switch_id`.
 const DATAPATH_BYTES: usize = 8;
@@ -123,11 +123,11 @@ pub(super) fn check_network(
     port: &Port,
 ) -> Result<(), ApiFault> {
     let network = physical_network(port);
-    if let Some(name) = network.filter(|name| name.len() > PHYSICAL_NETWORK_BYTES_MAX) {
+    if let Some(name) = network.filter(|name| field::is_longer(name, PHYSICAL_NETWORK_CHARS_MAX)) {
         return Err(field::too_long(
             "physical_network",
             name,
-            PHYSICAL_NETWORK_BYTES_MAX,
+            PHYSICAL_NETWORK_CHARS_MAX,
         ));
     }
     if network == Some("") {

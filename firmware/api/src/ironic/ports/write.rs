@@ -17,8 +17,8 @@ use crate::{ApiOutcome, ResponsePlan};
 /// Largest sum of a port's free-form objects, in bytes of JSON. Ours.
 pub(crate) const PORT_BYTES_MAX: usize = 16 * 1024;
 
-/// Longest name of a vendor in bytes, as in Ironic.
-const VENDOR_BYTES_MAX: usize = 32;
+/// Longest name of a vendor in characters, as in Ironic.
+const VENDOR_CHARS_MAX: usize = 32;
 
 /// `POST /v1/ports`.
 pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
@@ -221,9 +221,9 @@ fn read(document: JsonObject, port: &mut Port) -> Result<(), ApiFault> {
         };
         if row.name == "vendor"
             && let Some(vendor) = value.as_str()
-            && vendor.len() > VENDOR_BYTES_MAX
+            && field::is_longer(vendor, VENDOR_CHARS_MAX)
         {
-            return Err(field::too_long("vendor", vendor, VENDOR_BYTES_MAX));
+            return Err(field::too_long("vendor", vendor, VENDOR_CHARS_MAX));
         }
         match row.name {
             "uuid" => {

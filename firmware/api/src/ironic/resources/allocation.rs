@@ -13,7 +13,7 @@ use super::{
 };
 use crate::ApiOutcome;
 use crate::ironic::nodes::traits;
-use crate::ironic::nodes::write::CLASS_BYTES_MAX;
+use crate::ironic::nodes::write::CLASS_CHARS_MAX;
 use crate::table::body;
 use crate::table::call::ApiCall;
 use crate::table::error::ApiFault;
@@ -166,15 +166,14 @@ fn check(
     if old.is_some() {
         return Ok(());
     }
-    match allocation.text("resource_class").map(str::len) {
-        None | Some(0) => {
+    match allocation.text("resource_class") {
+        None | Some("") => {
             return Err(ApiFault::bad(
                 "The resource_class field is mandatory when not backfilling",
             ));
         }
-        Some(bytes) if bytes > CLASS_BYTES_MAX => {
-            let class = allocation.text("resource_class").unwrap_or_default();
-            return Err(field::too_long("resource_class", class, CLASS_BYTES_MAX));
+        Some(class) if field::is_longer(class, CLASS_CHARS_MAX) => {
+            return Err(field::too_long("resource_class", class, CLASS_CHARS_MAX));
         }
         Some(_) => {}
     }

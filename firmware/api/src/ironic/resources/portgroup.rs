@@ -14,16 +14,16 @@ use crate::ApiOutcome;
 use crate::ironic::ports;
 use crate::table::call::ApiCall;
 use crate::table::error::ApiFault;
-use crate::table::field::{FieldWrite, columns, field};
+use crate::table::field::{FieldWrite, columns, field, is_longer, too_long};
 use crate::table::route::{ApiArg, ResponseSchema, arg};
 use FieldWrite::{Always, AtCreation, Never};
 
 /// Ironic's default bond mode.
 const MODE: &str = "active-backup";
 
-/// Longest physical network and category in bytes, as in Ironic.
-const NETWORK_BYTES_MAX: usize = 64;
-const CATEGORY_BYTES_MAX: usize = 80;
+/// Longest physical network and category in characters, as in Ironic.
+const NETWORK_CHARS_MAX: usize = 64;
+const CATEGORY_CHARS_MAX: usize = 80;
 
 const FIELDS: &[Field<Resource>] = &[
     field("address", 23, ValueShape::Text, Always, stored_field),
@@ -177,11 +177,13 @@ fn check(call: &ApiCall<'_>, old: Option<&Resource>, group: &mut Resource) -> Re
     super::check_name(old, group)?;
     super::check_address(group)?;
     for (name, most) in [
-        ("physical_network", NETWORK_BYTES_MAX),
-        ("category", CATEGORY_BYTES_MAX),
+        ("physical_network", NETWORK_CHARS_MAX),
+        ("category", CATEGORY_CHARS_MAX),
     ] {
-        if group.text(name).is_some_and(|text| text.len() > most) {
-            return Err(ApiFault::bad(format!("{name} has at most {most} bytes.")));
+        if let Some(text) = group.text(name)
+            && is_longer(text, most)
+        {
+            return Err(too_long(name, text, most));
         }
     }
     match old {
