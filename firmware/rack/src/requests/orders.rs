@@ -267,6 +267,7 @@ impl Rack {
         self.check_port(&port)?;
         port.serial = self.records.next_serial();
         port.revision = 0;
+        self.lend_network(now, &port);
         self.records.put_port(now, port);
         Ok(())
     }
@@ -340,6 +341,7 @@ impl Rack {
         }
         if **old != port {
             self.check_port(&port)?;
+            self.lend_network(now, &port);
             self.records.put_port(now, port);
         }
         Ok(())

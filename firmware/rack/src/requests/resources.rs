@@ -2,11 +2,14 @@
 //! means; this one keeps them unique and complete.
 
 use trivet_model::index::{IndexRange, NodeKey};
-use trivet_model::{Now, OrderRefusal, RefusalKind, Resource, ResourceId, ResourceKind};
+use trivet_model::{Now, OrderRefusal, Port, RefusalKind, Resource, ResourceId, ResourceKind};
 
 use crate::Rack;
 use crate::bounds::RESOURCES_MAX;
 use crate::requests::orders::conflict;
+
+/// The field that a portgroup and its ports have in common.
+const NETWORK: &str = "physical_network";
 
 impl Rack {
     pub(crate) fn create_resource(
@@ -75,12 +78,50 @@ impl Rack {
             if old.node != resource.node {
                 self.check_unused(&old)?;
             }
+            if kind == ResourceKind::PortGroup && old.text(NETWORK) != resource.text(NETWORK) {
+                self.move_members(now, &resource);
+            }
             self.records.put_resource(now, resource);
             if kind == ResourceKind::Image {
                 self.pin_images();
             }
         }
         Ok(())
+    }
+
+    /// A portgroup without a physical network gets that of the port that joins it, as in Ironic.
+    pub(crate) fn lend_network(&mut self, now: Now, port: &Port) {
+        let network = port.attributes.extra_fields.get(NETWORK);
+        let (Some(network), Some(group)) = (network, port.attributes.portgroup_uuid) else {
+            return;
+        };
+        let resources = &self.records.view.resources;
+        let group = resources.get(&(ResourceKind::PortGroup, group));
+        let Some(group) = group.filter(|group| group.text(NETWORK).is_none()) else {
+            return;
+        };
+        let mut group = Resource::clone(group);
+        group.fields.insert(NETWORK.to_owned(), network.clone());
+        self.records.put_resource(now, group);
+    }
+
+    /// The ports of a portgroup are in its physical network.
+    fn move_members(&mut self, now: Now, group: &Resource) {
+        let network = group.fields.get(NETWORK).filter(|value| !value.is_null());
+        let members = self.records.view.ports.values().filter(|port| {
+            let attributes = &port.attributes;
+            attributes.portgroup_uuid == Some(group.id)
+                && attributes.extra_fields.get(NETWORK) != network
+        });
+        let members: Vec<Port> = members.map(|port| Port::clone(port)).collect();
+        for mut port in members {
+            let fields = &mut port.attributes.extra_fields;
+            match network {
+                Some(network) => drop(fields.insert(NETWORK.to_owned(), network.clone())),
+                None => drop(fields.remove(NETWORK)),
+            }
+            self.records.put_port(now, port);
+        }
     }
 
     pub(crate) fn delete_resource(

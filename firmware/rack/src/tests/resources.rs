@@ -131,3 +131,46 @@ fn what_belongs_to_no_node_is_refused() {
         "{message}"
     );
 }
+
+#[test]
+fn a_portgroup_and_its_ports_are_in_one_physical_network() {
+    let mut bench = RackBench::new();
+    let id = bench.with_node(1);
+    let mut group = fresh(2, ResourceKind::PortGroup);
+    group.node = Some(id);
+    bench.order(create(&group)).unwrap();
+    let mut member = port(2, id);
+    for (name, value) in [
+        ("portgroup_uuid", json!(group.id.to_string())),
+        ("physical_network", json!("net1")),
+    ] {
+        member.attributes.set(name, Some(value)).unwrap();
+    }
+    let made = RackOrder::CreatePort(Box::new(member.clone()));
+    bench.order(made).unwrap();
+    let key = (ResourceKind::PortGroup, group.id);
+    let stored = |bench: &RackBench| Resource::clone(&bench.rack.view().resources[&key]);
+    assert_eq!(stored(&bench).text("physical_network"), Some("net1"));
+    // A change of the group is one of its ports too, and a restart keeps both.
+    for network in [Some(json!("net2")), None] {
+        let mut changed = stored(&bench);
+        let based_on = changed.revision;
+        match &network {
+            Some(name) => drop(
+                changed
+                    .fields
+                    .insert("physical_network".into(), name.clone()),
+            ),
+            None => drop(changed.fields.remove("physical_network")),
+        }
+        let resource = Box::new(changed);
+        bench
+            .order(RackOrder::ReplaceResource { resource, based_on })
+            .unwrap();
+        bench = bench.restarted();
+        let fields = &bench.rack.view().ports[&member.id].attributes.extra_fields;
+        assert_eq!(fields.get("physical_network"), network.as_ref());
+        let group = stored(&bench);
+        assert_eq!(group.fields.get("physical_network"), network.as_ref());
+    }
+}
