@@ -131,10 +131,14 @@ fn not_in_version(call: &ApiCall<'_>) -> ApiFault {
             "PUT" => ApiFault::layer(405, "Method Not Allowed", not_allowed),
             _ => ApiFault::not_found("Resource could not be found."),
         },
-        ("runbooks", _) if call.word(3) == "traits" => ApiFault::no_path(),
+        ("runbooks", _) if call.word(3) == "traits" => {
+            let traits = "The API version does not allow runbook traits";
+            ApiFault::layer(404, "Not Found", traits)
+        }
         ("deploy_templates" | "runbooks", _) if !reads => {
             ApiFault::layer(405, "Method Not Allowed", not_allowed)
         }
+        ("deploy_templates" | "runbooks", _) => ApiFault::layer(404, "Not Found", not_allowed),
         ("allocations" | "inspection_rules", _) if !reads => ApiFault::of_method(not_allowed),
         ("nodes", Some("vmedia")) if reads && call.has(89) => {
             ApiFault::not_found("The resource could not be found.")

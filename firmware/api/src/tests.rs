@@ -105,3 +105,146 @@ fn answers_without_a_body_have_no_content_type() {
     assert!(response.body.is_empty());
     assert_eq!(response.header("Content-Type"), None);
 }
+
+/// Requests that are refused: method, path, body, and the begin of the error.
+const REFUSED: &[(&str, &str, &str, &str)] = &[
+    (
+        "POST",
+        "/v1/ports",
+        r#"{"node_uuid": "00000000-0000-4000-8000-000000000001", "address": "foo"}"#,
+        "Expected valid MAC address for address: foo",
+    ),
+    (
+        "GET",
+        "/v1/ports?address=x",
+        "",
+        "Expected valid MAC address for address: x",
+    ),
+    (
+        "GET",
+        "/v1/nodes?limit=abc",
+        "",
+        "Expected an integer for limit: abc",
+    ),
+    ("GET", "/v1/nodes?limit=-1", "", "Limit must be positive"),
+    (
+        "GET",
+        "/v1/nodes?sort_key=nope",
+        "",
+        "The sort_key value \"nope\" is an invalid field for sorting",
+    ),
+    (
+        "GET",
+        "/v1/nodes?associated=x",
+        "",
+        "Invalid associated: Unrecognized value 'x'",
+    ),
+    (
+        "GET",
+        "/v1/nodes?detail=x",
+        "",
+        "Invalid detail: Unrecognized value 'x'",
+    ),
+    (
+        "POST",
+        "/v1/nodes",
+        r#"{"driver": "ipmi", "boot_interface": "nope"}"#,
+        "Could not find the following interface in the 'ironic.hardware.interfaces.boot' \
+             entrypoint: nope. Valid interfaces are ['",
+    ),
+    (
+        "POST",
+        "/v1/nodes",
+        r#"{"driver": "ipmi", "power_interface": "fake"}"#,
+        "power interface implementation 'fake' is not supported by hardware type ipmi.",
+    ),
+    (
+        "POST",
+        "/v1/nodes",
+        r#"{"driver": "ipmi", "name": "detail"}"#,
+        "The word \"detail\" is reserved and can not be used as a node name.",
+    ),
+    (
+        "POST",
+        "/v1/ports",
+        r#"{"node_uuid": "00000000-0000-4000-8000-000000000001", "physical_network": "",
+            "address": "52:54:00:aa:bb:cc"}"#,
+        "A non-empty value is required when setting physical_network",
+    ),
+    (
+        "PATCH",
+        "/v1/nodes/node-1",
+        r#"[{"op": "add", "path": "/uuid", "value": "x"}]"#,
+        "Cannot patch /uuid. Only the following can be updated: ",
+    ),
+    (
+        "PUT",
+        "/v1/nodes/node-1/states/power",
+        r#"{"target": "power on", "timeout": "x"}"#,
+        "Expected an integer for timeout: x",
+    ),
+    (
+        "POST",
+        "/v1/allocations",
+        r#"{"resource_class": "x", "candidate_nodes": ["nope"]}"#,
+        "Nodes cannot be found: nope",
+    ),
+    (
+        "POST",
+        "/v1/nodes",
+        "{}",
+        "Schema error for node: 'driver' is a required property",
+    ),
+    (
+        "POST",
+        "/v1/nodes",
+        r#"{"driver": "ipmi", "odd": 1}"#,
+        "Schema error for node: Additional properties are not allowed ('odd' was",
+    ),
+    (
+        "POST",
+        "/v1/ports",
+        r#"{"node_uuid": "00000000-0000-4000-8000-000000000001", "odd": 1}"#,
+        "Schema error for port: Additional properties are not allowed ('odd' was",
+    ),
+    (
+        "POST",
+        "/v1/portgroups",
+        "{}",
+        "Schema error for portgroup: 'node_uuid' is a required property",
+    ),
+];
+
+#[test]
+fn errors_begin_with_the_words_of_ironic() {
+    let mut bench = ApiBench::new();
+    bench.add(node(1));
+    for (method, path, body, words) in REFUSED {
+        let message = bench.refuses(&send(method, path, body).at(LATEST), 400);
+        assert!(message.starts_with(words), "{method} {path}: {message}");
+    }
+    for (path, version, status, words) in [
+        (
+            "/v1/runbooks",
+            "1.91",
+            404,
+            "The API version does not allow runbooks",
+        ),
+        (
+            "/v1/deploy_templates",
+            "1.54",
+            404,
+            "The API version does not allow deploy templates",
+        ),
+        (
+            "/v1/nodes",
+            "foo",
+            406,
+            "Invalid value for X-OpenStack-Ironic-API-Version header",
+        ),
+        ("/v1/nodes", "1.999", 406, "Version 1.999 was requested but"),
+    ] {
+        let message = bench.refuses(&get(path).at(version), status);
+        assert!(message.starts_with(words), "{path}: {message}");
+    }
+}

@@ -109,6 +109,14 @@ impl ApiFault {
         Self::not_found(format!("Port {} could not be found.", ident.escape_debug()))
     }
 
+    /// The same with these words before it, if it is a bad request.
+    pub(crate) fn after_if_bad(mut self, words: &str) -> Self {
+        if self.status == 400 {
+            self.sentence.insert_str(0, words);
+        }
+        self
+    }
+
     /// A field, argument or verb of a later version.
     pub(crate) fn too_new(what: &str, since: u16) -> Self {
         Self::not_acceptable(format!(

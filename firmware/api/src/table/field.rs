@@ -156,6 +156,24 @@ fn unknown_field<R>(table: &'static [Field<R>], name: &str, call: &ApiCall<'_>) 
     ))
 }
 
+/// The error for a patch of a field that cannot be patched.
+pub(crate) fn not_in_patch<R>(
+    table: &'static [Field<R>],
+    root: &str,
+    call: &ApiCall<'_>,
+) -> ApiFault {
+    let names: Vec<&str> = available_fields(table, call)
+        .into_iter()
+        .filter(|row| row.in_patch())
+        .map(|row| row.name)
+        .collect();
+    ApiFault::bad(format!(
+        "Cannot patch /{}. Only the following can be updated: {}",
+        root.escape_debug(),
+        names.join(", ")
+    ))
+}
+
 /// A record with these fields, for a response. Each value is built during serialization, so that a
 /// long list needs memory for its bytes only, not for a tree of values.
 pub(crate) struct RenderedRecord<'s, 'c, R: 'static> {

@@ -281,6 +281,10 @@ fn limit(call: &ApiCall<'_>) -> Result<usize, ApiFault> {
         Ok(limit) if limit >= 1 => Ok(limit.min(PAGE_RECORDS_MAX)),
         // A number that is too large means a full page.
         Err(_) if digits => Ok(PAGE_RECORDS_MAX),
+        _ if text.parse::<i64>().is_err() => Err(ApiFault::bad(format!(
+            "Expected an integer for limit: {}",
+            text.escape_debug()
+        ))),
         _ => Err(ApiFault::bad(
             "Limit must be positive: limit must be a number above zero.",
         )),
@@ -338,7 +342,13 @@ impl<R: ListRecord> ListOrder<R> {
             // Ironic's key for the order of creation.
             None | Some("" | "id") => None,
             Some(key) => {
-                let field = field::named(table, key, call)?;
+                let field = field::named(table, key, call);
+                let field = field.map_err(|fault| {
+                    let key = key.escape_debug();
+                    fault.after_if_bad(&format!(
+                        "The sort_key value \"{key}\" is an invalid field for sorting. "
+                    ))
+                })?;
                 if !field.sortable() || UNSORTABLE.contains(&key) {
                     return Err(ApiFault::bad(format!(
                         "The sort_key value \"{key}\" is an invalid field for sorting"

@@ -59,7 +59,7 @@ impl Query {
         };
         truth(text).map(Some).ok_or_else(|| {
             ApiFault::bad(format!(
-                "Invalid value '{}' for {key}: use true or false.",
+                "Invalid {key}: Unrecognized value '{}'; use true or false.",
                 text.escape_debug()
             ))
         })

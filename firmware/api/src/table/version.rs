@@ -38,8 +38,13 @@ pub(crate) fn negotiate(request: &Request<'_>) -> Result<Version, ApiFault> {
     }
     let version = parse(wanted).filter(|version| (VERSION_MIN..=VERSION_MAX).contains(version));
     version.ok_or_else(|| {
+        let odd = if is_version(wanted) {
+            ""
+        } else {
+            "Invalid value for X-OpenStack-Ironic-API-Version header. "
+        };
         let sentence = format!(
-            "Version {} was requested but the minor version is not supported by this service. \
+            "{odd}Version {} was requested but the minor version is not supported by this service. \
              The supported version range is: [{VERSION_MIN}, {VERSION_MAX}].",
             wanted.escape_debug()
         );
@@ -57,6 +62,12 @@ fn baremetal(header: &str) -> Option<&str> {
         let (service, version) = part.trim().split_once(' ')?;
         service.eq_ignore_ascii_case("baremetal").then_some(version)
     })
+}
+
+fn is_version(text: &str) -> bool {
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = text.split_once('.');
+    parts.is_some_and(|(major, minor)| digits(major) && digits(minor))
 }
 
 fn parse(text: &str) -> Option<Version> {

@@ -26,7 +26,8 @@ pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
             .find(|field| field.name == name && field.at_creation());
         let Some(field) = field else {
             return Err(ApiFault::bad(format!(
-                "Additional properties are not allowed ('{}' was unexpected)",
+                "Schema error for node: Additional properties are not allowed ('{}' was \
+                 unexpected)",
                 name.escape_debug()
             )));
         };
@@ -39,7 +40,9 @@ pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     // An empty class is none, as in Ironic.
     document.retain(|name, value| !value.is_null() && (name != "resource_class" || *value != ""));
     if !document.get("driver").is_some_and(Value::is_string) {
-        return Err(ApiFault::bad("'driver' is a required property"));
+        return Err(ApiFault::bad(
+            "Schema error for node: 'driver' is a required property",
+        ));
     }
     let mut node = Node::new(NodeId(call.new_id()), "", call.now);
     write::read(call, document, &mut node)?;

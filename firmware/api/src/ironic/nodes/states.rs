@@ -197,7 +197,7 @@ fn states(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
 
 fn power(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
     let node = &view.node;
-    let object = body::args(call, POWER)?;
+    let object = body::args(call, POWER).map_err(|fault| about_timeout(call, fault))?;
     let (want, soft) = match body::text(&object, "target")? {
         Some("power on") => (PowerWanted::State(PowerState::On), false),
         Some("power off") => (PowerWanted::State(PowerState::Off), false),
@@ -249,6 +249,18 @@ fn power(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
         timeout_s,
     };
     order(wanted, empty(202, Some(location)))
+}
+
+/// Ironic's words for a timeout that is not a number come first.
+fn about_timeout(call: &ApiCall<'_>, fault: ApiFault) -> ApiFault {
+    let body = body::object_or_empty(call).unwrap_or_default();
+    match body.get("timeout") {
+        Some(Value::String(text)) if text.trim().parse::<i64>().is_err() => {
+            let text = text.escape_debug();
+            fault.after_if_bad(&format!("Expected an integer for timeout: {text}. "))
+        }
+        _ => fault,
+    }
 }
 
 fn unlocked_for_power(call: &ApiCall<'_>, view: &NodeView) -> Result<(), ApiFault> {

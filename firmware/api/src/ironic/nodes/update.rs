@@ -75,10 +75,7 @@ fn check_roots(call: &ApiCall<'_>, node: &Node, changes: &[PatchChange]) -> Resu
         let root = change.root();
         let field = field::named(FIELDS, root, call)?;
         if !field.in_patch() {
-            return Err(ApiFault::bad(format!(
-                "'/{root}' is an internal attribute and can not be \
-                                           updated"
-            )));
+            return Err(field::not_in_patch(FIELDS, root, call));
         }
         let blank = change.value().is_null() || change.value() == "";
         if change.op != PatchOp::Remove && blank {

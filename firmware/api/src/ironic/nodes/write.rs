@@ -277,14 +277,21 @@ fn check_name(node: &Node) -> Result<(), ApiFault> {
     let Some(name) = &node.name else {
         return Ok(());
     };
+    if RESERVED.contains(&name.as_str()) {
+        return Err(ApiFault::bad(format!(
+            "The word \"{name}\" is reserved and can not be used as a node name. Reserved words \
+             are: {}.",
+            RESERVED.join(", ")
+        )));
+    }
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let well_formed = !name.is_empty() && name.bytes().all(plain) && *name != "." && *name != "..";
-    if well_formed && name.parse::<NodeId>().is_err() && !RESERVED.contains(&name.as_str()) {
+    if well_formed && name.parse::<NodeId>().is_err() {
         return Ok(());
     }
     Err(ApiFault::bad(format!(
         "Cannot create or change a node with invalid name '{}': a name has letters, digits and \
-         -._~ only, and is neither a UUID nor a word of the API.",
+         -._~ only, and is not a UUID.",
         name.escape_debug()
     )))
 }
@@ -299,11 +306,27 @@ fn hardware(call: &ApiCall<'_>, node: &Node) -> Result<&'static HardwareTypeSpec
 
 fn no_interface(hardware: &HardwareTypeSpec, kind: InterfaceKind, chosen: &str) -> ApiFault {
     ApiFault::bad(format!(
-        "Could not find {} interface \"{}\" for hardware type {}. Valid interfaces: {}.",
+        "Could not find the following interface in the 'ironic.hardware.interfaces.{}' entrypoint: \
+         {}. Valid interfaces are {} for hardware type {}.",
         kind.as_str(),
         chosen.escape_debug(),
+        valid_interfaces(hardware, kind),
+        hardware.name
+    ))
+}
+
+fn valid_interfaces(hardware: &HardwareTypeSpec, kind: InterfaceKind) -> String {
+    format!("['{}']", hardware.interfaces(kind).join("', '"))
+}
+
+/// The error for an interface that other hardware types have.
+fn incompatible(hardware: &HardwareTypeSpec, kind: InterfaceKind, chosen: &str) -> ApiFault {
+    ApiFault::bad(format!(
+        "{} interface implementation '{chosen}' is not supported by hardware type {}. Valid \
+         interfaces are {}.",
+        kind.as_str(),
         hardware.name,
-        hardware.interfaces(kind).join(", ")
+        valid_interfaces(hardware, kind)
     ))
 }
 
@@ -314,7 +337,7 @@ fn check_interfaces(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
         if let Some(Value::String(chosen)) = chosen
             && !hardware.interfaces(kind).contains(&chosen.as_str())
         {
-            return Err(no_interface(hardware, kind, &chosen));
+            return Err(incompatible(hardware, kind, &chosen));
         }
     }
     Ok(())
@@ -388,7 +411,9 @@ pub(super) fn check_size(node: &Node) -> Result<(), ApiFault> {
     }
     if bytes > NODE_BYTES_MAX {
         return Err(ApiFault::bad(format!(
-            "A node's fields have at most {NODE_BYTES_MAX} bytes together."
+            "The node is too large for its record: driver_info, properties, instance_info, extra \
+             and its other fields have {bytes} bytes of JSON together, and the limit is \
+             {NODE_BYTES_MAX}. Put long data elsewhere and a URL here."
         )));
     }
     Ok(())

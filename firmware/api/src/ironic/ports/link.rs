@@ -132,7 +132,7 @@ pub(super) fn check_network(
     }
     if network == Some("") {
         return Err(ApiFault::bad(
-            "Invalid physical_network: a name is not empty; leave it out instead.",
+            "A non-empty value is required when setting physical_network. Leave it out instead.",
         ));
     }
     let Some(group) = port.attributes.portgroup_uuid else {

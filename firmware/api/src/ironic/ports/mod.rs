@@ -4,6 +4,8 @@ mod fields;
 mod link;
 mod write;
 
+pub(crate) use write::bad_mac;
+
 use serde_json::Value;
 use trivet_model::attributes::NodeAttributes;
 use trivet_model::view::NodeView;
@@ -147,7 +149,7 @@ pub(crate) fn whole(call: &ApiCall<'_>, port: &Port, created: bool) -> Response 
 fn list(call: &ApiCall<'_>, detailed: bool) -> Result<ApiOutcome, ApiFault> {
     let address = match call.query.last("address") {
         None => None,
-        Some(text) => Some(text.parse::<MacAddr>().map_err(|_| write::bad_mac(text))?),
+        Some(text) => Some(text.parse::<MacAddr>().map_err(|_| bad_mac(text))?),
     };
     let mut owners: Vec<NodeId> = Vec::new();
     for name in ["node", "node_uuid"] {

@@ -39,7 +39,8 @@ pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
             .find(|row| row.name == name && row.at_creation())
         else {
             return Err(ApiFault::bad(format!(
-                "Additional properties are not allowed ('{}' was unexpected)",
+                "Schema error for port: Additional properties are not allowed ('{}' was \
+                 unexpected)",
                 name.escape_debug()
             )));
         };
@@ -48,7 +49,9 @@ pub(crate) fn create(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
         }
     }
     if !document.contains_key("address") {
-        return Err(ApiFault::bad("'address' is a required property"));
+        return Err(ApiFault::bad(
+            "Schema error for port: 'address' is a required property",
+        ));
     }
     let mut port = Port {
         id: PortId(call.new_id()),
@@ -139,9 +142,7 @@ pub(crate) fn update(call: &ApiCall<'_>, old: &Port) -> Result<ApiOutcome, ApiFa
         let root = change.root();
         let row = field::named(FIELDS, root, call)?;
         if !row.in_patch() {
-            return Err(ApiFault::bad(format!(
-                "'/{root}' is an internal attribute and can not be updated"
-            )));
+            return Err(field::not_in_patch(FIELDS, root, call));
         }
         if change.op != PatchOp::Remove && change.value().is_null() {
             refuse_null(root)?;
@@ -259,7 +260,7 @@ fn read(document: JsonObject, port: &mut Port) -> Result<(), ApiFault> {
 /// The error for a text that is not a hardware address.
 pub(crate) fn bad_mac(text: &str) -> ApiFault {
     let text = text.escape_debug();
-    ApiFault::bad(format!("Expected a MAC address but received {text}."))
+    ApiFault::bad(format!("Expected valid MAC address for address: {text}"))
 }
 
 fn check(call: &ApiCall<'_>, old: Option<&Port>, port: &Port) -> Result<(), ApiFault> {

@@ -182,7 +182,11 @@ fn check(
     }
     let mut candidates = Vec::new();
     for ident in texts(allocation, "candidate_nodes")? {
-        candidates.push(write::owner(call, &ident)?.to_string());
+        let node = call.view.node(&ident).ok_or_else(|| {
+            let ident = ident.escape_debug();
+            ApiFault::bad(format!("Nodes cannot be found: {ident}"))
+        })?;
+        candidates.push(node.node.id.to_string());
     }
     let candidates = json!(candidates);
     allocation

@@ -353,8 +353,5 @@ fn check_address(resource: &mut Resource) -> Result<(), ApiFault> {
 }
 
 fn mac(text: &str) -> Result<MacAddr, ApiFault> {
-    text.parse().map_err(|_| {
-        let text = text.escape_debug();
-        ApiFault::bad(format!("Expected a MAC address but received {text}."))
-    })
+    text.parse().map_err(|_| super::ports::bad_mac(text))
 }

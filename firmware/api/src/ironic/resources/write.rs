@@ -33,7 +33,8 @@ pub(crate) fn make(
         let rows = &mut spec.list.table.iter();
         let Some(row) = rows.find(|row| row.name == name && row.at_creation()) else {
             return Err(ApiFault::bad(format!(
-                "Additional properties are not allowed ('{}' was unexpected)",
+                "Schema error for {}: Additional properties are not allowed ('{}' was unexpected)",
+                spec.kind.noun(),
                 name.escape_debug()
             )));
         };
@@ -138,15 +139,7 @@ fn check_change(
         Some(row) if !call.has(row.since) => return Err(ApiFault::too_new(row.name, row.since)),
         Some(_) => {}
         None => {
-            let names: Vec<&str> = writable()
-                .filter(|row| call.has(row.since))
-                .map(|row| row.name)
-                .collect();
-            return Err(ApiFault::bad(format!(
-                "Cannot patch /{}. Only the following can be updated: {}",
-                root.escape_debug(),
-                names.join(", ")
-            )));
+            return Err(field::not_in_patch(spec.list.table, root, call));
         }
     }
     if change.op == PatchOp::Remove && change.is_whole() && spec.required.contains(&root) {
@@ -239,7 +232,10 @@ fn check(
         match row {
             Some(row) if !there && old.is_some() => return Err(required(row)),
             _ if !there => {
-                return Err(ApiFault::bad(format!("'{name}' is a required property")));
+                return Err(ApiFault::bad(format!(
+                    "Schema error for {}: '{name}' is a required property",
+                    spec.kind.noun()
+                )));
             }
             _ => {}
         }

@@ -212,7 +212,7 @@ fn size_and_depth_are_bounded() {
     let bench = ApiBench::new();
     let body = json!({"driver": "ipmi", "extra": {"x": "y".repeat(NODE_BYTES_MAX)}});
     let message = refuses(&bench, &body, LATEST, 400);
-    assert!(message.contains("bytes together"), "{message}");
+    assert!(message.contains("the limit is 40960"), "{message}");
     let deep = (0..70).fold(json!(1), |inner, _| json!([inner]));
     let message = refuses(
         &bench,

@@ -30,7 +30,7 @@ fn an_allocation_names_what_it_wants() {
         (
             json!({"resource_class": "b", "candidate_nodes": ["node-9"]}),
             400,
-            "Node node-9 could not be found.",
+            "Nodes cannot be found: node-9",
         ),
         (
             json!({"resource_class": "b", "name": "a/b"}),
