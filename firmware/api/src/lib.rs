@@ -147,6 +147,10 @@ pub enum ResponsePlan {
 
 /// Facts about the box that are in responses.
 #[derive(Clone, Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of the box of its own"
+)]
 pub struct ApiFacts {
     /// Name of the box: Ironic's `conductor`.
     pub hostname: String,

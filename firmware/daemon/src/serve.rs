@@ -94,16 +94,20 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     parts.facts.agent_iso = rack.files.iso.is_some();
     let store = open_store(&data, settings.appliance.store_mib)?;
     log_addresses(&parts, &fingerprint);
-    let warnings = check::services_off(&settings).into_iter();
-    for line in warnings.chain(check::unreadable(&settings)) {
-        warn!("{line}");
-    }
+    log_warnings(&settings);
     let reload = Reload::new((file, settings.clone()), &parts.auth, certificate, clock);
     let appliance = RunningAppliance::start(clock, parts, rack, store)?;
     let reloading = tokio::spawn(reload.run(hangup));
     let ended = run_to_end(appliance, settings, missing).await;
     reloading.abort();
     ended
+}
+
+fn log_warnings(settings: &Settings) {
+    let warnings = check::services_off(settings).into_iter();
+    for line in warnings.chain(check::unreadable(settings)) {
+        warn!("{line}");
+    }
 }
 
 /// The URLs that receive events.

@@ -212,6 +212,7 @@ impl BoxUnderTest {
             settings: settings(addresses, lease_s, seed % 4 == 3),
             facts: ApiFacts {
                 agent_missing: false,
+                agent_iso: false,
                 hostname: "box".to_owned(),
                 drivers: vec!["ipmi".to_owned()],
                 public_endpoint: None,

@@ -27,14 +27,9 @@ struct FrozenApi {
 impl FrozenApi {
     fn get(&self, path: &str) -> Response {
         let facts = ApiFacts {
-            agent_missing: false,
             hostname: "box".to_owned(),
             drivers: vec!["ipmi".to_owned()],
-            public_endpoint: None,
-            inspector: false,
-            agent_http_allowed: true,
-            images: Vec::new(),
-            started_at: UnixMs(0),
+            ..ApiFacts::default()
         };
         let request = Request {
             method: "GET",
