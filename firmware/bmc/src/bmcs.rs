@@ -513,6 +513,15 @@ impl Bmcs {
         }
     }
 
+    /// The node that would lose its BMC if the record `new` replaced `old`: it uses the BMC that
+    /// only `new` names, and is younger.
+    pub fn displaced_node(&self, old: &Node, new: &Node) -> Option<NodeId> {
+        let bmc = self.identity_of(new)?;
+        let is_new = self.identity_of(old).as_ref() != Some(&bmc);
+        let younger = self.conflicts.younger_holder(&bmc, old.serial);
+        younger.filter(|_| is_new)
+    }
+
     /// What identifies the BMC that a node names, by the first protocol that serves one of its
     /// interfaces and has BMCs.
     fn identity_of(&self, node: &Node) -> Option<String> {

@@ -48,6 +48,12 @@ impl BmcAddressConflicts {
         named.first().map(|(_, id)| *id)
     }
 
+    /// The node that uses this BMC, if it is younger than a record of this age.
+    pub(crate) fn younger_holder(&self, address: &str, serial: u64) -> Option<NodeId> {
+        let (age, holder) = self.by_address.get(address)?.first()?;
+        (*age > serial).then_some(*holder)
+    }
+
     /// The nodes that name this BMC and may not use it.
     pub(crate) fn conflicting_nodes(&self, address: &str) -> Vec<NodeId> {
         let named = self.by_address.get(address).into_iter().flatten();
@@ -129,6 +135,8 @@ mod tests {
         assert!(conflicts.is_conflicting(id(1)) && !conflicts.is_conflicting(id(2)));
         assert_eq!(conflicts.older(id(1)), Some(id(2)));
         assert_eq!(conflicts.older(id(2)), None);
+        assert_eq!(conflicts.younger_holder(bmc, 2), Some(id(2)));
+        assert_eq!(conflicts.younger_holder(bmc, 4), None);
         assert_eq!(conflicts.holder(bmc), Some(id(2)));
         assert_eq!(conflicts.conflicting_nodes(bmc), [id(1)]);
         assert!(conflicts.update(id(1), Some(named(bmc, 7))).is_empty());

@@ -66,6 +66,11 @@ impl BmcsPart {
         self.bmcs.deadline()
     }
 
+    /// The node that would lose its BMC if the record `new` replaced `old`.
+    pub(crate) fn displaced_node(&self, old: &Node, new: &Node) -> Option<NodeId> {
+        self.bmcs.displaced_node(old, new)
+    }
+
     /// Whether a node names a BMC at this address.
     pub(crate) fn is_bmc(&self, address: IpAddr) -> bool {
         self.bmcs.is_bmc(address)

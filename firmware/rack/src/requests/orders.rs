@@ -11,8 +11,8 @@ use trivet_model::node::POWER_FAILURE;
 use trivet_model::node::RESERVED;
 use trivet_model::order::VerbArgs;
 use trivet_model::{
-    ApiCaller, Node, NodeId, NoteKind, Now, OrderOutcome, OrderRefusal, Port, PortId, PowerOrder,
-    ProvisionState, RackOrder, RefusalKind, ResourceKind, Verb,
+    ApiCaller, Node, NodeId, NoteKind, Now, OrderOutcome, OrderRefusal, Port, PortId, PowerError,
+    PowerOrder, ProvisionState, RackOrder, RefusalKind, ResourceKind, Verb,
 };
 
 use crate::bounds::{NODES_MAX, PORTS_MAX};
@@ -227,10 +227,22 @@ impl Rack {
         }
         self.check_names(&node)?;
         allocations::check_change(&old, &node)?;
+        self.check_bmc(&old, &node)?;
         if node != old {
             self.records.put_node(now, node);
         }
         Ok(())
+    }
+
+    /// Of two nodes that name one BMC, the older one uses it. A change must not take it from a
+    /// younger node that uses it: requests for the changed node would go to the other machine.
+    fn check_bmc(&self, old: &Node, new: &Node) -> Result<(), OrderRefusal> {
+        let Some(id) = self.bmcs.displaced_node(old, new) else {
+            return Ok(());
+        };
+        let other = self.records.node(id);
+        let other = other.map_or_else(|| id.to_string(), |other| other.name_and_uuid());
+        Err(conflict(PowerError::SharedBmc { other }.to_string()))
     }
 
     fn delete_node(&mut self, now: Now, id: NodeId) -> Result<(), OrderRefusal> {

@@ -42,6 +42,30 @@ fn one_instance_is_on_one_node_and_moves_when_it_is_free() {
 }
 
 #[test]
+fn a_change_does_not_take_the_bmc_of_a_younger_node_and_two_can_be_swapped() {
+    let mut bench = RackBench::new();
+    let (one, two) = (bench.with_node(1), bench.with_node(2));
+    let (first, second) = (bench.node(one).driver_info, bench.node(two).driver_info);
+    let names_second = |node: &mut Node| node.driver_info.clone_from(&second);
+    let refusal = replaced(&mut bench, one, names_second).unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Conflict);
+    assert!(
+        refusal
+            .sentence
+            .contains("another node has the same ipmi_address")
+    );
+    assert!(refusal.sentence.contains("node-2"), "{refusal}");
+    assert_eq!(bench.node(one).driver_info, first);
+    // Other changes of either record are accepted.
+    replaced(&mut bench, one, |node| node.name = Some("renamed".into())).unwrap();
+    // The younger node may name the BMC of the older one, and has a fault meanwhile.
+    replaced(&mut bench, two, |node| node.driver_info.clone_from(&first)).unwrap();
+    assert_eq!(bench.rack.view().faults.len(), 1);
+    replaced(&mut bench, one, names_second).unwrap();
+    assert!(bench.rack.view().faults.is_empty());
+}
+
+#[test]
 fn an_instance_is_free_when_its_node_is_gone() {
     let mut bench = RackBench::new();
     let id = bench.with_node(1);
