@@ -116,6 +116,12 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "GET",
+        "/v1/ports?address=52-54-00-AA-00-20",
+        "",
+        "Expected valid MAC address for address: 52-54-00-AA-00-20",
+    ),
+    (
+        "GET",
         "/v1/ports?address=x",
         "",
         "Expected valid MAC address for address: x",

@@ -40,7 +40,10 @@ impl<'a> ApiCall<'a> {
     ) -> Result<Self, ApiFault> {
         let mut segments = path_forms::segments(request.path)?;
         let mut query = Query::parse(request.query)?;
-        path_forms::drop_suffix(&mut segments, version.0, view);
+        // Ironic reads this one header here, and takes the suffix for a name without it.
+        if request.version.is_some() {
+            path_forms::drop_suffix(&mut segments, version.0, view);
+        }
         path_forms::take_node(&mut segments, &mut query);
         Ok(Self {
             method: request.method,

@@ -171,6 +171,7 @@ mod tests {
         let late = bench.reply(&get("/v1/nodes/node-2.json").at("1.91"));
         assert_eq!(late.status, 404);
         assert_eq!(bench.reply(&get("/v1/drivers.json").at("1.1")).status, 200);
+        assert_eq!(bench.reply(&get("/v1/nodes.json")).status, 404);
     }
 
     #[test]

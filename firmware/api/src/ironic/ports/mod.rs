@@ -4,7 +4,7 @@ mod fields;
 mod link;
 mod write;
 
-pub(crate) use write::bad_mac;
+pub(crate) use write::mac;
 
 use serde_json::Value;
 use trivet_model::attributes::NodeAttributes;
@@ -149,7 +149,7 @@ pub(crate) fn whole(call: &ApiCall<'_>, port: &Port, created: bool) -> Response 
 fn list(call: &ApiCall<'_>, detailed: bool) -> Result<ApiOutcome, ApiFault> {
     let address = match call.query.last("address") {
         None => None,
-        Some(text) => Some(text.parse::<MacAddr>().map_err(|_| bad_mac(text))?),
+        Some(text) => Some(mac(text)?),
     };
     let mut owners: Vec<NodeId> = Vec::new();
     for name in ["node", "node_uuid"] {

@@ -189,7 +189,7 @@ fn lists_are_short_and_filtered() {
     assert_eq!(keys, ["address", "links", "uuid"]);
     for query in [
         "address=52:54:00:00:00:02",
-        "address=52-54-00-00-00-02",
+        "address=52:54:00:00:00:02",
         "node=node-2",
         &format!("node_uuid={}", node_id(2)),
         &format!("marker={}", port_id(1)),

@@ -234,7 +234,7 @@ fn read(document: JsonObject, port: &mut Port) -> Result<(), ApiFault> {
             }
             "address" => {
                 let text = value.as_str().unwrap_or("");
-                port.address = text.parse().map_err(|_| bad_mac(text))?;
+                port.address = mac(text)?;
             }
             "pxe_enabled" => port.pxe_enabled = value.as_bool().unwrap_or(true),
             "extra" => {
@@ -257,10 +257,13 @@ fn read(document: JsonObject, port: &mut Port) -> Result<(), ApiFault> {
     Ok(())
 }
 
-/// The error for a text that is not a hardware address.
-pub(crate) fn bad_mac(text: &str) -> ApiFault {
-    let text = text.escape_debug();
-    ApiFault::bad(format!("Expected valid MAC address for address: {text}"))
+/// A hardware address with colons. Ironic refuses one with hyphens.
+pub(crate) fn mac(text: &str) -> Result<MacAddr, ApiFault> {
+    let address = text.parse().ok().filter(|_| !text.contains('-'));
+    address.ok_or_else(|| {
+        let text = text.escape_debug();
+        ApiFault::bad(format!("Expected valid MAC address for address: {text}"))
+    })
 }
 
 fn check(call: &ApiCall<'_>, old: Option<&Port>, port: &Port) -> Result<(), ApiFault> {

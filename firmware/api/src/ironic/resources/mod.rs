@@ -18,9 +18,9 @@ mod volume;
 mod write;
 
 use serde_json::{Value, json};
-use trivet_model::{MacAddr, RackOrder, Resource, ResourceId, ResourceKind};
+use trivet_model::{RackOrder, Resource, ResourceId, ResourceKind};
 
-use crate::ironic::nodes;
+use crate::ironic::{nodes, ports};
 use crate::table::access::Access;
 use crate::table::call::{ApiCall, empty, order, reply};
 use crate::table::error::ApiFault;
@@ -347,11 +347,7 @@ fn check_address(resource: &mut Resource) -> Result<(), ApiFault> {
     let Some(text) = resource.text("address") else {
         return Ok(());
     };
-    let address = mac(text)?;
+    let address = ports::mac(text)?;
     resource.fields.insert("address".into(), json!(address));
     Ok(())
-}
-
-fn mac(text: &str) -> Result<MacAddr, ApiFault> {
-    text.parse().map_err(|_| super::ports::bad_mac(text))
 }

@@ -151,7 +151,7 @@ fn has_members(call: &ApiCall<'_>, group: &Resource) -> bool {
 
 fn passes(call: &ApiCall<'_>, group: &Resource) -> Result<bool, ApiFault> {
     if let Some(text) = call.query.last("address") {
-        let address = super::mac(text)?;
+        let address = ports::mac(text)?;
         if group.text("address") != Some(address.to_string().as_str()) {
             return Ok(false);
         }
