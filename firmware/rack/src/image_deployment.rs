@@ -488,13 +488,10 @@ impl Rack {
     fn note_image_of_agent(&mut self, now: Now, node: &Node, message: &str) {
         let report = message.to_ascii_lowercase();
         let is_different = report.contains("failed to verify");
+        let different = is_different.then_some(ImageProblem::Different);
         let source = redacted(image_source(node).to_owned());
         let evidence = EvidenceNote::ImageUnusable {
-            problem: if is_different {
-                ImageProblem::Different
-            } else {
-                ImageProblem::Unavailable
-            },
+            problem: different.unwrap_or(ImageProblem::Unavailable),
             image: file_name(image_source(node)).to_owned(),
             why: redacted(format!("the agent read {source} and reported: {message}")),
         };
