@@ -372,9 +372,9 @@ mod tests {
         let long = "x".repeat(TEXT_CHARS_MAX);
         assert!(read("t", ValueShape::Text, json!(long)).is_ok());
         assert!(read("t", ValueShape::Text, json!(long.clone() + "x")).is_err());
-        let wide = "é".repeat(TEXT_CHARS_MAX);
+        let wide = "\u{e9}".repeat(TEXT_CHARS_MAX);
         assert!(read("t", ValueShape::Text, json!(wide.clone())).is_ok());
-        assert!(read("t", ValueShape::Text, json!(wide + "é")).is_err());
+        assert!(read("t", ValueShape::Text, json!(wide + "\u{e9}")).is_err());
         let longer = "x".repeat(DESCRIPTION_CHARS_MAX);
         assert!(read("t", ValueShape::LongText, json!(longer)).is_ok());
         assert!(read("t", ValueShape::LongText, json!(longer.clone() + "x")).is_err());
