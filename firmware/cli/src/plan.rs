@@ -108,7 +108,7 @@ pub(crate) fn node(
             ))
         }
         C::Clean(one) => clean(one, json, read),
-        C::Deploy(one) => deploy(one, "deploy", json, read),
+        C::Deploy(one) => deploy(one, "active", json, read),
         C::Rebuild(one) => deploy(one, "rebuild", json, read),
         C::Rescue(one) => {
             let password = file_text("--rescue-password-file", &one.ramdisk_password_file, read)?;

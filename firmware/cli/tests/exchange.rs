@@ -153,7 +153,7 @@ fn a_request_to_a_locked_node_is_retried_and_followed() {
         ]
     );
     assert!(
-        requests[1].ends_with("{\"target\":\"deploy\"}"),
+        requests[1].ends_with("{\"target\":\"active\"}"),
         "{}",
         requests[1]
     );

@@ -171,7 +171,7 @@ fn verbs_and_where_they_end() {
         ("manage", "manage", "manageable"),
         ("inspect", "inspect", "manageable"),
         ("provide", "provide", "available"),
-        ("deploy", "deploy", "active"),
+        ("deploy", "active", "active"),
         ("undeploy", "undeploy", "available"),
         ("rebuild", "rebuild", "active"),
         ("unrescue", "unrescue", "active"),
@@ -215,7 +215,7 @@ fn a_deployment_and_its_image_are_one_request() {
             "PUT",
             "/trivet/nodes/n1/provision",
             json!({
-                "target": "deploy",
+                "target": "active",
                 "instance_info": {
                     "image_source": "http://a/b", "image_os_hash_algo": "sha256",
                     "image_os_hash_value": "00ff", "image_checksum": null,
