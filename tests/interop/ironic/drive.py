@@ -226,7 +226,7 @@ def ports():
     refuses("--max-retries", "0", "port", "create", mac, "--node", node,
             says=rf"A port with MAC address {mac} already exists\. It belongs to node "
                  r".*[0-9a-f-]{36}\)?\. \(HTTP 409\)")
-    refuses("port", "create", "mac", "--node", node, says="Expected a MAC address.*HTTP 400")
+    refuses("port", "create", "mac", "--node", node, says="Expected valid MAC address.*HTTP 400")
     assert shows("port", "show", "--address", mac)["uuid"] == port["uuid"]
     does("port", "set", port["uuid"], "--pxe-disabled", "--extra", "c=d")
     assert shows("port", "show", "left")["pxe_enabled"] is False
