@@ -118,8 +118,8 @@ fn hardware_types_have_the_interfaces_of_their_documentation() {
             "fake-hardware",
             "fake no-bios; fake ipxe pxe; fake no-console; \
              fake autodetect direct ramdisk custom-agent; fake no-firmware; \
-             fake agent no-inspect; fake noop; noop; fake; fake no-raid agent; fake agent no-rescue; \
-             noop; fake no-vendor"
+             fake agent no-inspect; fake noop; noop; fake; fake no-raid agent; \
+             fake agent no-rescue; noop; fake no-vendor"
                 .to_owned(),
         ),
     ];
