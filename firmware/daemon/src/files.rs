@@ -68,12 +68,27 @@ fn open_named(file: &Path, data: Option<&Path>) -> Option<OpenedFile> {
         return None;
     }
     let root = file.parent()?.to_owned();
-    open_below(&ConfinedFile { root, file })
+    open_below(&ConfinedFile {
+        root,
+        file,
+        data: None,
+    })
 }
 
-/// Opens it beneath its directory, so that no symbolic link leads out of it.
+/// Opens it beneath its directory, so that no symbolic link leads out of it. Nor may the
+/// directory lead to the data directory: a link of its path may have changed since the start.
 fn open_below(below: &ConfinedFile) -> Option<OpenedFile> {
     let relative = below.file.strip_prefix(&below.root).ok()?;
+    let data = below
+        .data
+        .as_ref()
+        .and_then(|data| data.canonicalize().ok());
+    if let Some(data) = data {
+        let root = below.root.canonicalize().ok()?;
+        if root.starts_with(&data) || data.starts_with(&root) {
+            return None;
+        }
+    }
     let file = open_beneath(&below.root, relative).ok()?;
     let facts = file.metadata().ok()?;
     facts.is_file().then_some(OpenedFile {
@@ -91,7 +106,11 @@ mod tests {
     fn opened(scratch: &TestbedDirectory, name: &str) -> Option<OpenedFile> {
         let root = scratch.0.join("root");
         let file = root.join(name);
-        open_below(&ConfinedFile { root, file })
+        open_below(&ConfinedFile {
+            root,
+            file,
+            data: None,
+        })
     }
 
     #[test]
@@ -151,6 +170,25 @@ mod tests {
         assert_eq!(open(plain).await.unwrap().size, 3);
     }
 
+    #[test]
+    fn a_directory_that_becomes_a_link_to_the_data_directory_serves_nothing() {
+        let scratch = TestbedDirectory::new();
+        scratch.file("data/store.key", b"secret");
+        scratch.file("plain/store.key", b"other");
+        let root = scratch.0.join("files");
+        let below = ConfinedFile {
+            file: root.join("store.key"),
+            root: root.clone(),
+            data: Some(scratch.0.join("data")),
+        };
+        assert!(open_below(&below).is_none(), "it does not exist");
+        for (to, size) in [("plain", Some(5)), ("data", None), (".", None)] {
+            symlink(scratch.0.join(to), &root).unwrap();
+            assert_eq!(open_below(&below).map(|opened| opened.size), size, "{to}");
+            std::fs::remove_file(&root).unwrap();
+        }
+    }
+
     #[tokio::test]
     async fn the_first_candidate_that_exists_is_taken() {
         let scratch = TestbedDirectory::new();
@@ -158,6 +196,7 @@ mod tests {
         let below = |root: &str| ConfinedFile {
             root: scratch.0.join(root),
             file: scratch.0.join(root).join("x"),
+            data: None,
         };
         let grant = FileGrant::File(vec![below("one"), below("two")]);
         assert_eq!(open(grant).await.unwrap().size, 2);

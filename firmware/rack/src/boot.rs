@@ -105,18 +105,19 @@ impl Rack {
                 Some(FileGrant::File(vec![ConfinedFile {
                     file: root.join(name),
                     root,
+                    data: None,
                 }]))
             }
             BootRoute::NodeImage(id) => self.node_image(now, peer, id, path),
             BootRoute::NodeBootFile(id, key) => self.node_boot_file(now, peer, id, &key),
             BootRoute::NodeDrive(id) => self.node_drive(peer, id, path),
-            BootRoute::Loader(relative) => confined_file(files.loaders.iter(), &relative),
+            BootRoute::Loader(relative) => confined_file(files.loaders.iter(), files, &relative),
             BootRoute::File(relative) => {
                 let loaders = match protocol {
                     FileServerProtocol::Tftp => files.loaders.as_ref(),
                     FileServerProtocol::Http => None,
                 };
-                confined_file(files.operator.iter().chain(loaders), &relative)
+                confined_file(files.operator.iter().chain(loaders), files, &relative)
             }
         }
     }
@@ -195,6 +196,7 @@ impl Rack {
 /// A path below the first of these directories that has the file.
 fn confined_file<'a>(
     roots: impl Iterator<Item = &'a PathBuf>,
+    files: &RackFilePaths,
     relative: &RelativePath,
 ) -> Option<FileGrant> {
     let candidates: Vec<_> = roots
@@ -203,6 +205,7 @@ fn confined_file<'a>(
             file: relative
                 .segments()
                 .fold(root.clone(), |path, part| path.join(part)),
+            data: files.data.clone(),
         })
         .collect();
     (!candidates.is_empty()).then_some(FileGrant::File(candidates))

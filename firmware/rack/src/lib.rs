@@ -395,6 +395,8 @@ pub struct ConfinedFile {
     pub root: PathBuf,
     /// The file.
     pub file: PathBuf,
+    /// A directory that it may not lead to, nor contain: the data directory.
+    pub data: Option<PathBuf>,
 }
 
 /// The results of a batch of inputs: first make the changes durable, then send the outputs.
