@@ -1,7 +1,8 @@
 //! Power orders of an operator, and those of the box itself after a job.
 
 use trivet_bmc::{BmcReach, PowerChangeRules, PowerChangeStart};
-use trivet_drivers::{HardwareCapability, can};
+use trivet_drivers::{HardwareCapability, can, power_interface};
+use trivet_model::interface::PowerInterface;
 use trivet_model::order::PowerWanted;
 use trivet_model::{
     Node, NodeId, Now, OrderRefusal, PowerAnswer, PowerError, PowerOrder, PowerState,
@@ -252,6 +253,8 @@ impl Rack {
         timeout_s: Option<u32>,
     ) -> Result<(), OrderRefusal> {
         self.check_power_order(&node, want)?;
+        let is_off = node.power_state == Some(PowerState::Off);
+        let is_ipmi = power_interface(&node) == Some(PowerInterface::Ipmitool);
         let (order, target) = match want {
             PowerWanted::State(PowerState::On) => (PowerOrder::On, PowerState::On),
             PowerWanted::State(PowerState::Off) => (PowerOrder::Off, PowerState::Off),
@@ -259,15 +262,18 @@ impl Rack {
             PowerWanted::Reboot if node.is_power_off_disabled() => {
                 (PowerOrder::Reset, PowerState::On)
             }
-            PowerWanted::Reboot => (PowerOrder::Cycle, PowerState::On),
-            // A machine that is off cannot shut down; it is only switched on.
-            PowerWanted::SoftReboot if node.power_state == Some(PowerState::Off) => {
-                (PowerOrder::On, PowerState::On)
-            }
+            // A machine that is off cannot go off; it is only switched on.
+            PowerWanted::SoftReboot if is_off => (PowerOrder::On, PowerState::On),
             PowerWanted::SoftReboot => (PowerOrder::SoftOff, PowerState::On),
+            PowerWanted::Reboot if is_ipmi && is_off => (PowerOrder::On, PowerState::On),
+            // As Ironic's ipmitool interface: during a power cycle the BMC reports on until the
+            // machine goes off, so that nothing shows when it is done.
+            PowerWanted::Reboot if is_ipmi => (PowerOrder::Off, PowerState::On),
+            PowerWanted::Reboot => (PowerOrder::Cycle, PowerState::On),
         };
         let id = node.id;
-        let then_on = want == PowerWanted::SoftReboot && order == PowerOrder::SoftOff;
+        let then_on =
+            target == PowerState::On && matches!(order, PowerOrder::SoftOff | PowerOrder::Off);
         self.leave_boot_queue(id);
         let power = OperatorPower {
             reason: if order == PowerOrder::SoftOff {

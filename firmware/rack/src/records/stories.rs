@@ -265,8 +265,13 @@ impl StoryIndex {
         let Some(node) = node else {
             return;
         };
-        if let NoteKind::Failed { why } = &note.kind {
-            self.add_failure(now, node, why);
+        match &note.kind {
+            NoteKind::Failed { why } => self.add_failure(now, node, why),
+            // That of a job is a part of why the job fails.
+            NoteKind::PowerFailed { message, .. } if node.job.is_none() => {
+                self.add_failure(now, node, message);
+            }
+            _ => {}
         }
         let id = node.id;
         let open = |job: &&mut RunningJob| job.record.story.end.is_none();

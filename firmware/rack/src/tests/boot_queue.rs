@@ -238,14 +238,11 @@ fn orders_to_a_bmc_are_on_the_timeline_when_they_leave_and_when_they_are_taken()
     };
     bench.order(order).unwrap();
     let noted = bench.notes();
-    assert!(
-        noted.contains(&"power off and on ordered".to_owned()),
-        "{noted:?}"
-    );
+    assert!(noted.contains(&"power off ordered".to_owned()), "{noted:?}");
     let mut case = super::power::RackTestChassis::new(true);
     super::power::exchange_datagrams(&mut bench, &mut super::power::bmc(), &mut case);
     let noted = super::power::notes_of(&bench, id);
-    let want = "power off and on accepted by the BMC".to_owned();
+    let want = "power off accepted by the BMC".to_owned();
     assert!(noted.contains(&want), "{noted:?}");
 }
 

@@ -294,6 +294,41 @@ fn a_soft_reboot_waits_until_the_system_is_down_and_then_switches_on() {
 }
 
 #[test]
+fn a_reboot_ends_after_the_machine_was_off_and_is_on_again() {
+    let mut bench = RackBench::new();
+    let node = bench.with_node(1);
+    bench.force(node, |node| node.power_state = Some(PowerState::On));
+    let slow = RackTestChassis::new(true);
+    let (mut bmc, mut case) = (
+        bmc(),
+        RackTestChassis {
+            works: false,
+            ..slow
+        },
+    );
+    let order = RackOrder::Power {
+        node,
+        want: PowerWanted::Reboot,
+        timeout_s: None,
+    };
+    bench.order(order).unwrap();
+    for _ in 0..30 {
+        exchange_datagrams(&mut bench, &mut bmc, &mut case);
+        bench.advance(1000);
+    }
+    let target = Some(PowerState::On);
+    assert_eq!(bench.node(node).target_power_state, target, "it still runs");
+    (case.on, case.works) = (false, true);
+    for _ in 0..10 {
+        exchange_datagrams(&mut bench, &mut bmc, &mut case);
+        bench.advance(1000);
+    }
+    assert!(case.on);
+    let node = bench.node(node);
+    assert_eq!((node.target_power_state, node.last_error), (None, None));
+}
+
+#[test]
 fn a_soft_order_ends_with_the_time_it_was_given() {
     let mut bench = RackBench::new();
     let node = bench.with_node(1);
