@@ -207,6 +207,11 @@ fn ssh(info: &JsonObject) -> Option<String> {
         (Some(_), Some(_)) => Some(
             "driver_info has both ssh_key_filename and ssh_key_contents: give one of them".into(),
         ),
+        (Some(file), None) if !file.starts_with('/') || file.chars().any(char::is_control) => Some(
+            "driver_info.ssh_key_filename must be a path from /, of a file in the directory of \
+             hardware.ssh_keys in the settings"
+                .into(),
+        ),
         _ => None,
     }
 }

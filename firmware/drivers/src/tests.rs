@@ -200,6 +200,12 @@ fn ssh_wants_host_user_and_one_key() {
         lacks(&with_info("ssh", info.clone()), InterfaceKind::Power, key);
         info[key] = json!(value);
     }
+    info["ssh_key_filename"] = json!("id_rsa");
+    lacks(
+        &with_info("ssh", info.clone()),
+        InterfaceKind::Power,
+        "hardware.ssh_keys",
+    );
     info["ssh_key_filename"] = json!("/k");
     assert_eq!(
         check(
