@@ -185,7 +185,9 @@ fn restart() -> anyhow::Error {
     log::flush();
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
-    let error = std::process::Command::new("/proc/self/exe")
+    // By its path, which names the process; the file may have been replaced or removed.
+    let program = std::env::current_exe().ok().filter(|path| path.is_file());
+    let error = std::process::Command::new(program.unwrap_or_else(|| "/proc/self/exe".into()))
         .arg0(name)
         .args(arguments)
         .exec();
