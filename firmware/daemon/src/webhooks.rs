@@ -213,7 +213,7 @@ async fn run(webhook: Webhook, engine: Engine, clock: DaemonClock, name: String)
         };
         if let Some(result) = result {
             sending = None;
-            if let Some((fault, exists)) = runner.ended(result) {
+            for (fault, exists) in runner.ended(result) {
                 retry_offer(&runner.engine, RackInput::Fault { fault, exists }).await;
             }
         }
@@ -258,8 +258,9 @@ impl WebhookRunner {
         self.counted = self.queue.len();
     }
 
-    /// A request has ended. Returns the fault that begins (true) or ends with it.
-    fn ended(&mut self, result: Result<(), String>) -> Option<(BoxFault, bool)> {
+    /// A request has ended. Returns the faults that begin (true) or end with it: another reason is
+    /// another fault.
+    fn ended(&mut self, result: Result<(), String>) -> Vec<(BoxFault, bool)> {
         let word = if result.is_ok() { "ok" } else { "failed" };
         let telemetry = self.engine.telemetry();
         let mut counts = telemetry.counts();
@@ -274,16 +275,20 @@ impl WebhookRunner {
         }
         drop(counts);
         self.show_length();
-        match (is_failing, result) {
-            (Some(true), Err(why)) => {
-                let url = self.webhook.shown.clone();
-                let fault = BoxFault::WebhookFailed { url, why };
-                self.fault = Some(fault.clone());
-                Some((fault, true))
-            }
-            (Some(false), _) => self.fault.take().map(|fault| (fault, false)),
-            _ => None,
+        let begins = is_failing == Some(true) || self.fault.is_some();
+        let fault = result.err().filter(|_| begins).map(|why| {
+            let url = self.webhook.shown.clone();
+            BoxFault::WebhookFailed { url, why }
+        });
+        if is_failing.is_none() && (fault.is_none() || fault == self.fault) {
+            return Vec::new();
         }
+        let ended = std::mem::replace(&mut self.fault, fault.clone());
+        let ended = ended.map(|fault| (fault, false));
+        ended
+            .into_iter()
+            .chain(fault.map(|fault| (fault, true)))
+            .collect()
     }
 }
 

@@ -98,6 +98,15 @@ async fn a_webhook_that_keeps_failing_is_a_fault_until_it_works() {
         })
         .await;
     drop(failing.unwrap());
+    // Another reason replaces the first one.
+    receive(&listener, 410).await;
+    let other = view
+        .wait_for(|view| {
+            let mut faults = view.faults.keys().map(ToString::to_string);
+            view.faults.len() == 2 && faults.any(|fault| fault.contains("410"))
+        })
+        .await;
+    drop(other.unwrap());
     receive(&listener, 200).await;
     let works = view.wait_for(|view| view.faults.len() == 1).await;
     drop(works.unwrap());
