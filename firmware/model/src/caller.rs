@@ -105,22 +105,23 @@ impl fmt::Display for ApiCaller {
     }
 }
 
-/// At most this many characters, without control characters and line breaks.
+/// At most this many characters, without control characters and line breaks. Quotation marks stay
+/// as they are.
 pub fn printable(text: &str, chars_max: usize) -> String {
-    let mut shown: String = text
-        .chars()
-        .flat_map(char::escape_debug)
-        .take(chars_max)
-        .collect();
-    if text
-        .chars()
-        .flat_map(char::escape_debug)
-        .nth(chars_max)
-        .is_some()
-    {
+    let mut chars = text.chars().flat_map(escaped_character);
+    let mut shown: String = chars.by_ref().take(chars_max).collect();
+    if chars.next().is_some() {
         shown.push_str("...");
     }
     shown
+}
+
+/// The character, or its escape sequence.
+fn escaped_character(character: char) -> impl Iterator<Item = char> {
+    let is_quotation_mark = matches!(character, '\'' | '"');
+    let plain = is_quotation_mark.then_some(character);
+    let escaped = (!is_quotation_mark).then(|| character.escape_debug());
+    plain.into_iter().chain(escaped.into_iter().flatten())
 }
 
 #[cfg(test)]
@@ -134,6 +135,7 @@ mod tests {
         let shown = who.to_string();
         assert!(!shown.chars().any(char::is_control), "{shown}");
         assert!(shown.starts_with("ann\\n2026"), "{shown}");
+        assert_eq!(printable("the box's \"x\"\t", 99), "the box's \"x\"\\t");
         let long = CallerIdentity::token(&"x".repeat(10_000));
         let most = NAME_CHARS_MAX + "...".len();
         assert_eq!(long.name().map(str::len), Some(most));
