@@ -324,7 +324,7 @@ pub(crate) struct NodeCreateArguments {
 pub(crate) struct NodeSetArguments {
     /// Name or UUID
     pub(crate) node: String,
-    /// Its hardware type
+    /// Its hardware type; interfaces that are not given get the defaults of this type
     #[arg(long, value_name = "TYPE")]
     pub(crate) driver: Option<String>,
     #[command(flatten)]

@@ -354,7 +354,11 @@ fn set(one: &NodeSetArguments, read: FileTextReader<'_>) -> Result<CommandPlan, 
     }
     let mut requests = Vec::new();
     if !patch.is_empty() {
-        let path = node_path(&one.node, "");
+        let query = match one.driver {
+            Some(_) => "?reset_interfaces=true",
+            None => "",
+        };
+        let path = node_path(&one.node, query);
         requests.push(CliRequest::new("PATCH", path).with(Value::Array(patch)));
     }
     if !own.is_empty() {

@@ -26,6 +26,13 @@ impl ApiFault {
         }
     }
 
+    /// The same fault, and what to do next.
+    pub(crate) fn with_advice(mut self, advice: &str) -> Self {
+        self.sentence.push(' ');
+        self.sentence.push_str(advice);
+        self
+    }
+
     pub(crate) fn bad(sentence: impl Into<String>) -> Self {
         Self::new(400, sentence)
     }

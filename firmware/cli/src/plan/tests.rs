@@ -317,7 +317,12 @@ fn nodes_are_created_and_changed() {
     check(
         "node set n1 --driver redfish --description d --driver-info ipmi_password=@password \
          --extra x/y=z --interface boot=ipxe --unset extra.a.b --unset name",
-        &[("PATCH", "/v1/nodes/n1", patch)],
+        &[("PATCH", "/v1/nodes/n1?reset_interfaces=true", patch)],
+    );
+    let class = json!([add("/resource_class", json!("big"))]);
+    check(
+        "node set n1 --resource-class big",
+        &[("PATCH", "/v1/nodes/n1", class)],
     );
     refuses("node set n1", "nothing to set");
     refuses("node set n1 --driver-info ipmi_password=hunter2", "@FILE");

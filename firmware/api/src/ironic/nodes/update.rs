@@ -13,10 +13,12 @@ use crate::table::patch::{self, PatchChange, PatchOp};
 use crate::{ApiOutcome, ResponsePlan};
 
 pub(crate) fn update(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
-    let reset = call.query.flag("reset_interfaces")?;
+    let reset = call.query.flag("reset_interfaces")? == Some(true);
     let changes = patch::parse(call.body, call.has(98))?;
     check_roots(call, &view.node, &changes)?;
-    if reset == Some(true) && !changes.iter().any(|change| change.root() == "driver") {
+    let is_changed = |name: &str| changes.iter().any(|change| change.root() == name);
+    let driver_changes = is_changed("driver");
+    if reset && !driver_changes {
         return Err(ApiFault::bad(
             "The reset_interfaces parameter can only be used when changing the node's driver.",
         ));
@@ -27,12 +29,18 @@ pub(crate) fn update(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, 
     check_moment(call, &view.node, &changes)?;
 
     let mut document = Value::Object(write::document(call, view));
-    if reset == Some(true) {
+    if driver_changes {
         for field in FIELDS
             .iter()
             .filter(|field| field.name.ends_with("_interface"))
         {
-            document[field.name] = Value::Null;
+            // In Ironic a node has the interfaces of its creation, which another driver must
+            // support.
+            document[field.name] = if reset {
+                Value::Null
+            } else {
+                field.show(view, call)
+            };
         }
     }
     patch::apply(&mut document, &changes)?;
@@ -43,16 +51,12 @@ pub(crate) fn update(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, 
         let touched = document
             .into_iter()
             .filter(|(name, _)| {
-                changes.iter().any(|change| change.root() == name)
-                    || (reset == Some(true) && name.ends_with("_interface"))
+                is_changed(name) || (driver_changes && name.ends_with("_interface"))
             })
             .collect();
         write::read(call, touched, &mut node)?;
     }
-    if changes
-        .iter()
-        .any(|change| change.root() == "instance_info")
-    {
+    if is_changed("instance_info") {
         write::take_instance_name(&mut node);
     }
     // A reason is removed together with the flag that it belongs to.
@@ -64,7 +68,12 @@ pub(crate) fn update(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, 
         new.retired_reason = None;
     }
     check_rules(call, &view.node, &node)?;
-    write::check(call, &node)?;
+    write::check(call, &node).map_err(|fault| match (driver_changes, reset) {
+        (true, false) => fault.with_advice(
+            "With reset_interfaces=true the node gets the default interfaces of its new driver.",
+        ),
+        _ => fault,
+    })?;
     write::check_driver_info(call, &view.node.driver_info, &node)?;
     let id = node.id;
     replace(view, node, ResponsePlan::Node { id, created: false })

@@ -270,6 +270,26 @@ fn a_new_driver_needs_its_own_interfaces_or_a_reset() {
 }
 
 #[test]
+fn a_new_driver_must_support_the_interfaces_that_were_defaults_of_the_old_one() {
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
+    let message = refuses(&bench, &add("/driver", &json!("fake-hardware")), 400);
+    assert!(
+        message.contains("is not supported by hardware type fake-hardware"),
+        "{message}"
+    );
+    assert!(message.contains("reset_interfaces=true"), "{message}");
+    // Those of the patch itself count.
+    let mut body = vec![json!({"op": "add", "path": "/driver", "value": "fake-hardware"})];
+    for kind in ["power", "management", "vendor"] {
+        let path = format!("/{kind}_interface");
+        body.push(json!({"op": "add", "path": path, "value": "fake"}));
+    }
+    let shown = patch(&mut bench, &json!(body));
+    assert_eq!(shown["power_interface"], "fake");
+    assert_eq!(shown["deploy_interface"], "autodetect", "as before");
+}
+
+#[test]
 fn an_instance_is_not_replaced_by_another() {
     let mut bench = ApiBench::with(ProvisionState::Active);
     let (one, two) = (node_id(8).to_string(), node_id(9).to_string());
