@@ -251,7 +251,7 @@ fn ports(body: &Value) -> TextTable {
 }
 
 fn images(body: &Value) -> TextTable {
-    let mut table = TextTable::new(&["NAME", "FORMAT", "SIZE", "STATE", "HERE", "SHA256"]);
+    let mut table = TextTable::new(&["NAME", "FORMAT", "SIZE", "STATE", "CACHED", "SHA256"]);
     for image in items(body, "images") {
         table.row([
             cell(&image["name"]),
@@ -344,7 +344,7 @@ fn fields(body: &Value) -> TextTable {
 }
 
 fn validation(body: &Value) -> TextTable {
-    let mut table = TextTable::new(&["INTERFACE", "FIT", "REASON"]);
+    let mut table = TextTable::new(&["INTERFACE", "VALID", "REASON"]);
     for (kind, found) in body.as_object().into_iter().flatten() {
         table.row([kind.clone(), cell(&found["result"]), cell(&found["reason"])]);
     }

@@ -132,7 +132,7 @@ impl ImageUpload<'_> {
         };
         match snapshot.verdict() {
             WaitVerdict::Failed(why) => failed(&why),
-            WaitVerdict::Pending if snapshot.state == "absent" => {
+            WaitVerdict::Pending if snapshot.state == "not_cached" => {
                 failed("was removed from the cache before it was complete")
             }
             verdict => Ok(verdict),
@@ -404,7 +404,7 @@ mod tests {
             upload.verdict(&json!({"state": state, "fault": fault, "here": 7, "size": 7}))
         };
         assert_eq!(verdict("unpacking").unwrap(), WaitVerdict::Pending);
-        assert_eq!(verdict("whole").unwrap(), WaitVerdict::Reached);
+        assert_eq!(verdict("complete").unwrap(), WaitVerdict::Reached);
         let refused = verdict("failed").unwrap_err();
         assert_eq!(refused.exit, Exit::Failed);
         assert!(
@@ -412,6 +412,6 @@ mod tests {
             "{}",
             refused.sentence
         );
-        assert_eq!(verdict("absent").unwrap_err().exit, Exit::Failed);
+        assert_eq!(verdict("not_cached").unwrap_err().exit, Exit::Failed);
     }
 }

@@ -175,7 +175,7 @@ impl ImageSnapshot {
 
     pub(crate) fn verdict(&self) -> WaitVerdict {
         match self.state.as_str() {
-            "whole" => WaitVerdict::Reached,
+            "complete" => WaitVerdict::Reached,
             "failed" => {
                 let why = self.fault.as_deref().unwrap_or("is not available");
                 WaitVerdict::Failed(format!("failed: {why}"))
@@ -348,12 +348,12 @@ mod tests {
                 "state": state, "here": 5 << 20, "size": (9 << 20) + 1, "fault": "it is wrong",
             }))
         };
-        assert_eq!(look("whole").verdict(), WaitVerdict::Reached);
-        assert_eq!(look("filling").verdict(), WaitVerdict::Pending);
-        assert_eq!(look("absent").verdict(), WaitVerdict::Pending);
+        assert_eq!(look("complete").verdict(), WaitVerdict::Reached);
+        assert_eq!(look("fetching").verdict(), WaitVerdict::Pending);
+        assert_eq!(look("not_cached").verdict(), WaitVerdict::Pending);
         let failed = WaitVerdict::Failed("failed: it is wrong".to_owned());
         assert_eq!(look("failed").verdict(), failed);
-        assert_eq!(look("filling").mib(), Some((5, 10)));
+        assert_eq!(look("fetching").mib(), Some((5, 10)));
     }
 
     #[test]

@@ -281,14 +281,14 @@ fn a_watch_reports_changes_until_all_have_reached_the_goal() {
 #[test]
 fn images_come_from_the_boxs_own_list() {
     let list = json!({"images": [
-        {"name": "a.raw", "size": 2048, "here": 2048, "state": "whole", "sha256": "00ff",
+        {"name": "a.raw", "size": 2048, "here": 2048, "state": "complete", "sha256": "00ff",
          "format": "raw"},
     ]});
     let exchanges = vec![("GET /trivet/images ", 200, list.clone())];
     let (_, out, _, _) = ScriptedBox::with(exchanges).run("image list");
     assert_eq!(
         out.lines().nth(1),
-        Some("a.raw  raw     2.0 KiB  whole  100%  00ff")
+        Some("a.raw  raw     2.0 KiB  complete  100%    00ff")
     );
     let exchanges = vec![("GET /trivet/images ", 200, list)];
     assert_eq!(
@@ -405,8 +405,8 @@ fn an_upload_makes_the_record_first_and_then_sends_the_file() {
     let record = |state: &str| json!({"name": "a.raw", "state": state, "here": 0, "size": null});
     let one = ScriptedBox::with(vec![
         ("GET /trivet/images/a.raw ", 404, fault("none")),
-        ("POST /trivet/images ", 201, record("absent")),
-        ("PUT /trivet/images/a.raw/data ", 200, record("whole")),
+        ("POST /trivet/images ", 201, record("not_cached")),
+        ("PUT /trivet/images/a.raw/data ", 200, record("complete")),
     ]);
     let line = format!("image upload a.raw {} --boot-mode uefi", sample.0.display());
     let (exit, out, notes, requests) = one.run(&line);
@@ -441,7 +441,7 @@ fn an_empty_file_is_refused_before_anything_is_sent() {
 #[test]
 fn an_upload_that_the_box_finds_wrong_is_a_failure() {
     let sample = TemporaryFile::new("wrong", "abc");
-    let absent = json!({"name": "a", "state": "absent", "here": 0, "size": null});
+    let absent = json!({"name": "a", "state": "not_cached", "here": 0, "size": null});
     let wrong = json!({"name": "a", "state": "failed", "fault": "its SHA-256 is another"});
     let one = ScriptedBox::with(vec![
         ("GET /trivet/images/a ", 200, absent),
@@ -460,13 +460,17 @@ fn an_interrupted_upload_continues() {
         ("GET /trivet/images/a ", 200, record(2)),
         ("PUT /trivet/images/a/data ", 400, fault("it broke off")),
         ("GET /trivet/images/a ", 200, record(4)),
-        ("PUT /trivet/images/a/data ", 200, json!({"state": "whole"})),
+        (
+            "PUT /trivet/images/a/data ",
+            200,
+            json!({"state": "complete"}),
+        ),
     ]);
     let line = format!("image upload a {} --json", sample.0.display());
     let (exit, out, notes, requests) = one.run(&line);
     assert_eq!(exit, Exit::Fine, "{notes}");
     assert!(
-        out.contains("\"whole\"") && notes.contains("it broke off"),
+        out.contains("\"complete\"") && notes.contains("it broke off"),
         "{out}{notes}"
     );
     assert!(
@@ -483,7 +487,7 @@ fn an_interrupted_upload_continues() {
 #[test]
 fn what_the_box_refuses_or_has_is_not_sent_again() {
     let sample = TemporaryFile::new("no", "abc");
-    let record = json!({"name": "a", "state": "absent", "here": 0, "size": null});
+    let record = json!({"name": "a", "state": "not_cached", "here": 0, "size": null});
     let one = ScriptedBox::with(vec![
         ("GET /trivet/images/a ", 200, record),
         ("PUT /trivet/images/a/data ", 413, fault("remove b.raw")),
@@ -492,7 +496,7 @@ fn what_the_box_refuses_or_has_is_not_sent_again() {
     let (exit, _, notes, _) = one.run(&line);
     assert_eq!(exit, Exit::Refused);
     assert!(notes.contains("remove b.raw"), "{notes}");
-    let whole = json!({"name": "a", "state": "whole", "here": 3, "size": 3});
+    let whole = json!({"name": "a", "state": "complete", "here": 3, "size": 3});
     let one = ScriptedBox::with(vec![("GET /trivet/images/a ", 200, whole)]);
     assert_eq!(one.run(&line).0, Exit::Fine);
     let (exit, _, notes) = run("image upload a /nowhere/file --url http://127.0.0.1:1");

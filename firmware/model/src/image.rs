@@ -153,11 +153,11 @@ impl ImageState {
 impl fmt::Display for ImageState {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            Self::Fetching => "filling",
+            Self::Fetching => "fetching",
             Self::Unpacking => "unpacking",
-            Self::Corrupt(_) => "rotten",
-            Self::Complete => "whole",
-            Self::Evicted => "absent",
+            Self::Corrupt(_) => "corrupt",
+            Self::Complete => "complete",
+            Self::Evicted => "not_cached",
             Self::Failed(_) | Self::Wrong(_) => "failed",
         })
     }

@@ -386,7 +386,7 @@ fn catalogued(call: &ApiCall<'_>, resource: &Resource) -> Value {
     let news = news.filter(own);
     let mut value = match news {
         Some(news) => cached(news),
-        None => json!({"size": null, "here": 0, "state": "absent", "fault": null, "raw": null}),
+        None => json!({"size": null, "here": 0, "state": "not_cached", "fault": null, "raw": null}),
     };
     value["format"] = json!(resource.text("format").unwrap_or("raw"));
     value["name"] = json!(resource.name);
@@ -453,7 +453,7 @@ fn shown(image: &LocalImage) -> Value {
         "name": image.name,
         "size": image.size,
         "here": image.size,
-        "state": "whole",
+        "state": "complete",
         "format": ImageFormat::of_file_name(&image.name).name(),
         image.digest.algorithm(): image.digest.to_string(),
     })
@@ -578,7 +578,7 @@ mod tests {
         let one = bench.reply(&get("/trivet/images/disk.raw")).value();
         assert_eq!(
             (&one["state"], &one["here"]),
-            (&json!("whole"), &json!(100))
+            (&json!("complete"), &json!(100))
         );
         let all = bench.reply(&get("/trivet/images")).value();
         assert_eq!(all["images"].as_array().unwrap().len(), 1);
@@ -607,7 +607,7 @@ mod tests {
         let one = bench.reply(&get("/trivet/images/far.raw")).value();
         assert_eq!(
             (&one["state"], &one["sha256"]),
-            (&json!("absent"), &json!(sum))
+            (&json!("not_cached"), &json!(sum))
         );
         let order = |method, path| bench.order(&send(method, path, "")).0;
         let filled = order("POST", "/trivet/images/far.raw/fill");

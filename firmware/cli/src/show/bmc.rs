@@ -56,7 +56,7 @@ impl BmcTable {
             Self::Media => {
                 let keys = [
                     ("DRIVE", "id"),
-                    ("TAKES", "devices"),
+                    ("MEDIA TYPES", "devices"),
                     ("INSERTED", "inserted"),
                     ("IMAGE", "image"),
                 ];
@@ -66,8 +66,8 @@ impl BmcTable {
                 let keys = [
                     ("NODE", "node"),
                     ("SCORE", "score"),
-                    ("ASKED", "asked"),
-                    ("ANSWERED", "answered"),
+                    ("REQUESTS", "asked"),
+                    ("REPLIES", "answered"),
                     ("MEDIAN MS", "median_ms"),
                     ("LAST ERROR", "last_error"),
                 ];
@@ -246,12 +246,12 @@ mod tests {
             "ipv6_addresses": ["fe80::1", "fe80::2"]}]});
         assert!(lines(BmcTable::Network, &network)[1].ends_with("fe80::1 fe80::2"));
         let media = json!({"media": [{"id": "Cd", "devices": ["cdrom"], "inserted": false}]});
-        assert_eq!(lines(BmcTable::Media, &media)[1], "Cd     cdrom  no");
+        assert_eq!(lines(BmcTable::Media, &media)[1], "Cd     cdrom        no");
         let health = json!({"bmcs": [{"node": "n1", "score": 100, "asked": 4, "answered": 4,
             "median_ms": 12, "last_error": null}]});
         assert_eq!(
             lines(BmcTable::Health, &health)[1],
-            "n1    100    4      4         12"
+            "n1    100    4         4        12"
         );
         let light = json!({"state": "on"});
         assert_eq!(lines(BmcTable::Fields, &light), ["state  on"]);

@@ -80,12 +80,12 @@ fn one_node_shows_fields_that_are_not_empty() {
 #[test]
 fn images_by_name() {
     let body = json!({"images": [
-        {"name": "a.raw", "size": 16_777_216, "state": "filling", "here": 4_194_304,
+        {"name": "a.raw", "size": 16_777_216, "state": "fetching", "here": 4_194_304,
          "sha256": "00", "format": "xz", "raw": {"sha256": "11", "size": 7}},
     ]});
     assert_eq!(
         lines(&OutputView::Images, &body)[1],
-        "a.raw  xz      16.0 MiB  filling  25%   00"
+        "a.raw  xz      16.0 MiB  fetching  25%     00"
     );
     let (one, exit) = OutputView::Image("a.raw".to_owned())
         .chosen(body.clone())
@@ -133,9 +133,9 @@ fn what_a_deployment_needs_decides_the_code() {
     assert_eq!(
         lines(&OutputView::Validation, &fine),
         [
-            "INTERFACE  FIT  REASON",
+            "INTERFACE  VALID  REASON",
             "deploy     yes",
-            "rescue     no   x"
+            "rescue     no     x"
         ]
     );
     let bad = json!({"deploy": {"result": false, "reason": "no image"}});

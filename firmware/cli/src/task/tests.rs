@@ -578,8 +578,8 @@ fn a_fill_is_waited_for_with_its_progress() {
     let answers = vec![
         good(Value::Null),
         image("failed", 0),
-        image("filling", 5 << 20),
-        image("whole", 9 << 20),
+        image("fetching", 5 << 20),
+        image("complete", 9 << 20),
     ];
     let answers = answers.into_iter().map(Ok).collect();
     let run = run(fill(60_000), OutputStyle::default(), answers);
@@ -591,7 +591,7 @@ fn a_fill_is_waited_for_with_its_progress() {
     });
     let bars: Vec<String> = bars.collect();
     assert!(
-        bars[1].contains("filling  [###########---------] 5/9"),
+        bars[1].contains("fetching  [###########---------] 5/9"),
         "{bars:?}"
     );
 }

@@ -27,10 +27,10 @@ async fn reverifying_a_valid_image_reports_it_as_whole() {
     let wanted = source.wanted(sha256(&image));
     let (cache, reported) = cache_with_news(&scratch);
     cache.ensure(&wanted).await;
-    assert_eq!(states(&reported).last().unwrap(), "whole");
+    assert_eq!(states(&reported).last().unwrap(), "complete");
     let sent = source.sent();
     cache.reverify(&wanted).await;
-    assert_eq!(states(&reported), ["whole"]);
+    assert_eq!(states(&reported), ["complete"]);
     assert_eq!(source.sent(), sent, "nothing is fetched for a doubt");
 }
 
@@ -47,7 +47,7 @@ async fn reverifying_a_corrupt_image_repairs_it_at_once() {
     assert!(cache.chunk_list(&wanted).await.is_some());
     states(&reported);
     cache.reverify(&wanted).await;
-    assert!(states(&reported).contains(&"rotten".to_owned()));
+    assert!(states(&reported).contains(&"corrupt".to_owned()));
     assert_eq!(source.sent() - sent, CHUNK_BYTES);
     assert!(std::fs::read(&path).unwrap() == image);
 }

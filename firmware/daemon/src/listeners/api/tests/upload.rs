@@ -59,7 +59,7 @@ async fn an_upload_is_visible_with_its_response() {
     assert_eq!(status, 200, "{shown}");
     assert_eq!(
         (&shown["state"], &shown["here"], &shown["size"]),
-        (&json!("whole"), &json!(image.len()), &json!(image.len()))
+        (&json!("complete"), &json!(image.len()), &json!(image.len()))
     );
     let (status, why) = one.put("up.raw", &length(&image), &image).await;
     assert_eq!(status, 409, "{why}");
@@ -103,7 +103,11 @@ async fn an_interrupted_upload_continues_at_the_same_offset() {
     assert_eq!(status, 409);
     assert!(why.to_string().contains("has 2097152 bytes here"), "{why}");
     let (status, shown) = one.put("up.raw", &range(2 * MIB), &image[2 * MIB..]).await;
-    assert_eq!((status, &shown["state"]), (200, &json!("whole")), "{shown}");
+    assert_eq!(
+        (status, &shown["state"]),
+        (200, &json!("complete")),
+        "{shown}"
+    );
     one.engine.stop().await;
 }
 
