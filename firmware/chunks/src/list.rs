@@ -151,10 +151,10 @@ mod tests {
             assert!(list.is_complete(size));
             for (at, chunk) in image.chunks(CHUNK).enumerate() {
                 assert!(list.is_chunk_valid(at as u64, chunk, size, &want), "{at}");
-                let mut rotten = chunk.to_vec();
-                *rotten.last_mut().unwrap() ^= 1;
+                let mut corrupt = chunk.to_vec();
+                *corrupt.last_mut().unwrap() ^= 1;
                 assert!(
-                    !list.is_chunk_valid(at as u64, &rotten, size, &want),
+                    !list.is_chunk_valid(at as u64, &corrupt, size, &want),
                     "{at}"
                 );
                 let short = &chunk[1..];

@@ -264,13 +264,13 @@ impl NodeTransition<'_> {
         }
         let boots = boots + 1;
         job.boots = NonZeroU32::new(boots);
-        let rung = escalation::boot_escalation(boots, self.limits.boots_max, resets_bmc);
+        let next = escalation::boot_escalation(boots, self.limits.boots_max, resets_bmc);
         self.rewind_to_write_image();
         self.note(NoteKind::Retrying {
             why: why.to_owned(),
         });
         self.resumed();
-        match rung {
+        match next {
             BootEscalation::Reset => self.enter(JobPhase::BootFromNet),
             BootEscalation::Cycle => self.enter(JobPhase::PowerOff),
             BootEscalation::BmcReset => {

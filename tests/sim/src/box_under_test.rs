@@ -3,6 +3,9 @@
 //! Driven as the daemon drives it: the received inputs are one batch, the changes of the batch
 //! are made durable, and only then its outputs are sent and the snapshot is published.
 
+// An output that is ignored is named, so that `tests/tidy` can compare it with its list.
+#![warn(clippy::wildcard_enum_match_arm)]
+
 mod images;
 
 use std::collections::BTreeMap;

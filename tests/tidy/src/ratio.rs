@@ -74,6 +74,32 @@ pub fn below_record(
         .collect()
 }
 
+/// Crates of `firmware` that the record does not name. Those that only carry what others decide
+/// have no ratio.
+pub fn missing_from_record(
+    packages: &[Package],
+    carriers: &[&str],
+    record_path: &str,
+    record: &str,
+) -> Vec<Finding> {
+    let recorded = |path: &str| {
+        let mut firsts = record
+            .lines()
+            .filter_map(|line| line.split_whitespace().next());
+        firsts.any(|first| first == path)
+    };
+    packages
+        .iter()
+        .map(|package| package.path.as_str())
+        .filter(|path| path.starts_with("firmware/") && !carriers.contains(path))
+        .filter(|path| !recorded(path))
+        .map(|path| {
+            let message = format!("{path} has no line: record its ratio");
+            Finding::in_file(record_path, message)
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +125,20 @@ mod tests {
         let found = check("firmware/a 201\n");
         assert_eq!((found.len(), found[0].line), (1, 1));
         assert!(found[0].message.contains("200 %"), "{found:?}");
+    }
+
+    #[test]
+    fn a_crate_without_a_line_is_caught() {
+        let package = |path: &str| Package {
+            name: path.replace('/', "-"),
+            path: path.to_owned(),
+            dependencies: Vec::new(),
+        };
+        let packages = ["firmware/a", "firmware/b", "firmware/c", "image/d"].map(package);
+        let record = "# firmware/b\nfirmware/a 100\n";
+        let found = missing_from_record(&packages, &["firmware/c"], "record", record);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].message.contains("firmware/b"), "{found:?}");
     }
 
     #[test]

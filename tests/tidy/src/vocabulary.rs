@@ -9,10 +9,10 @@ use crate::mask::{is_word, mask};
 use crate::{Finding, SourceFile};
 
 /// A word that must not occur, and what to write instead.
-const NEVER: [(&str, &str); 11] = [
+const NEVER: [(&str, &str); 16] = [
     (concat!("err", "and"), "BMC request"),
     (concat!("lod", "ger"), "DHCP client"),
-    (concat!("blot", "ted"), "redacted"),
+    (concat!("blo", "tted"), "redacted"),
     (concat!("fresh", "ness"), "power sync"),
     (concat!("freshe", "n"), "power sync"),
     (concat!("who", "ever"), "the name of the caller"),
@@ -21,6 +21,11 @@ const NEVER: [(&str, &str); 11] = [
     (concat!("look", "out"), "poller"),
     (concat!("theat", "re"), "the plain word"),
     (concat!("am", "bush"), "fault point"),
+    (concat!("bl", "ot"), "redact"),
+    (concat!("cl", "erk"), "the name of the part"),
+    (concat!("riv", "al"), "BMC address conflict"),
+    (concat!("rot", "ten"), "corrupt"),
+    (concat!("ru", "ng"), "escalation"),
 ];
 
 /// A word that must not be the whole name of anything, and what to write instead.

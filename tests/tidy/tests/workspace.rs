@@ -221,4 +221,17 @@ fn core_crates_keep_their_share_of_tests() {
         RECORD,
         tree().text(RECORD),
     ));
+    // They only carry what others decide.
+    const CARRIERS: [&str; 4] = [
+        "firmware/cli",
+        "firmware/daemon",
+        "firmware/net/http",
+        "firmware/net/tls",
+    ];
+    none(ratio::missing_from_record(
+        &tree().packages,
+        &CARRIERS,
+        RECORD,
+        tree().text(RECORD),
+    ));
 }

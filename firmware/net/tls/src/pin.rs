@@ -43,7 +43,7 @@ mod tests {
     }
 
     fn other_server() -> ServerConfig {
-        let authority = Authority::create(NOW_UNIX_S, "stranger").unwrap();
+        let authority = Authority::create(NOW_UNIX_S, "other").unwrap();
         let names = ["192.0.2.77".to_owned()];
         let (chain, key) = authority
             .server_certificate(&names, &[], NOW_UNIX_S)
@@ -95,7 +95,7 @@ mod tests {
     /// The certificate is public: presenting it proves nothing without its key.
     #[test]
     fn the_right_certificate_with_a_wrong_key_is_refused() {
-        let wrong = Authority::create(NOW_UNIX_S, "stranger").unwrap().key_pem();
+        let wrong = Authority::create(NOW_UNIX_S, "other").unwrap().key_pem();
         let key = provider()
             .key_provider
             .load_private_key(private_key(&wrong).unwrap());

@@ -254,7 +254,7 @@ mod tests {
     /// A certificate is public: presenting it proves nothing.
     #[test]
     fn a_right_certificate_with_a_wrong_key_is_refused_by_every_policy() {
-        let wrong = Authority::create(NOW_UNIX_S, "stranger").unwrap();
+        let wrong = Authority::create(NOW_UNIX_S, "other").unwrap();
         let key = crate::config::private_key(&wrong.key_pem()).unwrap();
         let key = provider().key_provider.load_private_key(key).unwrap();
         let chain = vec![crate::config::one_certificate(SELF_PEM).unwrap()];

@@ -293,7 +293,7 @@ fn an_image_without_a_source_is_not_fetched_and_its_fault_goes_with_it() {
     assert_eq!(bench.rack.view().faults.len(), 1);
     bench.image_is(news(ImageState::Complete));
     bench.order(RackOrder::FetchImage(id)).unwrap();
-    bench.image_is(news(ImageState::Failed("it is rotten".into())));
+    bench.image_is(news(ImageState::Failed("it is corrupt".into())));
     bench.order(RackOrder::DeleteResource(kind, id)).unwrap();
     assert!(bench.rack.view().faults.is_empty());
 }

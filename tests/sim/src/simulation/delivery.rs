@@ -240,8 +240,8 @@ impl RackSimulation {
                 return;
             }
             SimHttpClient::Allocator => {
-                if let Some(clerk) = &mut self.allocator {
-                    clerk.handle_response(&answer);
+                if let Some(allocator) = &mut self.allocator {
+                    allocator.handle_response(&answer);
                 }
                 return self.schedule_allocator();
             }

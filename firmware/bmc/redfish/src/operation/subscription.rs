@@ -114,7 +114,7 @@ fn subscription(described: &Value) -> Result<BmcSubscription, PowerError> {
     };
     check_id(&found.id)
         .map(|()| found)
-        .map_err(|_| fault::invalid_response("a subscription whose Id is no name"))
+        .map_err(|_| fault::invalid_response("a subscription whose Id is not a name"))
 }
 
 /// A BMC may quote the request in its refusal.

@@ -159,7 +159,7 @@ fn a_bmc_that_ignores_resets_is_seen_by_its_state() {
     assert_eq!(rig.order(PowerOrder::Status), off);
 }
 
-/// Each further attempt would take as long as the first one: the caller hears of it after one.
+/// Each further attempt would take as long as the first one: the caller is told after one.
 #[test]
 fn a_bmc_that_accepts_connections_and_never_answers_is_reported_after_one_timeout() {
     for more in [json!({}), json!({"redfish_auth_type": "basic"})] {

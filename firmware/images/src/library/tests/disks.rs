@@ -108,8 +108,8 @@ fn a_disk_that_has_changed_is_repaired_from_its_image() {
     bench.pump();
     bench.run();
     assert_eq!(bench.read_all(&spec), Ok(raw.clone()));
-    let rotten = |news: &ImageNews| news.status.state == ImageState::Corrupt(1);
-    assert!(bench.news.iter().any(rotten));
+    let corrupt = |news: &ImageNews| news.status.state == ImageState::Corrupt(1);
+    assert!(bench.news.iter().any(corrupt));
     // After a restart too, and with the packed image fetched again.
     bench.shell.disk.rot(ImageKey(sha256(&raw)), 0);
     bench.shell.disk.delete(spec.key());

@@ -29,7 +29,7 @@ fn images() -> Vec<(ImageSpec, Vec<u8>, Vec<u8>)> {
 fn check_reads(
     bench: &mut LibraryBench,
     all: &[(ImageSpec, Vec<u8>, Vec<u8>)],
-    rotten: bool,
+    corrupt: bool,
     seed: u64,
 ) {
     for (spec, _, raw) in all {
@@ -38,7 +38,7 @@ fn check_reads(
         };
         if let SimImageRead::Whole(bytes) = bench.shell.read(grant.entry) {
             assert!(
-                rotten || bytes == *raw,
+                corrupt || bytes == *raw,
                 "seed {seed}: {} is wrong",
                 spec.name
             );
@@ -60,7 +60,7 @@ fn run_seed(seed: u64) {
     for (spec, bytes, _) in &all {
         bench.serve(spec, bytes);
     }
-    let mut rotten = false;
+    let mut corrupt = false;
     for _ in 0..(20 + chance.below(60)) {
         let (spec, bytes, raw) = &all[chance.below(4) as usize];
         match chance.below(14) {
@@ -88,7 +88,7 @@ fn run_seed(seed: u64) {
             }
             10 => {
                 let at = chance.below(raw.len() as u64) as usize;
-                rotten |= bench.shell.disk.rot(ImageKey(sha256(raw)), at);
+                corrupt |= bench.shell.disk.rot(ImageKey(sha256(raw)), at);
             }
             11 => {
                 let free = bench.shell.disk.free_bytes();
@@ -101,14 +101,14 @@ fn run_seed(seed: u64) {
                 let sources = std::mem::take(&mut bench.shell.sources);
                 bench = LibraryBench::with_disk(limited.clone(), bench.shell.disk);
                 bench.shell.sources = sources;
-                rotten = false;
+                corrupt = false;
             }
             _ => {}
         }
         for _ in 0..chance.below(12) {
             bench.step();
         }
-        check_reads(&mut bench, &all, rotten, seed);
+        check_reads(&mut bench, &all, corrupt, seed);
     }
     check_end(bench, &all, seed);
 }
