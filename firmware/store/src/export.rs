@@ -38,7 +38,7 @@ pub struct Export {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ImportError {
     /// The first line is not the one of an export.
-    #[error("the file is no export of a store: its first line does not say so")]
+    #[error("the file is not an export of a store: its first line does not say so")]
     Foreign,
     /// A newer program wrote the export.
     #[error(

@@ -99,12 +99,12 @@ impl SalvageOutcome {
             let _ = match damage.changes {
                 Some(changes) => write!(
                     message,
-                    "; {changes} changes of records stood here, of which {} are named",
+                    "; {changes} changes of records were here, of which {} are named",
                     damage.hit.len()
                 ),
                 None => write!(
                     message,
-                    "; how many changes of records stood here is not known"
+                    "; how many changes of records were here is not known"
                 ),
             };
         }

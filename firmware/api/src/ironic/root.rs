@@ -48,7 +48,7 @@ fn root(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let version = version(call);
     reply(&json!({
         "name": "OpenStack Ironic API",
-        "description": "Trivet: the box on top of the rack, speaking Ironic's API.",
+        "description": "Trivet, a provisioning appliance with Ironic's API.",
         "default_version": version,
         "versions": [version],
     }))

@@ -170,8 +170,7 @@ impl RegionScan {
                 .iter()
                 .any(|damage| damage.at.is_some_and(|from| covers(from, damage)))
         });
-        let what =
-            "the flash cannot be read here; no commit that is known to be durable stood here";
+        let what = "the flash cannot be read here; no commit that is known to be durable was here";
         for at in elsewhere {
             match damages.last_mut() {
                 Some(last) if last.at.is_some_and(|from| from + last.bytes == at) => {
