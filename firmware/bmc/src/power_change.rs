@@ -12,7 +12,8 @@
 //! memory: after a restart of the box the power state is read before any request is sent.
 
 use trivet_model::{
-    BmcFailureCause, JobKind, Node, PowerAnswer, PowerError, PowerOrder, PowerState, Tick,
+    BmcFailureCause, EvidenceNote, JobKind, Node, PowerAnswer, PowerError, PowerOrder, PowerState,
+    Tick,
 };
 
 use crate::context::BmcLimits;
@@ -217,29 +218,36 @@ impl PowerChange {
     }
 
     /// Handles the answer to the request of this number. None if that request is not under way.
+    /// The evidence says that the BMC begins to fail requests, or answers again.
     pub(crate) fn handle_answer(
         &mut self,
         now: Tick,
         number: u64,
         answer: Result<PowerAnswer, PowerError>,
         limits: &BmcLimits,
-    ) -> Option<(PowerChangeAction, Option<String>)> {
+    ) -> Option<(PowerChangeAction, Option<EvidenceNote>)> {
         let outstanding = self
             .outstanding
             .take_if(|(outstanding, ..)| *outstanding == number);
         let (_, order, requested_at) = outstanding?;
-        let action = match answer {
-            result if order == BMC_RESET => self.restarted_bmc(now, result),
-            Ok(answer) => self.answered(now, answer, limits),
+        let was_failing = self.failing.is_some();
+        let (action, evidence) = match answer {
+            result if order == BMC_RESET => return Some((self.restarted_bmc(now, result), None)),
+            Ok(answer) => (
+                self.answered(now, answer, limits),
+                was_failing.then_some(EvidenceNote::BmcAnswersAgain),
+            ),
             Err(error) => {
-                let is_first = self.failing.is_none();
-                let why = format!("{error}; the request is repeated");
+                let evidence = EvidenceNote::BmcRequestRepeated {
+                    kind: error.root().kind(),
+                    message: error.to_string(),
+                };
                 let action = self.failed(now, (order, requested_at), error);
                 let goes_on = !matches!(action, PowerChangeAction::End(_));
-                return Some((action, (is_first && goes_on).then_some(why)));
+                (action, (!was_failing && goes_on).then_some(evidence))
             }
         };
-        Some((action, None))
+        Some((action, evidence))
     }
 
     /// Schedules the next request after a pause in ms; without one, the pause before a repetition.

@@ -154,14 +154,14 @@ impl Bmcs {
         let change = self.changes.by_node.get_mut(&id);
         let next = change
             .and_then(|change| change.handle_answer(context.now, number, answer, &context.limits));
-        let Some((action, why)) = next else {
+        let Some((action, evidence)) = next else {
             if let Some(note) = failure {
                 self.note(id, note);
             }
             return;
         };
-        if let Some(why) = why {
-            self.note(id, NoteKind::Retrying { why });
+        if let Some(evidence) = evidence {
+            self.note(id, NoteKind::Evidence(evidence));
         }
         match action {
             PowerChangeAction::Request(order) => self.send_for_change(context, id, order),

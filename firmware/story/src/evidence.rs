@@ -40,6 +40,9 @@ pub struct JobEvidence {
     pub bmc: Option<BmcEvidence>,
     /// An order of an operator was refused since the last job.
     pub has_refused_order: bool,
+    /// An operator has aborted the job.
+    #[serde(default)]
+    pub is_aborted: bool,
     /// Machines that are no port of a node and were first seen during this job.
     pub unknown_machines: Vec<UnknownMachineEvidence>,
     /// Machines of other nodes that nobody switched on and that requested a boot meanwhile.
@@ -156,18 +159,16 @@ impl JobEvidence {
                     self.boot.switched_on_at = Some(at);
                 }
             }
-            NoteKind::PowerIs(_) => self.bmc = None,
-            NoteKind::PowerFailed { kind, message } => {
-                let before = self.bmc.as_ref().map_or(0, |before| before.tries);
-                self.bmc = Some(BmcEvidence {
-                    kind: (*kind).to_owned(),
-                    message: bounded(message),
-                    at,
-                    tries: before.saturating_add(1),
-                });
+            NoteKind::PowerIs(_) | NoteKind::Evidence(EvidenceNote::BmcAnswersAgain) => {
+                self.bmc = None;
+            }
+            NoteKind::PowerFailed { kind, message }
+            | NoteKind::Evidence(EvidenceNote::BmcRequestRepeated { kind, message }) => {
+                self.bmc_failed(at, kind, message);
             }
             NoteKind::OrderReceived { refused, order, .. } if order.parse::<Verb>().is_ok() => {
                 self.has_refused_order = refused.is_some() && !self.is_running;
+                self.is_aborted |= refused.is_none() && order.parse() == Ok(Verb::Abort);
             }
             NoteKind::StepDone { step } if step == WRITE_IMAGE => self.written_at = Some(at),
             NoteKind::StateChanged { to, .. } if *to == ProvisionState::Active => {
@@ -185,6 +186,16 @@ impl JobEvidence {
         {
             self.net_boot_after_deploy_at = Some(at);
         }
+    }
+
+    fn bmc_failed(&mut self, at: UnixMs, kind: &str, message: &str) {
+        let before = self.bmc.as_ref().map_or(0, |before| before.tries);
+        self.bmc = Some(BmcEvidence {
+            kind: kind.to_owned(),
+            message: bounded(message),
+            at,
+            tries: before.saturating_add(1),
+        });
     }
 
     /// The job switches its machine on or resets it: a boot begins. Called also where no note

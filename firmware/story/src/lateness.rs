@@ -11,6 +11,10 @@ const LATE_FACTOR: u64 = 3;
 /// No stage is late before this time, in ms: short stages vary.
 const LATE_MS_MIN: u64 = 10_000;
 
+/// The same for switching power, in ms: a machine that is off already takes no time, and one that
+/// is on may take a minute.
+const LATE_POWER_MS_MIN: u64 = 60_000;
+
 /// How many durations of one stage of one model are kept.
 const SAMPLES_MAX: usize = 15;
 
@@ -41,7 +45,13 @@ const fn default_late_ms(stage: Stage) -> u64 {
 /// After which time a stage is late, in ms.
 pub fn late_after_ms(stage: Stage, usual_ms: Option<u64>) -> u64 {
     match usual_ms {
-        Some(usual) => usual.saturating_mul(LATE_FACTOR).max(LATE_MS_MIN),
+        Some(usual) => {
+            let least = match stage {
+                Stage::Power => LATE_POWER_MS_MIN,
+                _ => LATE_MS_MIN,
+            };
+            usual.saturating_mul(LATE_FACTOR).max(least)
+        }
         None => default_late_ms(stage),
     }
 }
@@ -70,9 +80,15 @@ pub fn model_of(node: &Node) -> String {
     trivet_model::story::shortened(&words.join(" "), MODEL_BYTES_MAX)
 }
 
-/// The steps of different kinds of jobs have nothing in common; the other stages have.
+/// The steps of different kinds of jobs have nothing in common, and a verification only reads the
+/// power state, where other jobs switch it. The other stages are the same in all jobs.
 fn kind_of(stage: Stage, kind: JobKind) -> Option<JobKind> {
-    (stage == Stage::Steps).then_some(kind)
+    let differs = match stage {
+        Stage::Steps => true,
+        Stage::Power => kind == JobKind::Verify,
+        _ => false,
+    };
+    differs.then_some(kind)
 }
 
 /// The durations of good stages at this site, by model.
@@ -179,6 +195,18 @@ mod tests {
     }
 
     #[test]
+    fn a_verification_says_nothing_about_switching_power() {
+        let mut usual = UsualDurations::default();
+        let stages = [(Stage::Power, StageState::Done, 1, 200)];
+        usual.add(&job(JobOutcome::Done, JobKind::Verify, &stages));
+        let of = |kind| usual.usual_ms("Acme R1", kind, Stage::Power);
+        assert_eq!(
+            (of(JobKind::Verify), of(JobKind::Deploy)),
+            (Some(200), None)
+        );
+    }
+
+    #[test]
     fn the_number_of_models_is_bounded() {
         let mut usual = UsualDurations::default();
         for number in 0..2 * MODELS_MAX {
@@ -198,7 +226,9 @@ mod tests {
     #[test]
     fn a_stage_is_late_at_three_times_the_usual_and_long_before_a_time_out() {
         assert_eq!(late_after_ms(Stage::Post, Some(71_000)), 213_000);
-        assert_eq!(late_after_ms(Stage::Power, Some(200)), LATE_MS_MIN);
+        assert_eq!(late_after_ms(Stage::Loader, Some(200)), LATE_MS_MIN);
+        assert_eq!(late_after_ms(Stage::Power, Some(200)), LATE_POWER_MS_MIN);
+        assert_eq!(late_after_ms(Stage::Power, Some(30_000)), 90_000);
         for stage in Stage::ALL {
             assert!(late_after_ms(*stage, None) >= 30_000);
         }

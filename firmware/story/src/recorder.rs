@@ -5,7 +5,7 @@
 //! the tries of each stage are counted.
 
 use trivet_model::story::{JobOutcome, JobStory, Stage, StageState, StageStory, shortened};
-use trivet_model::{JobKind, JobPhase, NoteKind, UnixMs};
+use trivet_model::{EvidenceNote, JobKind, JobPhase, NoteKind, UnixMs};
 
 use crate::boot_path::{is_optional, stage_of_path};
 
@@ -155,6 +155,7 @@ impl JobRecorder<'_> {
             }
             NoteKind::PowerFailed { .. }
             | NoteKind::Retrying { .. }
+            | NoteKind::Evidence(EvidenceNote::BmcRequestRepeated { .. })
             | NoteKind::Warning { .. }
             | NoteKind::ImageRejected { .. }
             | NoteKind::ImageFailed { .. }
@@ -191,6 +192,7 @@ impl JobRecorder<'_> {
             self.at = end;
         }
         if self.current_stage() != Some(stage) {
+            self.add_bytes_to_done(stage, sent, took_ms);
             return;
         }
         if let Some(present) = self.current_mut() {
@@ -207,6 +209,16 @@ impl JobRecorder<'_> {
             Stage::Kernel => self.enter(Stage::Ramdisk),
             Stage::Ramdisk => self.enter(Stage::Agent),
             _ => {}
+        }
+    }
+
+    /// The end of a transfer was reported when the machine had already gone on.
+    fn add_bytes_to_done(&mut self, stage: Stage, sent: u64, took_ms: u64) {
+        let mut stages = self.story.stages.iter_mut();
+        let done = stages.find(|one| one.stage == stage && one.state == StageState::Done);
+        if let Some(done) = done {
+            done.bytes = done.bytes.saturating_add(sent);
+            done.transfer_ms = done.transfer_ms.saturating_add(took_ms);
         }
     }
 

@@ -122,15 +122,26 @@ fn action(kind: &str, command: String) -> Option<SuggestedAction> {
     })
 }
 
+/// The action that shows where the machine is: its light where it has a BMC, else its record.
+fn find_machine(context: &DiagnosisContext) -> Option<SuggestedAction> {
+    let node = &context.node_name;
+    if context.site.bmc_keys.is_empty() {
+        action("show-node", format!("trivet node show {node}"))
+    } else {
+        action("light-on", format!("trivet bmc light {node} on"))
+    }
+}
+
 /// Whether the job boots its machine and its agent has not come up.
 fn awaits_agent(evidence: &JobEvidence) -> bool {
     let boot = &evidence.boot;
     boot.switched_on_at.is_some() && boot.agent_ready_at.is_none() && evidence.deployed_at.is_none()
 }
 
-/// Whether the job boots its machine, whose agent is late or was given up.
+/// Whether the job boots its machine, whose agent is late or was given up. A job that an operator
+/// has aborted was not late.
 fn lacks_agent(evidence: &JobEvidence, context: &DiagnosisContext) -> bool {
-    context.stage.is_some() && awaits_agent(evidence)
+    context.stage.is_some() && awaits_agent(evidence) && !evidence.is_aborted
 }
 
 /// A duration for people, such as `4 min 2 s`.

@@ -309,3 +309,23 @@ fn a_job_fails_at_once_when_a_machine_refuses_a_reset() {
         order: PowerOrder::Reset
     }));
 }
+
+#[test]
+fn a_silent_bmc_is_noted_at_its_first_failure_and_when_it_answers_again() {
+    let mut bench = BmcBench::new();
+    let id = bench.with_node(1);
+    bench.start_job(id);
+    bench.for_job(id, PowerOrder::Off);
+    bench.events();
+    let mut notes = Vec::new();
+    for answer in [Err(silent()), Err(silent()), Ok(PowerState::On)] {
+        let (number, _) = bench.given_one();
+        bench.answer(number, answer.map(PowerAnswer::Power));
+        notes.extend(bench.notes_and_events().0);
+        let next = bench.bmcs.deadline().expect("the order goes on");
+        let ms = next.since_ms(bench.now);
+        bench.advance(ms);
+    }
+    let repeated = format!("{}; the request is repeated", silent());
+    assert_eq!(notes, [repeated.as_str(), "the BMC answers again"]);
+}

@@ -45,6 +45,15 @@ pub enum EvidenceNote {
         /// How many nodes have one of them.
         nodes: usize,
     },
+    /// The BMC failed a request of a power change, which repeats it.
+    BmcRequestRepeated {
+        /// The kind of the error, see `PowerError::kind`.
+        kind: &'static str,
+        /// The whole error message.
+        message: String,
+    },
+    /// The BMC answers again in the same power change.
+    BmcAnswersAgain,
     /// The agent found no disk that fits the hints.
     DiskNotFound {
         /// The hints, as in the record.
@@ -80,6 +89,7 @@ impl EvidenceNote {
         match self {
             Self::DhcpNotServed { .. } | Self::OtherServerChosen { .. } => EventTopic::Network,
             Self::AgentUnreachable { .. } | Self::LookupUnmatched { .. } => EventTopic::Agent,
+            Self::BmcRequestRepeated { .. } | Self::BmcAnswersAgain => EventTopic::Power,
             Self::DiskNotFound { .. } => EventTopic::Job,
             Self::ImageUnusable { .. } => EventTopic::Image,
         }
@@ -92,6 +102,8 @@ impl EvidenceNote {
             Self::OtherServerChosen { .. } => "other_server_chosen",
             Self::AgentUnreachable { .. } => "agent_unreachable",
             Self::LookupUnmatched { .. } => "lookup_unmatched",
+            Self::BmcRequestRepeated { .. } => "bmc_request_repeated",
+            Self::BmcAnswersAgain => "bmc_answers_again",
             Self::DiskNotFound { .. } => "disk_not_found",
             Self::ImageUnusable { .. } => "image_unusable",
         }
@@ -133,6 +145,10 @@ impl fmt::Display for EvidenceNote {
                     nodes => write!(out, "; {nodes} nodes have one of them"),
                 }
             }
+            Self::BmcRequestRepeated { message, .. } => {
+                write!(out, "{message}; the request is repeated")
+            }
+            Self::BmcAnswersAgain => out.write_str("the BMC answers again"),
             Self::DiskNotFound { hints, disks } => {
                 write!(
                     out,
@@ -201,6 +217,14 @@ mod tests {
             "the agent sends heartbeats, but https://192.0.2.9:9999 cannot be called: connection \
              refused",
         );
+        check(
+            &EvidenceNote::BmcRequestRepeated {
+                kind: "unreachable",
+                message: "the BMC did not answer within 2000 ms".into(),
+            },
+            "the BMC did not answer within 2000 ms; the request is repeated",
+        );
+        check(&EvidenceNote::BmcAnswersAgain, "the BMC answers again");
         check(
             &EvidenceNote::DiskNotFound {
                 hints: "{}".to_owned(),

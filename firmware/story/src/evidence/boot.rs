@@ -300,7 +300,10 @@ impl BootEvidence {
                     error: bounded(error),
                 });
             }
-            EvidenceNote::DiskNotFound { .. } | EvidenceNote::ImageUnusable { .. } => {}
+            EvidenceNote::BmcRequestRepeated { .. }
+            | EvidenceNote::BmcAnswersAgain
+            | EvidenceNote::DiskNotFound { .. }
+            | EvidenceNote::ImageUnusable { .. } => {}
         }
     }
 }

@@ -361,3 +361,19 @@ fn hostile_texts_are_cut() {
     let evidence = story.deviation().unwrap().evidence.as_ref().unwrap();
     assert!(evidence.len() <= EVIDENCE_BYTES_MAX);
 }
+
+#[test]
+fn a_transfer_whose_end_is_reported_late_counts_for_its_stage() {
+    let mut job = RecordedJob::new(JobKind::Deploy);
+    job.boots(0)
+        .dhcp(80, "ACK", "iPXE")
+        .file(81, "snponly.efi", (262_144, 262_144), 1);
+    let loader = job
+        .story
+        .stages
+        .iter()
+        .find(|one| one.stage == Stage::Loader);
+    let loader = loader.expect("the loader was requested");
+    assert_eq!((loader.bytes, loader.transfer_ms), (262_144, 1000));
+    assert_eq!(job.story.current().unwrap().stage, Stage::Script);
+}

@@ -77,7 +77,7 @@ fn diagnose(evidence: &JobEvidence, context: &DiagnosisContext) -> Option<Diagno
 mod tests {
     use super::super::testing::{check, check_none, dhcp, in_time, job, switched_on};
     use super::*;
-    use trivet_model::NoteKind;
+    use trivet_model::{EvidenceNote, NoteKind};
 
     fn failed(kind: &'static str) -> NoteKind {
         let message = "the BMC did not answer".to_owned();
@@ -96,6 +96,23 @@ mod tests {
         redfish.site.bmc_keys = PowerInterface::Redfish.as_str();
         let found = check(&RULE, &job(&[failed("unreachable")]), &redfish);
         assert!(found.cause.contains("web service"), "{found:?}");
+    }
+
+    #[test]
+    fn a_bmc_is_named_while_its_request_is_repeated_until_it_answers() {
+        let repeated = NoteKind::Evidence(EvidenceNote::BmcRequestRepeated {
+            kind: "unreachable",
+            message: "the BMC did not answer".to_owned(),
+        });
+        let mut context = in_time();
+        context.stage_ms = 21_000;
+        let found = check(&RULE, &job(std::slice::from_ref(&repeated)), &context);
+        assert_eq!(
+            found.sentence,
+            "The BMC at 10.0.0.17 has not answered for 21 s; nothing was switched."
+        );
+        let again = NoteKind::Evidence(EvidenceNote::BmcAnswersAgain);
+        check_none(&RULE, &job(&[repeated, again]), &context);
     }
 
     #[test]

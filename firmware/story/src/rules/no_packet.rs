@@ -1,6 +1,6 @@
 //! The BMC says that the machine is on, and no packet of it arrives.
 
-use super::{DiagnosisRule, DiagnosisText, action, boots, duration, lacks_agent};
+use super::{DiagnosisRule, DiagnosisText, boots, duration, find_machine, lacks_agent};
 use crate::{DiagnosisContext, JobEvidence};
 use trivet_model::Diagnosis;
 
@@ -13,7 +13,6 @@ fn diagnose(evidence: &JobEvidence, context: &DiagnosisContext) -> Option<Diagno
     if !lacks_agent(evidence, context) || evidence.boot.first_frame_at.is_some() {
         return None;
     }
-    let node = &context.node_name;
     let ports = match context.site.port_macs.join(", ") {
         ports if ports.is_empty() => "any port; the node has none".to_owned(),
         ports => ports,
@@ -32,10 +31,15 @@ fn diagnose(evidence: &JobEvidence, context: &DiagnosisContext) -> Option<Diagno
             "The hardware address in the record is wrong, the cable is in another port, network \
                 boot is off in the firmware, or the machine stops in its self-test."
                 .to_owned(),
-        next_action: "Switch its light on, compare the cable and the hardware address, and look \
-                      at its console."
-            .to_owned(),
-        action: action("light-on", format!("trivet bmc light {node} on")),
+        next_action: format!(
+            "{}ompare the cable and the hardware address, and look at its console.",
+            if context.site.bmc_keys.is_empty() {
+                "C"
+            } else {
+                "Switch its light on, c"
+            }
+        ),
+        action: find_machine(context),
     };
     Some(text.of(&RULE))
 }
@@ -44,6 +48,8 @@ fn diagnose(evidence: &JobEvidence, context: &DiagnosisContext) -> Option<Diagno
 mod tests {
     use super::super::testing::{addressed, check, check_none, in_time, job, late, switched_on};
     use super::*;
+    use core::net::Ipv4Addr;
+    use trivet_model::{ApiCaller, NoteKind, Verb};
 
     #[test]
     fn the_time_the_usual_time_and_the_boot_are_named() {
@@ -55,6 +61,39 @@ mod tests {
             "No packet arrived from 52:54:00:00:00:17 within 4 min 2 s after the power-on (usual: \
              1 min 11 s) (boot 2)."
         );
+    }
+
+    #[test]
+    fn a_machine_without_a_bmc_has_no_light() {
+        let evidence = job(&[switched_on()]);
+        let light = check(&RULE, &evidence, &late(&evidence));
+        assert!(
+            light
+                .next_action
+                .starts_with("Switch its light on, compare"),
+            "{light:?}"
+        );
+        let mut context = late(&evidence);
+        context.site.bmc_keys = "";
+        let found = check(&RULE, &evidence, &context);
+        assert!(
+            found.next_action.starts_with("Compare the cable"),
+            "{found:?}"
+        );
+        let command = found.action.map(|action| action.command);
+        assert_eq!(command.as_deref(), Some("trivet node show node-17"));
+    }
+
+    #[test]
+    fn a_job_that_an_operator_aborted_was_not_late() {
+        let caller = ApiCaller::agent(Ipv4Addr::LOCALHOST.into()).into();
+        let aborted = NoteKind::OrderReceived {
+            caller,
+            order: Verb::Abort.as_str(),
+            refused: None,
+        };
+        let evidence = job(&[switched_on(), aborted]);
+        check_none(&RULE, &evidence, &late(&evidence));
     }
 
     #[test]

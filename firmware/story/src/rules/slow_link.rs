@@ -1,6 +1,6 @@
 //! The image is transferred much more slowly than to other machines.
 
-use super::{DiagnosisRule, DiagnosisText, action, size};
+use super::{DiagnosisRule, DiagnosisText, find_machine, size};
 use crate::{DiagnosisContext, JobEvidence};
 use trivet_model::Diagnosis;
 
@@ -34,7 +34,7 @@ fn diagnose(evidence: &JobEvidence, context: &DiagnosisContext) -> Option<Diagno
             .to_owned(),
         next_action: "Compare the speed of the port on the switch, and change the cable."
             .to_owned(),
-        action: action("light-on", format!("trivet bmc light {node} on")),
+        action: find_machine(context),
     };
     Some(text.of(&RULE))
 }
