@@ -16,7 +16,7 @@ pub const FAULTS_MAX: usize = 256;
 pub const FAULTS_OF_KIND_MAX: usize = 32;
 
 /// What to do where no agent is configured.
-pub const AGENT_REMEDY: &str = "Build both with `trivet-image ramdisk --agent ipa --output \
+pub const AGENT_REMEDY: &str = "Build both with `trivet-image ramdisk --agent trivet --output \
     DIRECTORY`, set boot.kernel and boot.ramdisk, and start the box again";
 
 /// Why a node that boots from a medium of its BMC has no agent to boot, and what to do.

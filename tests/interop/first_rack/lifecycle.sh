@@ -31,6 +31,19 @@ SYSTEM_MODULES="virtio virtio_ring virtio_pci_legacy_dev virtio_pci_modern_dev v
 # took SINCE: the duration of a stage, for display.
 took() { echo "$((SECONDS - $1)) s"; }
 
+# static_agent: our agent as its ramdisk needs it, in $agent_program; built where it was not
+# built before.
+static_agent() {
+    local target=x86_64-unknown-linux-musl
+    agent_program=${TRIVET_AGENT_PROGRAM:-${CARGO_TARGET_DIR:-$root/target}/$target/appliance/trivet-agent}
+    [ -n "${TRIVET_AGENT_PROGRAM-}" ] || {
+        (cd "$root" && { rustup target list --installed | grep -qx "$target" ||
+            rustup -q target add "$target"; } &&
+            cargo build --locked -q --profile appliance --target "$target" -p trivet-image-agent) ||
+            give_up "the agent cannot be built"
+    }
+}
+
 # agent_ramdisk [AGENT [OPTION...]]: kernel and ramdisk with an agent, in $work/agent: ipa
 # (default) is the stock one, trivet our own. Cached in target.
 agent_ramdisk() {

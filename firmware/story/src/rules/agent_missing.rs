@@ -25,7 +25,7 @@ fn diagnose(evidence: &JobEvidence, context: &DiagnosisContext) -> Option<Diagno
                 .to_owned(),
         action: action(
             "get-agent",
-            "trivet-image ramdisk --agent ipa --output DIRECTORY".to_owned(),
+            "trivet-image ramdisk --agent trivet --output DIRECTORY".to_owned(),
         ),
     };
     Some(text.of(&RULE))
