@@ -411,3 +411,103 @@ fn ports_of_one_portgroup_are_in_one_physical_network() {
     let message = bench.refuses(&send("PATCH", &path, patch).at("1.102"), 400);
     assert!(message.contains("belongs to a portgroup"), "{message}");
 }
+
+/// Patches port 1 of a node in this state, with this value in this field.
+fn patch_in(
+    state: ProvisionState,
+    instance: bool,
+    maintenance: bool,
+    field: &str,
+) -> Option<String> {
+    let mut bench = ApiBench::with(state);
+    bench.change(|node| {
+        node.instance_uuid = instance.then(|| "6b1e9a2c-1111-4222-8333-444455556666".into());
+        node.maintenance = maintenance;
+    });
+    let group: trivet_model::ResourceId = "00000000-0000-4000-a000-000000000001".parse().unwrap();
+    let kind = trivet_model::ResourceKind::PortGroup;
+    let mut record = trivet_model::Resource::new(group, kind, crate::testing::NOW);
+    record.node = Some(node_id(1));
+    bench.add_resource(record);
+    bench.add_port(port(1, 1));
+    let value = match field {
+        "address" => json!("52:54:00:00:00:0b"),
+        "local_link_connection" => json!({"port_id": "1", "switch_id": "52:54:00:00:00:77"}),
+        "portgroup_uuid" => json!(group.to_string()),
+        "physical_network" | "description" => json!("net"),
+        "extra" => json!({"a": 1}),
+        _ => json!(false),
+    };
+    let patch = json!([{"op": "add", "path": format!("/{field}"), "value": value}]).to_string();
+    let path = format!("/v1/ports/{}", port_id(1));
+    let request = send("PATCH", &path, &patch).at(LATEST);
+    match bench.outcome(&request) {
+        crate::ApiOutcome::Order { .. } => None,
+        _ => Some(bench.refuses(&request, 409)),
+    }
+}
+
+#[test]
+fn the_address_of_a_port_in_use_changes_in_maintenance_only() {
+    use ProvisionState as S;
+    for (state, instance) in [
+        (S::Active, false),
+        (S::Manageable, true),
+        (S::Available, true),
+    ] {
+        let message = patch_in(state, instance, false, "address").unwrap();
+        let words = format!(
+            "Cannot update hardware address for port {} as node ",
+            port_id(1)
+        );
+        assert!(message.starts_with(&words), "{message}");
+        let words = "is active or has instance UUID assigned";
+        assert!(message.contains(words), "{message}");
+        assert_eq!(patch_in(state, instance, true, "address"), None);
+    }
+    for state in [S::Enroll, S::Manageable, S::Available, S::DeployFail] {
+        assert_eq!(patch_in(state, false, false, "address"), None, "{state}");
+    }
+}
+
+#[test]
+fn the_connections_of_a_machine_that_can_be_deployed_change_in_maintenance_only() {
+    use ProvisionState as S;
+    let fields = [
+        "pxe_enabled",
+        "physical_network",
+        "local_link_connection",
+        "portgroup_uuid",
+    ];
+    for field in fields {
+        for state in [S::Available, S::Active, S::DeployFail, S::InspectFail] {
+            let message = patch_in(state, false, false, field).unwrap();
+            let words = format!(
+                "Port {} can not have any connectivity attributes (",
+                port_id(1)
+            );
+            assert!(message.starts_with(&words), "{message}");
+            let words = format!("updated unless node {} is in a enroll, ", node_id(1));
+            assert!(message.contains(&words), "{message}");
+            let words = format!("The current state is {state}.");
+            assert!(message.ends_with(&words), "{message}");
+            assert_eq!(patch_in(state, false, true, field), None);
+        }
+        for state in [S::Enroll, S::Manageable] {
+            assert_eq!(patch_in(state, false, false, field), None);
+        }
+    }
+    for field in ["extra", "description"] {
+        assert_eq!(patch_in(S::Active, false, false, field), None);
+    }
+}
+
+#[test]
+fn a_patch_that_changes_no_connection_is_not_refused() {
+    let mut bench = ApiBench::with(ProvisionState::Active);
+    bench.add_port(port(1, 1));
+    let path = format!("/v1/ports/{}", port_id(1));
+    let patch = r#"[{"op": "replace", "path": "/pxe_enabled", "value": true},
+        {"op": "replace", "path": "/address", "value": "52:54:00:00:00:01"}]"#;
+    bench.order(&send("PATCH", &path, patch).at(LATEST));
+}

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use trivet_model::attributes::PortAttributes;
 use trivet_model::node::{JsonObject, RESERVED};
-use trivet_model::{MacAddr, NodeId, Port, PortId, RackOrder, ResourceKind};
+use trivet_model::{MacAddr, NodeId, Port, PortId, ProvisionState, RackOrder, ResourceKind};
 
 use super::fields::FIELDS;
 use super::{link, node_is_free};
@@ -190,6 +190,7 @@ pub(crate) fn update(call: &ApiCall<'_>, old: &Port) -> Result<ApiOutcome, ApiFa
         ));
     }
     check(call, Some(old), &port)?;
+    check_moment(call, old, &port)?;
     let id = port.id;
     order(
         RackOrder::ReplacePort {
@@ -297,6 +298,56 @@ fn check(call: &ApiCall<'_>, old: Option<&Port>, port: &Port) -> Result<(), ApiF
     }
     link::check_network(call, old, port)?;
     check_size(port)
+}
+
+/// Fields of a port that say how its machine is connected.
+const CONNECTIVITY: [&str; 4] = [
+    "pxe_enabled",
+    "local_link_connection",
+    "physical_network",
+    "portgroup_uuid",
+];
+
+/// The address of a port in use and the connections of a machine that can be deployed change in
+/// maintenance only, as in Ironic.
+fn check_moment(call: &ApiCall<'_>, old: &Port, port: &Port) -> Result<(), ApiFault> {
+    use ProvisionState as S;
+    let Some(view) = call.view.nodes.get(&port.node) else {
+        return Ok(());
+    };
+    let (id, node, state) = (port.id, &view.node, view.node.provision_state);
+    if node.maintenance {
+        return Ok(());
+    }
+    let in_use = state == S::Active || node.instance_uuid.is_some();
+    if in_use && old.address != port.address {
+        return Err(ApiFault::conflict(format!(
+            "Cannot update hardware address for port {id} as node {} is active or has instance \
+             UUID assigned. Set the node to maintenance first.",
+            node.id
+        )));
+    }
+    let differs = |name: &str| {
+        let field = |port: &Port| match name {
+            "pxe_enabled" => Some(Value::Bool(port.pxe_enabled)),
+            name => port.attributes.get(name),
+        };
+        field(old) != field(port)
+    };
+    let free = matches!(
+        state,
+        S::Enroll | S::Inspecting | S::InspectWait | S::Manageable
+    );
+    if free || !CONNECTIVITY.into_iter().any(differs) {
+        return Ok(());
+    }
+    Err(ApiFault::conflict(format!(
+        "Port {id} can not have any connectivity attributes ({}) updated unless node {} is in a \
+         enroll, inspecting, inspect wait, manageable state or in maintenance mode. The current \
+         state is {state}.",
+        CONNECTIVITY.join(", "),
+        node.id
+    )))
 }
 
 /// The reserved address of a port must be an IPv4 address, and no other port can have it.
