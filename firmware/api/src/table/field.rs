@@ -246,6 +246,11 @@ pub(crate) fn masked(value: &Value) -> String {
     }
 }
 
+/// Words as Ironic's errors list them.
+pub(crate) fn quoted_words(words: &[&str]) -> String {
+    format!("['{}']", words.join("', '"))
+}
+
 /// The error for a value of the wrong type: Ironic's words, then what is wanted.
 fn wrong_type(name: &str, value: &Value, ironic: &str, want: &str) -> ApiFault {
     let holds_others = ironic.starts_with("'object'") || ironic.starts_with("'array'");
@@ -297,8 +302,9 @@ pub(crate) fn read(name: &str, shape: ValueShape, value: Value) -> Result<Value,
         }
         (ValueShape::Any, value) => Ok(value),
         (ValueShape::Word(words), value) => Err(ApiFault::bad(format!(
-            "Schema error: {} is not one of {words:?}: {name} must be one of these.",
-            quoted(&value)
+            "Schema error: {} is not one of {}: {name} must be one of these.",
+            quoted(&value),
+            quoted_words(words)
         ))),
         (ValueShape::Text | ValueShape::LongText, value) => {
             let want = match name {

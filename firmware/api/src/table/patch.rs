@@ -180,11 +180,7 @@ fn apply_one(document: &mut Value, change: &PatchChange) -> Result<(), ApiFault>
             PatchOp::Add => "member not found in the document:",
         };
         let last = change.path.last().map_or("", String::as_str);
-        ApiFault::bad(format!(
-            "Couldn't apply patch to '{}'. Reason: {why} '{}'",
-            change.shown_path(),
-            last.escape_debug()
-        ))
+        cannot(change, &format!("{why} '{}'", last.escape_debug()))
     };
     let (last, parents) = change.path.split_last().ok_or_else(missing)?;
     // Removing a whole field sets it to its default, which null represents.
@@ -196,7 +192,10 @@ fn apply_one(document: &mut Value, change: &PatchChange) -> Result<(), ApiFault>
     for segment in parents {
         place = match place {
             Value::Object(object) => object.get_mut(segment),
-            Value::Array(items) => index(segment).and_then(|at| items.get_mut(at)),
+            Value::Array(items) => {
+                let at = index(segment).ok_or_else(|| no_index(change, segment))?;
+                items.get_mut(at)
+            }
             _ => None,
         }
         .ok_or_else(missing)?;
@@ -210,27 +209,50 @@ fn apply_one(document: &mut Value, change: &PatchChange) -> Result<(), ApiFault>
                 Ok(())
             }
         },
-        Value::Array(items) => apply_to_list(items, last, change).ok_or_else(missing),
+        Value::Array(items) => apply_to_list(items, last, change),
         _ => Err(missing()),
     }
 }
 
-fn apply_to_list(items: &mut Vec<Value>, last: &str, change: &PatchChange) -> Option<()> {
-    if last == "-" {
-        if change.op != PatchOp::Add {
-            return None;
-        }
+fn apply_to_list(items: &mut Vec<Value>, last: &str, change: &PatchChange) -> Result<(), ApiFault> {
+    if last == "-" && change.op == PatchOp::Add {
         items.push(change.value.clone());
-        return Some(());
+        return Ok(());
     }
-    let at = index(last)?;
+    let at = match index(last) {
+        Some(at) => at,
+        None if last == "-" => return Err(cannot(change, "invalid array index '-'")),
+        None => return Err(no_index(change, last)),
+    };
     match change.op {
         PatchOp::Add if at <= items.len() => items.insert(at, change.value.clone()),
         PatchOp::Replace if at < items.len() => items[at] = change.value.clone(),
         PatchOp::Remove if at < items.len() => drop(items.remove(at)),
-        _ => return None,
+        PatchOp::Add => return Err(cannot(change, "can't insert outside of list")),
+        PatchOp::Replace => return Err(cannot(change, "can't replace outside of list")),
+        PatchOp::Remove => {
+            return Err(cannot(
+                change,
+                &format!("can't remove a non-existent object '{at}'"),
+            ));
+        }
     }
-    Some(())
+    Ok(())
+}
+
+fn cannot(change: &PatchChange, why: &str) -> ApiFault {
+    ApiFault::bad(format!(
+        "Couldn't apply patch to '{}'. Reason: {why}",
+        change.shown_path()
+    ))
+}
+
+fn no_index(change: &PatchChange, segment: &str) -> ApiFault {
+    let segment = segment.escape_debug();
+    cannot(
+        change,
+        &format!("'{segment}' is not a valid sequence index"),
+    )
 }
 
 /// An index as in RFC 6901: digits without leading zeros.
@@ -299,6 +321,26 @@ mod tests {
             json!({"op": "add", "path": "/extra/a/c", "value": 1}),
         ] {
             refuses(json!({"extra": {"a": 1, "list": [1, 2]}}), &json!([op]));
+        }
+    }
+
+    #[test]
+    fn a_wrong_place_in_a_list_is_named_in_ironics_words() {
+        for (op, path, why) in [
+            ("replace", "x", "'x' is not a valid sequence index"),
+            ("replace", "-1", "'-1' is not a valid sequence index"),
+            ("replace", "01", "'01' is not a valid sequence index"),
+            ("add", "x/y", "'x' is not a valid sequence index"),
+            ("replace", "9", "can't replace outside of list"),
+            ("add", "9", "can't insert outside of list"),
+            ("remove", "9", "can't remove a non-existent object '9'"),
+            ("remove", "-", "invalid array index '-'"),
+        ] {
+            let patch = json!([{"op": op, "path": format!("/l/{path}"), "value": 1}]);
+            let fault = patched(json!({"l": [1, 2]}), &patch).unwrap_err();
+            let text = crate::Response::from(fault).fault()["faultstring"].to_string();
+            let want = format!("Couldn't apply patch to '/l/{path}'. Reason: {why}");
+            assert!(text.contains(&want), "{text}");
         }
     }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use trivet_model::node::JsonObject;
 
 use crate::table::error::ApiFault;
-use crate::table::field::{masked, quoted};
+use crate::table::field::{masked, quoted, quoted_words};
 
 /// Required keys of a link that is neither a bond nor a VLAN.
 const LINK: &[&str] = &["id", "type", "ethernet_mac_address"];
@@ -68,8 +68,10 @@ pub(super) fn check(document: &JsonObject) -> Result<(), ApiFault> {
         }
     }
     for network in items(document, "networks")? {
+        if network.contains_key("type") {
+            one_of(network, "type", NETWORK_TYPES)?;
+        }
         has(network, NETWORK)?;
-        one_of(network, "type", NETWORK_TYPES)?;
         for name in ["id", "link", "network_id"] {
             text(network, name)?;
         }
@@ -127,7 +129,8 @@ fn one_of<'d>(object: &'d JsonObject, name: &str, words: &[&str]) -> Result<&'d 
         return Ok(word);
     }
     let shown = quoted(&Value::from(word));
-    Err(invalid(&format!("{name}: {shown} is not one of {words:?}")))
+    let words = quoted_words(words);
+    Err(invalid(&format!("{name}: {shown} is not one of {words}")))
 }
 
 fn wrong_type(object: &JsonObject, name: &str, wanted: &str) -> ApiFault {
@@ -175,6 +178,15 @@ mod tests {
             "'odd' is not one of",
         );
         refuses(&with(json!({"type": "phy"})), "'id' is a required property");
+        let network = |network: Value| json!({"links": [], "networks": [network], "services": []});
+        refuses(
+            &network(json!({"id": "n", "type": "dhcp"})),
+            "'dhcp' is not one of ['ipv4', 'ipv4_dhcp', 'ipv6', ",
+        );
+        refuses(
+            &network(json!({"id": "n", "link": "a", "type": "ipv4_dhcp"})),
+            "'network_id' is a required property",
+        );
         let vlan = json!({"id": "c", "type": "vlan", "vlan_mac_address": "m", "vlan_link": "b",
             "vlan_id": "7"});
         refuses(&with(vlan), "vlan_id: '7' is not of type 'integer'");

@@ -28,7 +28,7 @@ pub(crate) fn list(view: &NodeView) -> Result<ApiOutcome, ApiFault> {
 }
 
 pub(crate) fn set(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
-    keep(call, view, whole(call)?, None)
+    keep(call, view, whole(call, "node")?, None)
 }
 
 pub(crate) fn clear(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
@@ -86,7 +86,10 @@ fn keep(
     traits.dedup();
     if traits.len() > TRAITS_MAX {
         return Err(ApiFault::bad(format!(
-            "A node has at most {TRAITS_MAX} traits."
+            "Could not modify traits for node {} as it would exceed the maximum number of traits \
+             per node ({} vs. {TRAITS_MAX})",
+            view.node.id,
+            traits.len()
         )));
     }
     unlocked(call, &view.node)?;
@@ -100,7 +103,8 @@ pub(crate) fn present(node: &Node) -> Vec<String> {
     node.attributes.traits.clone()
 }
 
-fn whole(call: &ApiCall<'_>) -> Result<Vec<String>, ApiFault> {
+/// All traits of a node or of a runbook, from the body.
+pub(crate) fn whole(call: &ApiCall<'_>, noun: &str) -> Result<Vec<String>, ApiFault> {
     let object = body::object(call)?;
     if let Some(name) = object.keys().find(|name| *name != "traits") {
         return Err(ApiFault::bad(format!(
@@ -110,9 +114,14 @@ fn whole(call: &ApiCall<'_>) -> Result<Vec<String>, ApiFault> {
     }
     let list = object.get("traits").and_then(Value::as_array);
     let list = list.ok_or_else(|| match object.get("traits") {
-        None => ApiFault::bad("'traits' is a required property"),
+        None => ApiFault::bad(format!(
+            "A single {noun} trait may be added via PUT /v1/{noun}s/<{noun} identifier>/traits/\
+             <trait> with no body, or all {noun} traits may be replaced via PUT /v1/{noun}s/<{noun} \
+             identifier>/traits with the list of traits specified in the request body. 'traits' \
+             is a required property of that body."
+        )),
         Some(other) => ApiFault::bad(format!(
-            "Schema error: {} is not of type 'array': traits must be a list.",
+            "Schema error for body: {} is not of type 'array': traits must be a list.",
             field::quoted(other)
         )),
     })?;
@@ -121,7 +130,9 @@ fn whole(call: &ApiCall<'_>) -> Result<Vec<String>, ApiFault> {
         let name = item.as_str();
         let name = name.ok_or_else(|| {
             let shown = field::quoted(item);
-            ApiFault::bad(format!("Schema error: {shown} is not of type 'string'"))
+            ApiFault::bad(format!(
+                "Schema error for body: {shown} is not of type 'string'"
+            ))
         })?;
         checked(name)?;
         traits.push(name.to_owned());
@@ -141,9 +152,9 @@ pub(crate) fn checked(name: &str) -> Result<(), ApiFault> {
     if custom || standard() {
         return Ok(());
     }
+    let shown = field::quoted(&Value::from(name));
     Err(ApiFault::bad(format!(
-        "Schema error: {} is not valid under any of the given schemas. Possible root cause: it \
-         does not match '^CUSTOM_[A-Z0-9_]+$' and is not one of the standard traits.",
-        field::quoted(&Value::from(name))
+        "Schema error: {shown} is not valid under any of the given schemas. Possible root cause: \
+         {shown} does not match '^CUSTOM_[A-Z0-9_]+$', and it is not one of the standard traits."
     )))
 }

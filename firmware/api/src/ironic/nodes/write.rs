@@ -240,7 +240,7 @@ fn check_reasons(node: &Node) -> Result<(), ApiFault> {
 /// Refuses a record that is not valid.
 pub(crate) fn check(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
     check_parent(call, node)?;
-    check_name(node)?;
+    check_name(call, node)?;
     check_interfaces(call, node)?;
     check_unique(call, node)?;
     let resources = &call.view.resources;
@@ -273,7 +273,7 @@ fn no_conductor(driver: &str, group: &str, next: &str) -> ApiFault {
     ))
 }
 
-fn check_name(node: &Node) -> Result<(), ApiFault> {
+fn check_name(call: &ApiCall<'_>, node: &Node) -> Result<(), ApiFault> {
     let Some(name) = &node.name else {
         return Ok(());
     };
@@ -289,9 +289,12 @@ fn check_name(node: &Node) -> Result<(), ApiFault> {
     if well_formed && name.parse::<NodeId>().is_err() {
         return Ok(());
     }
+    let what = match call.view.nodes.get(&node.id) {
+        Some(_) => format!("Node {}: Cannot change name to", node.id),
+        None => "Cannot create node with".to_owned(),
+    };
     Err(ApiFault::bad(format!(
-        "Cannot create or change a node with invalid name '{}': a name has letters, digits and \
-         -._~ only, and is not a UUID.",
+        "{what} invalid name '{}': a name has letters, digits and -._~ only, and is not a UUID.",
         name.escape_debug()
     )))
 }

@@ -338,6 +338,10 @@ fn check_name(old: Option<&Resource>, resource: &Resource) -> Result<(), ApiFaul
     let (kind, name) = (resource.kind.noun(), name.escape_debug());
     Err(ApiFault::bad(match old {
         None => format!("Cannot create {kind} with invalid name '{name}'"),
+        Some(_) if resource.kind == ResourceKind::PortGroup => format!(
+            "Portgroup {}: Cannot change name to invalid name '{name}'",
+            resource.id
+        ),
         Some(_) => format!("Cannot update {kind} with invalid name '{name}'"),
     }))
 }

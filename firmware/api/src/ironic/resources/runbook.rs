@@ -14,7 +14,6 @@ use super::{updated, uuid};
 use crate::ApiOutcome;
 use crate::ironic::nodes::traits::{self, TRAITS_MAX};
 use crate::table::access::Access;
-use crate::table::body;
 use crate::table::call::{ApiCall, empty, reply};
 use crate::table::error::ApiFault;
 use crate::table::field::{FieldWrite, columns, field, quoted};
@@ -134,9 +133,11 @@ fn check_owner(old: Option<&Resource>, runbook: &mut Resource) -> Result<(), Api
         runbook.fields.remove("owner");
         return Ok(());
     }
-    Err(ApiFault::bad(
-        "There cannot be an owner for a public runbook",
-    ))
+    let why = "There cannot be an owner for a public runbook";
+    Err(ApiFault::bad(match old {
+        None => why.to_owned(),
+        Some(_) => format!("Couldn't apply patch to '/owner'. Reason: {why}"),
+    }))
 }
 
 fn present(runbook: &Resource) -> Vec<String> {
@@ -146,20 +147,7 @@ fn present(runbook: &Resource) -> Vec<String> {
 }
 
 fn set_traits(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
-    let object = body::args(call, TRAITS)?;
-    let mut traits = Vec::new();
-    for item in object
-        .get("traits")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
-        let name = item.as_str();
-        let name = name.ok_or_else(|| ApiFault::bad("A trait must be a string."))?;
-        traits::checked(name)?;
-        traits.push(name.to_owned());
-    }
-    keep(call, traits, None)
+    keep(call, traits::whole(call, "runbook")?, None)
 }
 
 fn add_trait(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {

@@ -8,7 +8,7 @@ use trivet_model::{Resource, ResourceKind};
 use crate::ironic::nodes::secrets;
 use crate::table::call::ApiCall;
 use crate::table::error::ApiFault;
-use crate::table::field::quoted;
+use crate::table::field::{quoted, quoted_words};
 
 /// Most steps of one template or runbook. Ours.
 pub(crate) const STEPS_MAX: usize = 256;
@@ -59,9 +59,14 @@ pub(crate) fn check(resource: &mut Resource) -> Result<(), ApiFault> {
     let Some(steps) = steps.and_then(Value::as_array_mut) else {
         return Err(ApiFault::bad("steps must be a list."));
     };
-    if steps.is_empty() || steps.len() > STEPS_MAX {
+    if steps.is_empty() {
         return Err(ApiFault::bad(format!(
-            "steps must hold at least one step and at most {STEPS_MAX}."
+            "Schema error for {noun}: [] should be non-empty: steps must have at least one step."
+        )));
+    }
+    if steps.len() > STEPS_MAX {
+        return Err(ApiFault::bad(format!(
+            "steps must have at most {STEPS_MAX} steps."
         )));
     }
     let mut seen: Vec<(String, String)> = Vec::new();
@@ -109,13 +114,20 @@ fn check_step(
     let interface = step["interface"].as_str().unwrap_or_default().to_owned();
     if !INTERFACES.contains(&interface.as_str()) {
         return Err(ApiFault::bad(format!(
-            "{} is not one of {INTERFACES:?}",
-            step["interface"]
+            "Schema error: {} is not one of {}",
+            quoted(&step["interface"]),
+            quoted_words(&INTERFACES)
         )));
     }
     let name = step["step"].as_str().unwrap_or_default().to_owned();
     if name.is_empty() {
-        return Err(ApiFault::bad("step must be a name."));
+        return Err(ApiFault::bad(match &step["step"] {
+            Value::String(_) => "Schema error: '' should be non-empty: step must be a name.".into(),
+            other => format!(
+                "Schema error: {} is not of type 'string': step must be a name.",
+                quoted(other)
+            ),
+        }));
     }
     if !step["args"].is_object() {
         return Err(ApiFault::bad(format!(
@@ -129,10 +141,17 @@ fn check_step(
         _ => None,
     };
     let number = number.ok_or_else(|| {
+        let shown = quoted(&step[rank]);
+        let why = match step[rank].as_i64() {
+            Some(..0) => format!("{shown} is less than the minimum of 0"),
+            _ if step[rank].is_string() => format!("{shown} does not match '^[0-9]+$'"),
+            _ => format!(
+                "{shown} is not valid under any of the given schemas. Possible root cause: \
+                 {shown} is not of type 'integer'"
+            ),
+        };
         ApiFault::bad(format!(
-            "Schema error: {} does not match '^[0-9]+$': {rank} must be a whole number, zero or \
-                 above.",
-            quoted(&step[rank])
+            "Schema error: {why}: {rank} must be a whole number, zero or above."
         ))
     })?;
     step.insert(rank.to_owned(), json!(number));

@@ -31,6 +31,9 @@ fn null_removes_only_what_ironic_lets_it_remove() {
         let message = refuses(&bench, &add(path, &Value::Null), 400);
         assert!(message.contains(words), "{message}");
     }
+    let message = refuses(&bench, &add("/name", &json!("a b")), 400);
+    let words = "Cannot change name to invalid name 'a b'";
+    assert!(message.contains(words), "{message}");
     let message = refuses(&bench, &add("/name", &json!(5)), 400);
     assert!(message.contains("invalid name"), "{message}");
     let message = refuses(&bench, &add("/instance_name", &json!("")), 400);

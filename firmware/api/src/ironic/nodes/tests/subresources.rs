@@ -282,13 +282,24 @@ fn traits_are_put_one_by_one_and_whole() {
 fn traits_are_bounded_and_well_formed() {
     let bench = bench();
     let many: Vec<String> = (0..=TRAITS_MAX).map(|at| format!("CUSTOM_{at}")).collect();
-    refuses(
-        &bench,
-        "PUT",
-        "traits",
-        &json!({ "traits": many }).to_string(),
-        400,
-    );
+    let body = json!({ "traits": many }).to_string();
+    let message = refuses(&bench, "PUT", "traits", &body, 400);
+    let words = "would exceed the maximum number of traits per node (51 vs. 50)";
+    assert!(message.contains(words), "{message}");
+    for (body, words) in [
+        (
+            "{}",
+            "A single node trait may be added via PUT /v1/nodes/<node identifier>/traits/<",
+        ),
+        (r#"{"traits": "x"}"#, "'x' is not of type 'array'"),
+        (
+            r#"{"traits": ["odd"]}"#,
+            "'odd' does not match '^CUSTOM_[A-Z0-9_]+$'",
+        ),
+    ] {
+        let message = refuses(&bench, "PUT", "traits", body, 400);
+        assert!(message.contains(words), "{message}");
+    }
     let long = format!("CUSTOM_{}", "X".repeat(TRAIT_BYTES_MAX));
     for name in ["CUSTOM_", "custom_x", "CUSTOM_x", "X", "", long.as_str()] {
         refuses(

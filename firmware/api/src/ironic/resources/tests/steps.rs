@@ -22,18 +22,32 @@ fn steps_have_a_shape() {
         template(&json!([step]))
     };
     for (body, message) in [
-        (template(&json!([])), "at least one"),
+        (template(&json!([])), "[] should be non-empty"),
         (template(&json!(["x"])), "object"),
         (template(&json!("x")), "list"),
         (without("interface"), "'interface' is a required"),
         (without("step"), "'step' is a required"),
         (without("args"), "'args' is a required"),
         (without("priority"), "'priority' is a required"),
-        (with("interface", json!("network")), "is not one of"),
-        (with("step", json!("")), "step"),
+        (
+            with("interface", json!("network")),
+            "'network' is not one of ['vendor', 'power', ",
+        ),
+        (with("step", json!("")), "'' should be non-empty"),
         (with("args", json!([])), "args"),
-        (with("priority", json!(-1)), "priority"),
-        (with("priority", json!("one")), "priority"),
+        (
+            with("priority", json!(-1)),
+            "-1 is less than the minimum of 0",
+        ),
+        (
+            with("priority", json!("one")),
+            "'one' does not match '^[0-9]+$'",
+        ),
+        (
+            with("priority", json!(1.5)),
+            "1.5 is not valid under any of the given schemas. Possible root cause: 1.5 is not of \
+             type 'integer'",
+        ),
         (with("order", json!(1)), "'order' was unexpected"),
         (template(&json!([good, good])), "Duplicate deploy steps"),
         (template(&Value::Array(vec![good.clone(); 300])), "at most"),
@@ -99,7 +113,8 @@ fn a_public_runbook_has_no_owner() {
     );
     let patch = json!([{"op": "add", "path": "/owner", "value": "somebody"}]);
     let message = bench.refuses("PATCH", path, &patch, 400);
-    assert_eq!(message, "There cannot be an owner for a public runbook");
+    let words = "Couldn't apply patch to '/owner'. Reason: There cannot be an owner for a public";
+    assert!(message.starts_with(words), "{message}");
     let patch = json!([
         {"op": "replace", "path": "/public", "value": false},
         {"op": "add", "path": "/owner", "value": "somebody"},
@@ -289,4 +304,29 @@ fn all_rules_go_at_once() {
         RackOrder::DeleteResources(ResourceKind::InspectionRule)
     );
     assert_eq!(access("DELETE", "/v1/inspection_rules"), Access::Admin);
+}
+
+#[test]
+fn wrong_parts_of_a_runbook_are_named_in_ironics_words() {
+    let mut bench = ResourceBench::new();
+    let steps = json!([{"interface": "bios", "step": "s", "args": {}, "order": 1}]);
+    let body = json!({"name": "B", "steps": steps});
+    bench.makes("/v1/runbooks", &body);
+    let patch = json!([{"op": "replace", "path": "/steps/0/order", "value": -1}]);
+    let message = bench.refuses("PATCH", "/v1/runbooks/B", &patch, 400);
+    assert!(
+        message.contains("-1 is less than the minimum of 0"),
+        "{message}"
+    );
+    for (body, words) in [
+        (json!({"traits": "x"}), "'x' is not of type 'array'"),
+        (
+            json!({}),
+            "A single runbook trait may be added via PUT /v1/runbooks/<runbook identifier>",
+        ),
+        (json!({"traits": [5]}), "5 is not of type 'string'"),
+    ] {
+        let message = bench.refuses("PUT", "/v1/runbooks/B/traits", &body, 400);
+        assert!(message.contains(words), "{message}");
+    }
 }
