@@ -31,6 +31,8 @@ pub(crate) enum ValueShape {
     Boolean,
     Uuid,
     Number,
+    /// A whole number, never as text.
+    Integer,
     Object,
     List,
     Links,
@@ -291,7 +293,9 @@ pub(crate) fn read(name: &str, shape: ValueShape, value: Value) -> Result<Value,
         },
         (ValueShape::Object, Value::Object(object)) => Ok(Value::Object(object)),
         (ValueShape::List, Value::Array(items)) => Ok(Value::Array(items)),
-        (ValueShape::Number, Value::Number(number)) => Ok(Value::Number(number)),
+        (ValueShape::Number | ValueShape::Integer, Value::Number(number)) => {
+            Ok(Value::Number(number))
+        }
         // The command-line client sends numbers as the operator typed them.
         (ValueShape::Number, Value::String(text)) => match text.trim().parse::<i64>() {
             Ok(number) => Ok(Value::from(number)),
@@ -318,7 +322,7 @@ pub(crate) fn read(name: &str, shape: ValueShape, value: Value) -> Result<Value,
         (ValueShape::Boolean, value) => wrong(&value, "'boolean', 'null'", "true or false"),
         (ValueShape::Object, value) => wrong(&value, "'object', 'null'", "an object"),
         (ValueShape::List, value) => wrong(&value, "'array', 'null'", "a list"),
-        (ValueShape::Number, value) => wrong(&value, "'integer'", "a number"),
+        (ValueShape::Number | ValueShape::Integer, value) => wrong(&value, "'integer'", "a number"),
         (ValueShape::Links, value) => wrong(&value, "'null'", "left to the server"),
     }
 }
@@ -404,6 +408,7 @@ mod tests {
             ValueShape::Flag,
             ValueShape::Object,
             ValueShape::Number,
+            ValueShape::Integer,
             ValueShape::Word(&["a"]),
             ValueShape::Links,
         ] {

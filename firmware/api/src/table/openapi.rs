@@ -112,7 +112,7 @@ fn parameters(row: &ApiRoute) -> Vec<Value> {
 fn query_schema(shape: ValueShape) -> Value {
     match shape {
         ValueShape::Flag | ValueShape::Boolean => json!({"type": "boolean"}),
-        ValueShape::Number => json!({"type": "integer", "minimum": 1}),
+        ValueShape::Number | ValueShape::Integer => json!({"type": "integer", "minimum": 1}),
         ValueShape::Uuid => json!({"type": "string", "format": "uuid"}),
         ValueShape::Word(words) => json!({"type": "string", "enum": words}),
         _ => json!({"type": "string"}),
@@ -274,7 +274,7 @@ fn input_schema(shape: ValueShape) -> Value {
         }
         ValueShape::Flag | ValueShape::Boolean => json!({"type": ["boolean", "null"]}),
         ValueShape::Uuid => json!({"type": ["string", "null"], "format": "uuid"}),
-        ValueShape::Number => json!({"type": ["integer", "null"]}),
+        ValueShape::Number | ValueShape::Integer => json!({"type": ["integer", "null"]}),
         ValueShape::Object => json!({"type": ["object", "null"]}),
         ValueShape::List => json!({"type": ["array", "null"]}),
         ValueShape::Word(words) => json!({"type": "string", "enum": words}),

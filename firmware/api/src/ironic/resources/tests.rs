@@ -541,3 +541,27 @@ fn volumes_of_a_running_machine_stay_as_they_are() {
     assert_eq!(changed["type"], "ip");
     assert_eq!(bench.send("DELETE", &path, &Value::Null).status, 204);
 }
+
+#[test]
+fn the_boot_index_of_a_volume_is_a_number_and_not_a_text() {
+    let mut bench = ResourceBench::new();
+    let mut body = json!({
+        "node_uuid": node_id(1).to_string(), "volume_type": "iscsi", "boot_index": "1",
+        "volume_id": "v",
+    });
+    let path = "/v1/volume/targets";
+    let message = bench.refuses("POST", path, &body, 400);
+    assert!(
+        message.contains("'1' is not of type 'integer'"),
+        "{message}"
+    );
+    body["boot_index"] = json!(1);
+    let made = bench.makes(path, &body);
+    let path = format!("{path}/{}", made["uuid"].as_str().unwrap());
+    let patch = json!([{"op": "replace", "path": "/boot_index", "value": "2"}]);
+    let message = bench.refuses("PATCH", &path, &patch, 400);
+    assert!(
+        message.contains("'2' is not of type 'integer'"),
+        "{message}"
+    );
+}

@@ -48,7 +48,7 @@ pub(crate) const CONNECTOR: ResourceSpec = ResourceSpec {
 };
 
 const TARGET_FIELDS: &[Field<Resource>] = &[
-    field("boot_index", 32, ValueShape::Number, Always, stored_field),
+    field("boot_index", 32, ValueShape::Integer, Always, stored_field),
     field("created_at", 32, ValueShape::Text, Never, created),
     field("extra", 32, ValueShape::Object, Always, object),
     field("links", 32, ValueShape::Links, Never, links),

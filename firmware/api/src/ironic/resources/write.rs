@@ -189,7 +189,7 @@ fn read(
 fn required(row: &Field<Resource>) -> ApiFault {
     let kind = match row.shape {
         ValueShape::List => "array",
-        ValueShape::Number => "integer",
+        ValueShape::Number | ValueShape::Integer => "integer",
         _ => "string",
     };
     let name = row.name;
