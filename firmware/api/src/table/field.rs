@@ -137,7 +137,9 @@ pub(crate) fn named<R>(
     let unversioned = call.word(1) == "portgroups"
         && call.method == "GET"
         && ["category", "physical_network"].contains(&name);
-    if call.has(field.since) || unversioned {
+    // That a field cannot be patched is said before that it is of a later version.
+    let refused_anyway = call.method == "PATCH" && !field.in_patch();
+    if call.has(field.since) || unversioned || refused_anyway {
         Ok(field)
     } else {
         Err(ApiFault::too_new(name, field.since))

@@ -361,3 +361,15 @@ fn a_patch_may_not_add_a_misspelt_driver_info_key_but_may_leave_one() {
         &json!([{"op": "remove", "path": "/driver_info/ipmi_adress"}]),
     );
 }
+
+#[test]
+fn that_a_field_cannot_be_patched_is_said_before_its_version() {
+    let bench = ApiBench::with(ProvisionState::Manageable);
+    for field in ["traits", "allocation_uuid", "health"] {
+        let patch = format!(r#"[{{"op": "remove", "path": "/{field}"}}]"#);
+        let request = send("PATCH", "/v1/nodes/node-1", &patch);
+        let message = bench.refuses(&request.at("1.8"), 400);
+        let words = format!("Cannot patch /{field}. Only the following can be updated: ");
+        assert!(message.starts_with(&words), "{message}");
+    }
+}
