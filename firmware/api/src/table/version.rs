@@ -24,15 +24,13 @@ impl fmt::Display for Version {
     }
 }
 
-/// The version of a request, from either family of headers.
+/// The version of a request, from either family of headers; OpenStack's counts before Ironic's own.
 pub(crate) fn negotiate(request: &Request<'_>) -> Result<Version, ApiFault> {
-    let Some(wanted) = request
-        .version
-        .or_else(|| request.openstack_version.and_then(baremetal))
-    else {
+    let wanted = request.openstack_version.and_then(baremetal);
+    let wanted = wanted.or(request.version).unwrap_or_default().trim();
+    if wanted.is_empty() {
         return Ok(VERSION_MIN);
-    };
-    let wanted = wanted.trim();
+    }
     if wanted.eq_ignore_ascii_case("latest") {
         return Ok(VERSION_MAX);
     }
@@ -101,6 +99,10 @@ mod tests {
             (None, Some("compute 2.1, baremetal 1.9"), "1.9"),
             (None, Some("compute 2.1"), "1.1"),
             (Some("latest"), Some("baremetal latest"), "1.115"),
+            (Some("1.99"), Some("baremetal 1.72"), "1.72"),
+            (Some("1.99"), Some("compute 2.1"), "1.99"),
+            (Some(""), None, "1.1"),
+            (Some(" "), Some("baremetal 1.9"), "1.9"),
         ] {
             let mut request = get("/v1/nodes");
             request.version = ours;
@@ -128,7 +130,6 @@ mod tests {
             "1.+5",
             "x",
             "1.99999999",
-            "",
         ] {
             let response = ApiBench::new().reply(&get("/v1/nodes").at(version));
             assert_eq!(response.status, 406, "{version}");
