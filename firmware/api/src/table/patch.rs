@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::table::body;
 use crate::table::error::ApiFault;
 use crate::table::field;
 
@@ -54,9 +55,7 @@ impl PatchChange {
 /// Parses a patch. `escapes`: the version supports `~1` and `~0`.
 pub(crate) fn parse(body: &[u8], escapes: bool) -> Result<Vec<PatchChange>, ApiFault> {
     // No body at all is an empty object, as in Ironic.
-    let body = if body.is_empty() { b"{}" } else { body };
-    let value: Value = serde_json::from_slice(body)
-        .map_err(|error| ApiFault::bad(format!("Malformed JSON in the body: {error}")))?;
+    let value = body::parsed(if body.is_empty() { b"{}" } else { body })?;
     let items = match value {
         Value::Array(items) => items,
         other => {
