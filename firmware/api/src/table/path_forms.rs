@@ -28,6 +28,10 @@ const DOCUMENT: &str = "openapi.json";
 /// The decoded segments of a path, in the form of the route table.
 pub(crate) fn segments(path: &str) -> Result<Vec<String>, ApiFault> {
     let mut segments = percent::segments(path)?;
+    if path.ends_with("/nodes/detail/") {
+        // Ironic reads an empty name of a node after the slash.
+        return Err(ApiFault::no_path());
+    }
     let first = segments.first().map(String::as_str);
     if first.is_some_and(|first| !first.is_empty() && !ROOTS.contains(&first)) {
         segments.insert(0, "v1".to_owned());
@@ -115,6 +119,20 @@ mod tests {
         check("/v2/nodes", "v1/v2/nodes");
         check("//v1", "/v1");
         check("/", "");
+    }
+
+    #[test]
+    fn a_slash_counts_after_the_detailed_list_of_nodes_only() {
+        let bench = ApiBench::new();
+        for (path, status) in [
+            ("/v1/nodes/detail", 200),
+            ("/v1/nodes/detail/", 404),
+            ("/nodes/detail/", 404),
+            ("/v1/nodes/", 200),
+            ("/v1/ports/detail/", 200),
+        ] {
+            assert_eq!(bench.reply(&get(path)).status, status, "{path}");
+        }
     }
 
     #[test]

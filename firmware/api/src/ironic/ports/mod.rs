@@ -104,10 +104,10 @@ pub(crate) const ROUTES: &[ApiRoute] = &[
     ),
 ];
 
-/// Finds a port by UUID, or by name in versions that have port names.
+/// Finds a port by UUID or name; Ironic finds it by name in versions that do not show the name too.
 fn port<'a>(call: &ApiCall<'a>, ident: &str) -> Result<&'a Port, ApiFault> {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    if ident.parse::<PortId>().is_err() && !(call.has(88) && ident.bytes().all(word)) {
+    if ident.parse::<PortId>().is_err() && !ident.bytes().all(word) {
         return Err(field::expected_uuid("port_uuid", ident));
     }
     let port = call.view.port(ident);

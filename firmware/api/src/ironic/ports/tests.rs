@@ -229,6 +229,19 @@ fn a_port_is_shown_by_uuid_only() {
 }
 
 #[test]
+fn a_port_is_found_by_its_name_in_every_version() {
+    let mut bench = bench();
+    let mut named = port(3, 1);
+    named.attributes.name = Some("eth0".into());
+    bench.add_port(named);
+    for version in ["1.1", "1.87", "1.88", LATEST] {
+        let shown = bench.reply(&get("/v1/ports/eth0").at(version)).value();
+        assert_eq!(shown["uuid"], port_id(3).to_string(), "{version}");
+        bench.refuses(&get("/v1/ports/eth1").at(version), 404);
+    }
+}
+
+#[test]
 fn a_port_is_patched_and_deleted() {
     let mut bench = bench();
     let path = format!("/v1/ports/{}", port_id(1));

@@ -199,6 +199,12 @@ fn page(
     passes: impl Fn(&ApiCall<'_>, &Resource) -> Result<bool, ApiFault>,
     detailed: bool,
 ) -> Result<ApiOutcome, ApiFault> {
+    if call.query.last("node") == Some("") {
+        return Err(ApiFault::bad(
+            "Schema error: '' is not valid under any of the given schemas. Possible root cause: '' \
+             is not a 'uuid': node must be the UUID or the name of a node.",
+        ));
+    }
     let mut shown = Vec::new();
     for resource in call.view.resources_of(spec.kind) {
         if passes(call, resource)? {

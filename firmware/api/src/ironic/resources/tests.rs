@@ -565,3 +565,21 @@ fn the_boot_index_of_a_volume_is_a_number_and_not_a_text() {
         "{message}"
     );
 }
+
+#[test]
+fn a_filter_by_node_needs_a_node() {
+    let bench = ResourceBench::new();
+    for path in [
+        "portgroups",
+        "allocations",
+        "volume/targets",
+        "volume/connectors",
+    ] {
+        let path = format!("/v1/{path}?node=");
+        let message = bench.0.refuses(&get(&path).at(LATEST), 400);
+        assert!(
+            message.contains("'' is not valid under any of the given schemas"),
+            "{message}"
+        );
+    }
+}
