@@ -29,6 +29,9 @@ pub(crate) fn node(number: u8) -> Node {
     node.serial = u64::from(number);
     node.revision = 7;
     node.name = Some(format!("node-{number}"));
+    let address = format!("192.0.2.{number}");
+    node.driver_info
+        .insert("ipmi_address".into(), address.into());
     node
 }
 

@@ -12,6 +12,9 @@ use crate::{InterfaceKind, deploy_method, interface, is_off};
 /// The TCP port of SSH (RFC 4253, section 4).
 pub const SSH_PORT: u16 = 22;
 
+/// Most characters of a wrong value in a sentence.
+const SHOWN_CHARS_MAX: usize = 40;
+
 /// Longest host with a port, in bytes: a domain name has 253 (RFC 1035, section 2.3.4).
 const HOST_BYTES_MAX: usize = 260;
 
@@ -40,7 +43,7 @@ pub fn check(node: &Node, kind: InterfaceKind, is_own: &dyn Fn(&str) -> bool) ->
                 kind.as_str()
             ))
         }
-        "redfish" => redfish(&node.driver_info),
+        "redfish" => redfish(node),
         "ssh" => ssh(&node.driver_info),
         "wake-on-lan" => wake_on_lan(&node.driver_info),
         "direct" | "ramdisk" | "custom-agent" | "autodetect" => deploy(node, is_own),
@@ -147,23 +150,53 @@ pub fn number(info: &JsonObject, key: &str, default: u16) -> Option<u16> {
 
 fn ipmi(info: &JsonObject) -> Option<String> {
     if text(info, "ipmi_address").is_none() {
-        return Some("driver_info lacks ipmi_address: set the address of the BMC".into());
+        return Some(
+            "Missing the following IPMI credentials in node's driver_info: ['ipmi_address']. Set \
+             it to the address of the BMC"
+                .into(),
+        );
     }
     if number(info, "ipmi_port", 623).is_none() {
-        return Some("driver_info.ipmi_port is not a port number".into());
+        let port = info.get("ipmi_port").unwrap_or(&Value::Null);
+        return Some(format!(
+            "ipmi_port \"{}\" is not a valid port. It is a number from 1 to 65535 in driver_info",
+            shown(port)
+        ));
     }
     None
 }
 
-fn redfish(info: &JsonObject) -> Option<String> {
+/// A value as part of a sentence, of bounded length.
+fn shown(value: &Value) -> String {
+    let text = match value {
+        Value::String(text) => text.escape_debug().to_string(),
+        other => other.to_string(),
+    };
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+fn redfish(node: &Node) -> Option<String> {
+    let info = &node.driver_info;
     if text(info, "redfish_address").is_none() {
-        return Some("driver_info lacks redfish_address: set the address of the BMC".into());
+        return Some(format!(
+            "Missing the following Redfish properties in node {} driver_info: \
+             ['redfish_address']. Set it to the address of the BMC",
+            node.id
+        ));
     }
     match text(info, "redfish_auth_type").map(str::to_ascii_lowercase) {
         None => {}
         Some(word) if ["auto", "session", "basic"].contains(&word.as_str()) => {}
-        Some(_) => {
-            return Some("driver_info.redfish_auth_type must be auto, session or basic".into());
+        Some(word) => {
+            return Some(format!(
+                "Invalid value \"{}\" set in driver_info/redfish_auth_type on node {}. The value \
+                 should be one of \"basic\", \"session\" or \"auto\".",
+                shown(&Value::String(word)),
+                node.id
+            ));
         }
     }
     if text(info, "redfish_password").is_some() && text(info, "redfish_username").is_none() {

@@ -558,3 +558,49 @@ fn an_external_url_has_a_host_and_no_path() {
             .contains("external_http_url")
     );
 }
+
+#[test]
+fn reasons_begin_with_ironics_words() {
+    let node = with_info("redfish", json!({}));
+    for (node, want) in [
+        (
+            with_info("ipmi", json!({})),
+            "Missing the following IPMI credentials in node's driver_info: ['ipmi_address']."
+                .to_owned(),
+        ),
+        (
+            with_info(
+                "ipmi",
+                json!({"ipmi_address": "192.0.2.7", "ipmi_port": "x"}),
+            ),
+            "ipmi_port \"x\" is not a valid port.".to_owned(),
+        ),
+        (
+            with_info(
+                "ipmi",
+                json!({"ipmi_address": "192.0.2.7", "ipmi_port": "y".repeat(99)}),
+            ),
+            format!("ipmi_port \"{}...\" is not a valid port.", "y".repeat(40)),
+        ),
+        (
+            node.clone(),
+            format!(
+                "Missing the following Redfish properties in node {} driver_info: \
+                 ['redfish_address'].",
+                node.id
+            ),
+        ),
+        (
+            with_info(
+                "redfish",
+                json!({"redfish_address": "a", "redfish_auth_type": "x"}),
+            ),
+            "Invalid value \"x\" set in driver_info/redfish_auth_type on node".to_owned(),
+        ),
+    ] {
+        for kind in [InterfaceKind::Power, InterfaceKind::Management] {
+            let why = check(&node, kind, &|_| false).unwrap();
+            assert!(why.starts_with(&want), "{why}");
+        }
+    }
+}

@@ -17,6 +17,7 @@ use trivet_model::power::{RAW_BYTES_MAX, RawBytes};
 use trivet_model::view::NodeView;
 use trivet_model::{Node, PowerOrder, RackOrder};
 
+use crate::ironic::nodes::capability;
 use crate::table::access::Access;
 use crate::table::body;
 use crate::table::call::{ApiCall, order, reply};
@@ -250,6 +251,9 @@ fn vendor(
     method: VendorMethod,
     then: ResponsePlan,
 ) -> Result<ApiOutcome, ApiFault> {
+    if matches!(method, VendorMethod::Bmc(_)) {
+        capability::require_settings(view, InterfaceKind::Management)?;
+    }
     let node = view.node.id;
     order(RackOrder::Vendor { node, method }, then)
 }

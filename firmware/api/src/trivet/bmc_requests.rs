@@ -10,6 +10,7 @@ mod tests;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use trivet_drivers::InterfaceKind;
 use trivet_model::bmc_request::{
     BmcIndicatorCommand, HiddenBytes, INVENTORY_BYTES_MAX, MAILBOX_BYTES_MAX,
 };
@@ -18,6 +19,7 @@ use trivet_model::order::VendorMethod;
 use trivet_model::view::NodeView;
 use trivet_model::{BmcRequest, RackOrder};
 
+use crate::ironic::nodes::capability;
 use crate::table::access::Access;
 use crate::table::body;
 use crate::table::call::{ApiCall, empty, order, reply};
@@ -185,6 +187,7 @@ pub(crate) fn bmc_request(
     requested: BmcRequest,
     then: ResponsePlan,
 ) -> Result<ApiOutcome, ApiFault> {
+    capability::require_settings(view, InterfaceKind::Management)?;
     let node = view.node.id;
     let method = VendorMethod::BmcRequest(requested);
     order(RackOrder::Vendor { node, method }, then)

@@ -4,7 +4,7 @@
 //! hardware are stored in the node's field `indicators`.
 
 use serde_json::{Value, json};
-use trivet_drivers::{HardwareCapability, can, is_fake};
+use trivet_drivers::{HardwareCapability, InterfaceKind, can, is_fake};
 use trivet_model::bmc_request as model;
 use trivet_model::view::NodeView;
 use trivet_model::{BmcRequest, Node};
@@ -103,6 +103,7 @@ fn list(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
         HardwareCapability::Indicators,
         "get_supported_indicators",
     )?;
+    capability::require_settings(view, InterfaceKind::Management)?;
     let shown: Vec<Value> = indicators(view)
         .iter()
         .map(|light| {

@@ -1,10 +1,11 @@
 //! `/v1/nodes/<ident>/management`: boot device, NMI, indicators.
 
 use serde_json::{Value, json};
+use trivet_drivers::InterfaceKind;
 use trivet_model::view::NodeView;
 use trivet_model::{BootDevice, RackOrder};
 
-use super::unlocked;
+use super::{capability, unlocked};
 use crate::ApiOutcome;
 use crate::ironic::passthru;
 use crate::table::body;
@@ -71,6 +72,7 @@ fn supported(driver: &str) -> &'static [BootDevice] {
 /// The boot device that was last set or read, from the node's record. Ironic returns null if it is
 /// unknown, and clients show that.
 fn boot_device(view: &NodeView) -> Result<ApiOutcome, ApiFault> {
+    capability::require_settings(view, InterfaceKind::Management)?;
     let info = &view.node.driver_internal_info;
     let device = info.get("boot_device").and_then(Value::as_str);
     if device.is_none() && view.node.driver == FAKE {
@@ -85,6 +87,7 @@ fn set_boot_device(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, Ap
     let object = body::args(call, BOOT_DEVICE)?;
     let named = body::text(&object, "boot_device")?;
     let named = named.ok_or_else(|| ApiFault::bad("boot_device is required."))?;
+    capability::require_settings(view, InterfaceKind::Management)?;
     let device = named.parse().ok();
     let device = device.filter(|device| supported(&view.node.driver).contains(device));
     let device = device.ok_or_else(|| {

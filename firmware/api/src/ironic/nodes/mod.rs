@@ -1,6 +1,6 @@
 //! Nodes: their collection, a single node, and its sub-resources.
 
-mod capability;
+pub(crate) mod capability;
 mod create;
 pub(crate) mod fields;
 mod filters;

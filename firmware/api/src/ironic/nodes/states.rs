@@ -1,7 +1,7 @@
 //! `/v1/nodes/<ident>/states`: reads the states, and requests power changes.
 
 use serde_json::{Value, json};
-use trivet_drivers::{HardwareCapability, can, is_fake};
+use trivet_drivers::{HardwareCapability, InterfaceKind, can, is_fake};
 use trivet_model::attributes::NodeAttributes;
 use trivet_model::bmc_request::BootMode;
 use trivet_model::order::PowerWanted;
@@ -231,6 +231,7 @@ fn power(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, ApiFault> {
         return Err(ApiFault::unsupported(&node.driver, "soft power"));
     }
     unlocked_for_power(call, view)?;
+    capability::require_settings(view, InterfaceKind::Power)?;
     let off = matches!(
         want,
         PowerWanted::SoftOff | PowerWanted::State(PowerState::Off)

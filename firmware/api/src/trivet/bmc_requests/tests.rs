@@ -20,7 +20,11 @@ fn bench() -> ApiBench {
 
 fn redfish() -> ApiBench {
     let mut bench = bench();
-    bench.change(|node| node.driver = "redfish".into());
+    bench.change(|node| {
+        node.driver = "redfish".into();
+        let address = serde_json::json!("192.0.2.1");
+        node.driver_info.insert("redfish_address".into(), address);
+    });
     bench
 }
 
