@@ -21,7 +21,7 @@ use trivet_model::{
 };
 use uuid::Uuid;
 
-pub use ironic::agent::agent_call;
+pub use ironic::agent::{agent_call, node_of_path};
 pub use ironic::ssh_access::access_of;
 use ironic::{agent, nodes, passthru, ports, resources};
 pub use routes::access;

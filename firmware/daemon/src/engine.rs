@@ -498,7 +498,7 @@ impl EngineThread {
             }
             EngineMessage::Stop(reply) => {
                 self.stopping = Some(reply);
-                None
+                Some(RackInput::Stopping)
             }
         }
     }

@@ -178,7 +178,9 @@ families! {
     FaultsCleared Counter "trivet_faults_cleared_total" ["fault"]
         "Faults that were cleared, by kind."
     Orders Counter "trivet_orders_total" ["order" "result"]
-        "Changes that callers of the API requested, by kind and result: accepted or refused."
+        "Changes that callers of the API requested, by kind and result: accepted or refused. \
+         `request` is one that was refused before its kind was known: wrong fields, a missing \
+         role, no such record."
     CallersRefused Counter "trivet_callers_refused_total" []
         "Callers that were not authenticated by the state machine."
     ApiRequests Counter "trivet_api_requests_total" ["method" "status"]

@@ -129,6 +129,8 @@ impl Rack {
             | RackInput::FileSent { .. }
             | RackInput::FileRefused { .. } => self.handle_file(now, input),
             RackInput::AgentRefused(refused) => self.agent_refused(now, &refused),
+            RackInput::RequestRefused(refused) => self.records.audit_refused(now, &refused),
+            RackInput::Stopping => self.records.write_audit(),
             RackInput::Image(report) => {
                 let (images, mut context) = self.images_and_context(now);
                 images.handle(&mut context, *report);

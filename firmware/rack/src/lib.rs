@@ -138,6 +138,22 @@ pub struct RefusedAgent {
     pub why: String,
 }
 
+/// A request of a caller that was refused before it became an order.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RefusedRequest {
+    /// Who sent it.
+    pub caller: Arc<ApiCaller>,
+    /// The node that its path names, if it exists.
+    pub node: Option<NodeId>,
+    /// The reason, for the audit.
+    pub why: String,
+}
+
+impl RefusedRequest {
+    /// Stands for the order that it would have become, in the audit and in metrics.
+    pub const ORDER: &'static str = "request";
+}
+
 /// An input: something that the box received.
 #[derive(Debug)]
 pub enum RackInput {
@@ -222,6 +238,10 @@ pub enum RackInput {
     },
     /// A request of an agent was refused before it became an order.
     AgentRefused(RefusedAgent),
+    /// A request of a caller was refused before it became an order.
+    RequestRefused(RefusedRequest),
+    /// The engine stops after this batch: what waits for the next commit is written now.
+    Stopping,
     /// The shell reports on the work on an image.
     Image(Box<trivet_images::ImageWorkReport>),
     /// The stored logs of a node's agents.

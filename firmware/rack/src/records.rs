@@ -21,7 +21,7 @@ use trivet_model::{
 use trivet_store::StoreChange;
 use trivet_story::JobEvidence;
 
-use crate::RackOutput;
+use crate::{RackOutput, RefusedRequest};
 use job_evidence::JobEvidenceTable;
 use recently_seen::RecentlySeenMacs;
 use stories::StoryIndex;
@@ -476,6 +476,17 @@ impl RecordIndex {
         while self.view.audit.len() > AUDIT_ENTRIES_MAX {
             self.view.audit = self.view.audit.without_min().1;
         }
+    }
+
+    /// Adds a request to the audit that never became an order.
+    pub(crate) fn audit_refused(&mut self, now: Now, refused: &RefusedRequest) {
+        let node = refused.node.and_then(|id| self.node(id)).map(Arc::clone);
+        self.stories.audit_refused(now, node.as_deref(), refused);
+    }
+
+    /// See [`StoryIndex::write_audit`].
+    pub(crate) fn write_audit(&mut self) {
+        self.stories.write_audit();
     }
 
     /// See [`StoryIndex::limit`].

@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 use trivet_model::node::JsonObject;
 use trivet_model::order::{AgentHeartbeat, LookupResult};
-use trivet_model::{MacAddr, NodeId, OrderRefusal, RackOrder, RackView};
+use trivet_model::{MacAddr, NodeId, OrderRefusal, PortId, RackOrder, RackView};
 
 use crate::table::access::Access;
 use crate::table::call::{ApiCall, empty, order};
@@ -92,6 +92,20 @@ pub fn agent_call(
             ["v1", "heartbeat", ident] | ["v1", "nodes", ident, "vendor_passthru", "heartbeat"],
         ) => Some(("heartbeat", named(ident))),
         ("POST", ["v1", "continue_inspection" | "continue"]) => Some(("inspection data", None)),
+        _ => None,
+    }
+}
+
+/// The node that the path of a request names, whether or not the request is valid.
+pub fn node_of_path(path: &str, view: &RackView) -> Option<NodeId> {
+    let segments = path_forms::segments(path).ok()?;
+    let words: Vec<&str> = segments.iter().map(String::as_str).collect();
+    match &words[..] {
+        ["v1" | "trivet", "nodes", ident, ..] => view.node(ident).map(|view| view.node.id),
+        ["v1", "ports", ident, ..] => {
+            let id: PortId = ident.parse().ok()?;
+            view.ports.get(&id).map(|port| port.node)
+        }
         _ => None,
     }
 }

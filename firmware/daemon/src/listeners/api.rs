@@ -11,10 +11,11 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 use trivet_api::{Access, ApiFacts, ApiOutcome};
+use trivet_metrics::MetricFamily;
 use trivet_model::{
     ApiCaller, CallerIdentity, Entropy, NodeId, OrderRefusal, RackOrder, RefusalKind, Tick,
 };
-use trivet_rack::{RackInput, RefusedAgent};
+use trivet_rack::{RackInput, RefusedAgent, RefusedRequest};
 
 use super::agents;
 use super::browser::{self, BrowserRefusal, HostNames};
@@ -158,6 +159,7 @@ impl ApiService {
         if access > Access::Agent
             && let Err(refused) = browser::check_json(&head.headers, &body)
         {
+            self.note_refused_write(&caller, &request, &refused.message);
             return response(refuse(&request, &refused));
         }
         request.body = &body;
@@ -203,9 +205,9 @@ impl ApiService {
         if known.role.permits(access) {
             return Ok((caller, known.role));
         }
-        Err(Box::new(response(lacks_role(
-            request, &caller, known.role, access,
-        ))))
+        let answer = lacks_role(request, &caller, known.role, access);
+        self.note_refused_write(&Arc::new(caller), request, &error_message(&answer.body));
+        Err(Box::new(response(answer)))
     }
 
     fn denied(
@@ -274,12 +276,8 @@ impl ApiService {
             );
             let (mut order, then) = match outcome {
                 ApiOutcome::Reply(response) => {
-                    if caller.identity == CallerIdentity::Agent && response.status >= 400 {
-                        let why = error_message(&response.body);
-                        if response.status == 400 {
-                            self.log_refused_agent(request, caller.from, &why);
-                        }
-                        self.note_refused(request, caller.from, &why);
+                    if response.status >= 400 {
+                        self.note_refusal(caller, request, &response);
                     }
                     return trivet_api::conflict_after_retry(tries, response);
                 }
@@ -288,7 +286,9 @@ impl ApiService {
             };
             let needed = trivet_api::access_of(&order, &self.engine.view());
             if needed > Access::Operator && !role.permits(needed) {
-                return lacks_role(request, caller, role, needed);
+                let answer = lacks_role(request, caller, role, needed);
+                self.note_refused_write(caller, request, &error_message(&answer.body));
+                return answer;
             }
             if let RackOrder::Heartbeat { heartbeat, .. } = &mut order {
                 let any = self.any_agent_address;
@@ -336,6 +336,48 @@ impl ApiService {
             let what = method_and_path(request);
             warn!(%from, "{what} by an agent at {from} refused: {why}");
         }
+    }
+
+    /// Notes that a request was refused before it became an order.
+    fn note_refusal(
+        &self,
+        caller: &Arc<ApiCaller>,
+        request: &trivet_api::Request<'_>,
+        answer: &trivet_api::Response,
+    ) {
+        let why = error_message(&answer.body);
+        if caller.identity != CallerIdentity::Agent {
+            return self.note_refused_write(caller, request, &why);
+        }
+        if answer.status == 400 {
+            self.log_refused_agent(request, caller.from, &why);
+        }
+        self.note_refused(request, caller.from, &why);
+    }
+
+    /// Counts a request that would have changed something, and reports it to the rack for the
+    /// audit. A busy engine leaves it out.
+    fn note_refused_write(
+        &self,
+        caller: &Arc<ApiCaller>,
+        request: &trivet_api::Request<'_>,
+        why: &str,
+    ) {
+        if !["POST", "PUT", "PATCH", "DELETE"].contains(&request.method) {
+            return;
+        }
+        let labels = [RefusedRequest::ORDER, "refused"];
+        let telemetry = self.engine.telemetry();
+        telemetry.counts().add(MetricFamily::Orders, labels, 1);
+        if self.refusals.allows(self.clock.now().tick) {
+            warn!(%caller, "refused to {caller}: {why}");
+        }
+        self.engine
+            .try_send(RackInput::RequestRefused(RefusedRequest {
+                caller: Arc::clone(caller),
+                node: trivet_api::node_of_path(request.path, &self.engine.view()),
+                why: why.to_owned(),
+            }));
     }
 
     /// Reports to the rack that a request of an agent was refused, for a note on its
@@ -394,15 +436,13 @@ impl ApiService {
     }
 }
 
-/// The response to an authenticated caller without the required role, which is also
-/// logged.
+/// The response to an authenticated caller without the required role.
 fn lacks_role(
     request: &trivet_api::Request<'_>,
     caller: &ApiCaller,
     role: Role,
     needed: Access,
 ) -> trivet_api::Response {
-    warn!(%caller, %role, "refused to {caller}: {needed} is needed, the role is {role}");
     let sentence = format!(
         "This needs the role {needed}; {} has the role {role}. Ask an admin of this box for \
          credentials with that role.",
@@ -428,7 +468,8 @@ fn error_message(body: &[u8]) -> String {
     let outer: Value = serde_json::from_slice(body).unwrap_or_default();
     let inner = outer["error_message"].as_str().unwrap_or_default();
     let inner: Value = serde_json::from_str(inner).unwrap_or_default();
-    inner["faultstring"].as_str().unwrap_or_default().to_owned()
+    let why = inner.get("faultstring").or(inner.get("description"));
+    why.and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 /// Whether it is `req-` and a UUID.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::audit::AuditRing;
 use super::job_evidence::JobEvidenceTable;
+use crate::RefusedRequest;
 use serde_json::Value;
 use trivet_model::story::{
     AuditEntry, FAILED_JOB_NOTES_MAX, FAILURE_TEXT_BYTES_MAX, JOB_NOTES_MAX, JobOutcome, JobStory,
@@ -164,6 +165,21 @@ impl StoryIndex {
     /// The requests of callers.
     pub(crate) fn audit(&self) -> &BTreeMap<u64, Arc<AuditEntry>> {
         self.audit.entries()
+    }
+
+    /// A request was refused before it became an order.
+    pub(crate) fn audit_refused(
+        &mut self,
+        now: Now,
+        node: Option<&Node>,
+        refused: &RefusedRequest,
+    ) {
+        self.audit.add_refused(now, node, refused);
+    }
+
+    /// Writes the audit with this batch, whatever else it changes.
+    pub(crate) fn write_audit(&mut self) {
+        self.audit.write();
     }
 
     /// A node's record changed.

@@ -275,3 +275,66 @@ fn a_small_store_keeps_fewer_jobs() {
     let stored = bench.store.records().unwrap().stories;
     assert_eq!(stored[&node], *stories);
 }
+
+/// A request of this user that never became an order.
+fn refused_request(user: &str, node: Option<NodeId>, why: &str) -> RackInput {
+    let caller = ApiCaller {
+        identity: trivet_model::CallerIdentity::user(user),
+        ..(*caller()).clone()
+    };
+    RackInput::RequestRefused(crate::RefusedRequest {
+        caller: Arc::new(caller),
+        node,
+        why: why.to_owned(),
+    })
+}
+
+#[test]
+fn a_request_that_never_became_an_order_is_written_with_the_next_commit() {
+    let mut bench = RackBench::new();
+    let id = bench.with_node(1);
+    let before = bench.store.flash().counts();
+    bench.handle(refused_request("eve", Some(id), "no such field"));
+    assert_eq!(bench.store.flash().counts(), before, "nothing is written");
+    let audit = bench.rack.view().audit;
+    let (number, entry) = audit.get_max().unwrap();
+    assert_eq!((entry.order.as_str(), entry.node), ("request", Some(id)));
+    assert_eq!(entry.node_name.as_deref(), Some("node-1"));
+    assert_eq!(entry.refused.as_deref(), Some("no such field"));
+    assert!(!bench.store.records().unwrap().audit.contains_key(number));
+    bench.with_node(2);
+    assert!(bench.store.records().unwrap().audit.contains_key(number));
+    let audit = bench.rack.view().audit;
+    let bench = bench.restarted();
+    assert_eq!(bench.rack.view().audit, audit);
+}
+
+#[test]
+fn a_request_that_never_became_an_order_is_written_when_the_engine_stops() {
+    let mut bench = RackBench::new();
+    bench.handle(refused_request("eve", None, "no such field"));
+    assert_eq!(bench.store.records().unwrap().audit.len(), 0);
+    bench.handle(RackInput::Stopping);
+    assert_eq!(bench.store.records().unwrap().audit.len(), 1);
+    let before = bench.store.flash().counts();
+    bench.handle(RackInput::Stopping);
+    assert_eq!(bench.store.flash().counts(), before);
+}
+
+#[test]
+fn wrong_requests_of_one_caller_do_not_displace_others() {
+    let mut bench = RackBench::new();
+    bench.with_node(1);
+    let count = bench.rack.view().audit.len();
+    for number in 0..100 {
+        bench.handle(refused_request("eve", None, &format!("mistake {number}")));
+    }
+    assert_eq!(bench.rack.view().audit.len(), count + 30);
+    bench.handle(refused_request("bob", None, "mistake 1"));
+    assert_eq!(bench.rack.view().audit.len(), count + 31);
+    bench.handle(refused_request("bob", None, "mistake 1"));
+    assert_eq!(bench.rack.view().audit.len(), count + 31, "a repetition");
+    advance(&mut bench, 3_600_000);
+    bench.handle(refused_request("eve", None, "mistake 100"));
+    assert_eq!(bench.rack.view().audit.len(), count + 32);
+}

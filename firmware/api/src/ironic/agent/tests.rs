@@ -308,3 +308,24 @@ fn a_request_of_an_agent_has_a_purpose_and_a_node() {
     }
     assert_eq!(call("GET", "/v1/nodes"), None);
 }
+
+#[test]
+fn the_path_of_a_request_names_a_node() {
+    let bench = ApiBench::with(trivet_model::ProvisionState::Enroll).wired();
+    let node = Some(crate::testing::node_id(1));
+    let port = format!("/v1/ports/{}", crate::testing::port_id(1));
+    for (path, want) in [
+        ("/v1/nodes/node-1", node),
+        ("/v1/nodes/node-1/states/power", node),
+        ("/nodes/states/power/node-1", node),
+        ("/trivet/nodes/node-1/console", node),
+        (port.as_str(), node),
+        ("/v1/nodes/node-2", None),
+        ("/v1/nodes", None),
+        ("/v1/ports/x", None),
+        ("/v1/chassis/node-1", None),
+        ("/%", None),
+    ] {
+        assert_eq!(crate::node_of_path(path, &bench.view), want, "{path}");
+    }
+}

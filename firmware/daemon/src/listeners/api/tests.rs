@@ -184,6 +184,79 @@ async fn each_change_is_noted_with_its_caller() {
 }
 
 #[tokio::test]
+async fn each_refused_write_is_in_the_audit_and_counted() {
+    let one = served_api(file_auth).await;
+    let node = r#"{"driver": "ipmi", "name": "n1"}"#;
+    assert_eq!(status(&one, "POST /v1/nodes", ANN, node).await.0, 201);
+    let cases = [
+        (
+            ANN,
+            "POST /v1/nodes",
+            "{}",
+            400,
+            "'driver' is a required property",
+        ),
+        (
+            ANN,
+            "PATCH /v1/nodes/n2",
+            "[]",
+            404,
+            "Node n2 could not be found.",
+        ),
+        (ANN, "POST /v1/nodes", node, 409, "already exists"),
+        (ANN, "PUT /v1/nodes/n1/nothing", "", 404, "could not find"),
+        (
+            WATCHER,
+            "DELETE /v1/nodes/n1",
+            "",
+            403,
+            "needs the role operator",
+        ),
+        (
+            ANN,
+            "DELETE /v1/runbooks/x",
+            "",
+            403,
+            "needs the role admin",
+        ),
+    ];
+    for (number, (headers, line, body, want, why)) in cases.into_iter().enumerate() {
+        let (code, _, body) = status(&one, line, headers, body).await;
+        assert_eq!(code, want, "{line}: {body}");
+        let entry = last_of_audit(&one, number + 2).await;
+        assert_eq!((&*entry.request_line, &*entry.order), (line, "request"));
+        let refused = entry.refused.as_deref().unwrap();
+        assert!(refused.contains(why), "{line}: {refused}");
+        assert_eq!(entry.node.is_some(), line.contains("/n1"), "{line}");
+    }
+    for (headers, line, want) in [
+        (ANN, "GET /v1/nodes/n2", 404),
+        ("", "DELETE /v1/nodes/n1", 401),
+        ("", "POST /v1/heartbeat/n1", 400),
+    ] {
+        assert_eq!(status(&one, line, headers, "").await.0, want);
+    }
+    assert_eq!(status(&one, "DELETE /v1/nodes/n1", ANN, "").await.0, 204);
+    let entry = last_of_audit(&one, cases.len() + 2).await;
+    assert_eq!(entry.order, "delete node", "neither reads nor strangers");
+    let (_, _, metrics) = status(&one, "GET /metrics", WATCHER, "").await;
+    let counted = "trivet_orders_total{order=\"request\",result=\"refused\"} 6\n";
+    assert!(metrics.contains(counted), "{metrics}");
+    one.engine.stop().await;
+}
+
+/// The newest entry of the audit, once it has this many.
+async fn last_of_audit(one: &ServedApi, count: usize) -> Arc<trivet_model::story::AuditEntry> {
+    let mut views = one.engine.watch();
+    let view = views
+        .wait_for(|view| view.audit.len() >= count)
+        .await
+        .unwrap();
+    assert_eq!(view.audit.len(), count);
+    Arc::clone(&view.audit.get_max().unwrap().1)
+}
+
+#[tokio::test]
 async fn a_client_that_guesses_passwords_gets_retry_after() {
     let one = served_api(file_auth).await;
     let wrong = "authorization: Basic YWRtaW46d3Jvbmc=\r\n";
