@@ -345,8 +345,13 @@ fn with_version_headers(
             headers.push(("OpenStack-API-Version", format!("baremetal {version}")));
         }
     }
-    headers.push(("x-openstack-request-id", request.request_id.to_owned()));
+    headers.extend(request_id_headers(request.request_id));
     response
+}
+
+/// The identifier of a request, under its present and its former name: Ironic's clients read both.
+pub fn request_id_headers(id: &str) -> [(&'static str, String); 2] {
+    ["x-openstack-request-id", "openstack-request-id"].map(|name| (name, id.to_owned()))
 }
 
 #[cfg(test)]

@@ -254,3 +254,13 @@ fn errors_begin_with_the_words_of_ironic() {
         assert!(message.starts_with(words), "{path}: {message}");
     }
 }
+
+#[test]
+fn the_identifier_of_a_request_has_both_of_its_names() {
+    for path in ["/v1/nodes", "/v1/nodes/x", "/"] {
+        let response = ApiBench::new().reply(&get(path));
+        for name in ["x-openstack-request-id", "openstack-request-id"] {
+            assert_eq!(response.header(name), Some("req-1"), "{path} {name}");
+        }
+    }
+}

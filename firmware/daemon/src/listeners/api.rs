@@ -122,8 +122,10 @@ impl ApiService {
             request_id: &request_id,
         };
         if let Some(mut answer) = self.telemetry(&request, &head.headers, peer).await {
-            if let Ok(id) = HeaderValue::from_str(&request_id) {
-                answer.headers_mut().insert("x-openstack-request-id", id);
+            for (name, id) in trivet_api::request_id_headers(&request_id) {
+                if let Ok(id) = HeaderValue::from_str(&id) {
+                    answer.headers_mut().insert(name, id);
+                }
             }
             return answer;
         }
@@ -244,10 +246,8 @@ impl ApiService {
     /// Ironic's body for this one error differs from all its others.
     fn unauthorised(&self, request_id: &str, why: &'static str) -> Response<HttpResponseBody> {
         let body = format!("{{\"error\":{{\"message\":\"{why}\",\"code\":401}}}}");
-        let mut headers = vec![
-            ("Content-Type", "application/json".to_owned()),
-            ("x-openstack-request-id", request_id.to_owned()),
-        ];
+        let mut headers = vec![("Content-Type", "application/json".to_owned())];
+        headers.extend(trivet_api::request_id_headers(request_id));
         let challenges = self.auth.challenges();
         headers.extend(challenges.map(|challenge| ("WWW-Authenticate", challenge.to_owned())));
         response(trivet_api::Response {
@@ -424,13 +424,14 @@ impl ApiService {
             return trivet_api::refuse(request, 404, &sentence);
         };
         let as_file = format!("attachment; filename=\"{name}\"");
+        let mut headers = vec![
+            ("Content-Type", "application/gzip".to_owned()),
+            ("Content-Disposition", as_file),
+        ];
+        headers.extend(trivet_api::request_id_headers(request.request_id));
         trivet_api::Response {
             status: 200,
-            headers: vec![
-                ("Content-Type", "application/gzip".to_owned()),
-                ("Content-Disposition", as_file),
-                ("x-openstack-request-id", request.request_id.to_owned()),
-            ],
+            headers,
             body,
         }
     }

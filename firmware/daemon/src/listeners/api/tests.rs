@@ -124,6 +124,8 @@ async fn status(one: &ServedApi, line: &str, headers: &str, body: &str) -> (u16,
         .lines()
         .find(|line| line.starts_with("x-openstack-request-id: req-"));
     assert!(id.is_some(), "{line}: every answer has an id: {head}");
+    let id = id.unwrap_or_default().trim_start_matches("x-");
+    assert!(head.lines().any(|line| line == id), "{line}: {head}");
     (code.unwrap_or(0), head, body)
 }
 
