@@ -89,7 +89,10 @@ impl ApiService {
         }
         Some(match wanted {
             Err(refused) => response(refused),
-            Ok(TelemetryRequest::Events(query)) => self.event_stream(headers, query),
+            Ok(TelemetryRequest::Events(query)) => match self.missing_node(&query) {
+                Some(sentence) => response(trivet_api::refuse(request, 404, &sentence)),
+                None => self.event_stream(headers, query),
+            },
             Ok(_) => {
                 let text = self.engine.telemetry().exposition(&self.engine.view());
                 response_of_type(trivet_metrics::CONTENT_TYPE, http::full(text))
@@ -123,6 +126,13 @@ impl ApiService {
         let no_store = HeaderValue::from_static("no-store");
         response.headers_mut().insert(CACHE_CONTROL, no_store);
         response
+    }
+
+    /// The error for events of a node that does not exist: none would ever come.
+    fn missing_node(&self, query: &EventQuery) -> Option<String> {
+        let ident = query.node.as_deref()?;
+        let found = self.engine.view().node(ident).is_some();
+        (!found).then(|| format!("Node {} could not be found.", ident.escape_debug()))
     }
 
     fn event_stream(&self, headers: &HeaderMap, query: EventQuery) -> Response<HttpResponseBody> {

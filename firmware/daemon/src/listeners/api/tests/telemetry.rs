@@ -144,3 +144,16 @@ async fn a_stream_follows_new_events_until_the_client_leaves() {
     }
     one.engine.stop().await;
 }
+
+#[tokio::test]
+async fn events_of_a_node_that_does_not_exist_are_not_found() {
+    let one = served_api(|_| Authenticator::Open).await;
+    let node = r#"{"driver": "ipmi", "name": "n1"}"#;
+    assert_eq!(status(&one, "POST /v1/nodes", "", node).await.0, 201);
+    let line = "GET /trivet/events?node=nope";
+    let (code, _, body) = status(&one, line, "", "").await;
+    assert_eq!(code, 404, "{body}");
+    assert_eq!(fault(&body)["faultstring"], "Node nope could not be found.");
+    one.events("&node=n1", "").await;
+    one.engine.stop().await;
+}
