@@ -14,6 +14,8 @@ HEADERS = (
     "x-openstack-ironic-api-maximum-version",
     "openstack-api-version",
     "location",
+    "x-openstack-request-id",
+    "openstack-request-id",
 )
 VERSION_RANGE = HEADERS[1:3] + HEADERS[:1]
 # Their text is for people, or the server's own; only the type is compared.
@@ -57,6 +59,17 @@ PHRASES = (
     r"Limit must be positive",
     r"Couldn't apply patch",
     r"Heartbeat requires",
+    r"maximum number of traits per node \(\d+ vs\. \d+\)",
+    r"is not a valid sequence index",
+    r"can't replace outside of list",
+    r"Cannot change name to invalid name",
+    r"Cannot update hardware address",
+    r"can not have any connectivity attributes",
+    r"Missing the following",
+    r"is not a valid port",
+    r"There cannot be an owner for a public runbook",
+    r"should be non-empty",
+    r"is less than the minimum of",
 )
 
 

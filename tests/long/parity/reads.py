@@ -161,7 +161,10 @@ def requests(document):
     for headers in ({"OpenStack-API-Version": "baremetal 1.50"}, {"OpenStack-API-Version": "baremetal latest"},
                     {"OpenStack-API-Version": "compute 2.1"}, {"X-OpenStack-Ironic-API-Version": "latest"},
                     {"X-OpenStack-Ironic-API-Version": "1.999"}, {"X-OpenStack-Ironic-API-Version": "2.1"},
-                    {"X-OpenStack-Ironic-API-Version": "x"}, {"Accept": "text/html"}, {"Accept": "*/*"}, {}):
+                    {"X-OpenStack-Ironic-API-Version": "x"}, {"X-OpenStack-Ironic-API-Version": ""},
+                    {"OpenStack-API-Version": "baremetal 1.50", "X-OpenStack-Ironic-API-Version": "1.99"},
+                    {"OpenStack-API-Version": "compute 2.1", "X-OpenStack-Ironic-API-Version": "1.99"},
+                    {"Accept": "text/html"}, {"Accept": "application/xml"}, {"Accept": "*/*"}, {}):
         for path in ("/", "/v1", "/v1/nodes", f"/v1/nodes/{w.FRESH}"):
             yield Request("GET", path, None, headers=headers, label=f"headers {headers}")
     for method in ("HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "POST"):

@@ -103,6 +103,7 @@ def node_patches():
         ("boot_mode", ("add", "/boot_mode", "uefi")), ("allocation_uuid", ("add", "/allocation_uuid", w.UNKNOWN)),
         ("remove name", ("remove", "/name")), ("name back", ("add", "/name", "p-fresh")), ("list index", ("add", "/extra/a/b/0", 0)),
         ("list end", ("add", "/extra/a/b/-", 9)), ("list beyond", ("add", "/extra/a/b/99", 9)), ("list remove", ("remove", "/extra/a/b/0")),
+        ("list word", ("replace", "/extra/a/b/x", 7)), ("list outside", ("replace", "/extra/a/b/9", 7)), ("list zero", ("replace", "/extra/a/b/01", 7)),
         ("escaped", ("add", "/extra/a~1b", 1)), ("slash at the end", ("add", "/extra/", 1)), ("double slash", ("add", "/extra//x", 1)),
         ("no path", ("add",)), ("one good one bad", ("add", "/extra/good", 1), ("remove", "/extra/bad")),
         ("display_name", ("add", "/instance_info/display_name", "web9")),
@@ -213,6 +214,14 @@ def below_nodes():
         yield Request(method, f"{base}/vendor_passthru/odd", body=None if method in ("GET", "DELETE") else {}, label="odd path")
         yield Request(method, f"{base}/vendor_passthru", body=None if method in ("GET", "DELETE") else {}, label="none")
         yield Request(method, "/v1/drivers/fake-hardware/vendor_passthru?method=odd", body=None if method in ("GET", "DELETE") else {}, label="odd")
+    # Requests to a BMC whose address or port is missing or wrong.
+    lone = "aaaaaaaa-0000-4000-8000-000000000231"
+    for driver, info in (("ipmi", {}), ("ipmi", {"ipmi_address": "127.0.0.9", "ipmi_port": "x"}), ("redfish", {})):
+        yield post(NODES, f"lone {driver}", uuid=lone, driver=driver, driver_info=info)
+        for method, path, body in (("PUT", "states/power", {"target": "power on"}), ("GET", "management/boot_device", None),
+                                   ("PUT", "management/boot_device", {"boot_device": "pxe"})):
+            yield Request(method, f"{NODES}/{lone}/{path}", body=body, label=f"{driver} {info}")
+        yield w.removed(f"{NODES}/{lone}")
     for number, path in [(w.BUSY, ""), (w.BUSY, "/bios"), (w.UNKNOWN, "")]:
         yield Request("DELETE", f"{NODES}/{number}{path}", label=number[-1])
 
@@ -257,6 +266,15 @@ def ports():
         ("llc key", ("add", "/local_link_connection/switch_id", "x")), ("smartnic", ("replace", "/is_smartnic", True)), ("internal", ("add", "/internal_info/x", 1)),
         ("description", ("add", "/description", "d")), ("name bad", ("add", "/name", "a b"))]:
         yield patch(f"/v1/ports/{first}", label, *changes)
+    # A port of a node that is in use: its address and its connections stay.
+    third = "aaaaaaaa-0000-4000-8000-000000000213"
+    yield post("/v1/ports", "of an active node", uuid=third, node_uuid=w.BUSY, address="52:54:00:bb:00:13")
+    for label, change in {
+        "address": ("replace", "/address", "52:54:00:bb:00:14"), "pxe": ("replace", "/pxe_enabled", False), "same pxe": ("replace", "/pxe_enabled", True),
+        "network": ("add", "/physical_network", "net9"), "extra": ("add", "/extra/x", 1), "description": ("add", "/description", "d"),
+        "link": ("add", "/local_link_connection", {"port_id": "p", "switch_id": "52:54:00:00:00:01"})}.items():
+        yield patch(f"/v1/ports/{third}", f"{label} of an active node", change)
+    yield w.removed(f"/v1/ports/{third}")
     yield patch("/v1/ports/52:54:00:aa:00:00", "by address", ("add", "/extra/x", 1))
     yield patch(f"/v1/ports/{w.UNKNOWN}", "unknown", ("add", "/extra/x", 1))
     for field, since, value in [("pxe_enabled", 19, True), ("local_link_connection", 19, {}), ("portgroup_uuid", 24, None), ("physical_network", 34, "x"),
@@ -285,7 +303,7 @@ def resources():
                             "name bad": {"name": "a b"}, "name long": {"name": LONG}, "name 5": {"name": 5}, "address x": {"address": "x"},
                             "description long": {"description": HUGE}, "mode odd": {"mode": "odd"}, "standalone x": {"standalone_ports_supported": "x"},
                             "properties text": {"properties": "x"}, "type odd": {"type": "odd"}, "boot_index -1": {"boot_index": -1},
-                            "boot_index x": {"boot_index": "x"}, "boot_index taken": {"boot_index": 0}, "node unknown": {"node_uuid": w.UNKNOWN},
+                            "boot_index x": {"boot_index": "x"}, "boot_index text": {"boot_index": "1"}, "boot_index taken": {"boot_index": 0}, "node unknown": {"node_uuid": w.UNKNOWN},
                             "node x": {"node_uuid": "x"}, "steps text": {"steps": "x"}, "steps none": {"steps": []}, "public x": {"public": "x"},
                             "candidate unknown": {"candidate_nodes": [w.UNKNOWN]}, "candidates text": {"candidate_nodes": "x"}, "traits odd": {"traits": ["odd"]},
                             "state": {"state": "active"}, "resource_class long": {"resource_class": "r" * 81}, "node and class": {"node": "no-such"},
@@ -296,7 +314,7 @@ def resources():
             ("extra text", ("replace", "/extra", "x")), ("no value", ("add", "/extra/x")), ("op odd", ("odd", "/extra/x", 1)), ("name bad", ("add", "/name", "a b")),
             ("node unknown", ("replace", "/node_uuid", w.UNKNOWN)), ("steps", ("replace", "/steps", [])), ("steps odd", ("replace", "/steps/0/interface", "odd")),
             ("remove name", ("remove", "/name")), ("mode", ("replace", "/mode", "802.3ad")), ("type odd", ("replace", "/type", "odd")),
-            ("boot_index x", ("replace", "/boot_index", "x")), ("extra", ("add", "/extra/k", 1)), ("state", ("replace", "/state", "active")),
+            ("boot_index x", ("replace", "/boot_index", "x")), ("boot_index text", ("replace", "/boot_index", "1")), ("extra", ("add", "/extra/k", 1)), ("state", ("replace", "/state", "active")),
             ("name lower", ("replace", "/name", "lower"))]:
             yield patch(f"{path}/{known}", label, *changes)
         for ident in (w.UNKNOWN, "no-such"):
@@ -309,6 +327,18 @@ def resources():
         yield post("/v1/deploy_templates", f"step {body}", name="CUSTOM_S", steps=[body])
         step = {("order" if key == "priority" else key): value for key, value in body.items()}
         yield post("/v1/runbooks", f"step {step}", name="CUSTOM_S", steps=[step])
+    book = f"/v1/runbooks/{w.RUNBOOK}"
+    yield patch(book, "published", ("replace", "/public", True))
+    yield patch(book, "owner of a public one", ("add", "/owner", "x"))
+    yield patch(book, "not public", ("replace", "/public", False))
+    yield patch(book, "order -1", ("replace", "/steps/0/order", -1))
+    for body in ({"traits": "x"}, {"traits": [5]}, {"traits": ["odd"]}):
+        yield Request("PUT", f"{book}/traits", body=body, label=str(body))
+    yield Request("POST", "/v1/chassis", raw=b'{"uuid": "%s"}' % w.UNKNOWN.encode(), headers={"Content-Type": "text/plain"}, label="as text/plain")
+    yield w.removed(f"/v1/chassis/{w.UNKNOWN}")
+    rule = {"description": "d", "actions": [{"op": "set-attribute", "args": {"path": "/extra/a", "value": "b"}}]}
+    yield post("/v1/inspection_rules", "a rule", uuid=w.UNKNOWN, **rule)
+    yield w.removed(f"/v1/inspection_rules/{w.UNKNOWN}")
     yield Request("DELETE", f"/v1/chassis/{w.CHASSIS}", label="with nodes")
     yield Request("DELETE", f"/v1/portgroups/{w.GROUP}", label="with ports")
     for events in ({}, {"events": []}, {"events": [{}]}, {"events": [{"event": "odd"}]}, {"events": [{"event": "network.bind_port"}]},
