@@ -9,6 +9,7 @@ mod ata;
 mod configdrive;
 mod crc;
 mod efi;
+mod efi_loader;
 mod erase;
 #[cfg(test)]
 mod foreign;
@@ -35,6 +36,10 @@ pub use efi::{
     EFI_DEFAULT_LOADER, EFI_ENTRIES_MAX, EFI_GLOBAL_VARIABLE, EFI_VARIABLE_BYTES_MAX, EfiBootEntry,
     EfiPartition, EfiPartitionIdentity, EfiVariableChange, add_boot_entry, efi_description,
     efi_entry_number, parse_boot_order,
+};
+pub use efi_loader::{
+    EFI_LIST_BYTES_MAX, EFI_LOADERS_MAX, EFI_TEXT_CHARACTERS_MAX, EfiLoader, choose_efi_loaders,
+    efi_system_partition, parse_efi_list,
 };
 pub use erase::{
     BlockEraseDevice, DiskEraseError, DriveFacts, EraseAttempt, EraseDevice, EraseEvidence,

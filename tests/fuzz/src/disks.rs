@@ -6,10 +6,10 @@ use std::io;
 use serde_json::{Value, json};
 use trivet_agent_wire::inventory::IpaDisk;
 use trivet_image_disks::{
-    AtaSecurity, DiskTable, NvmeController, RootDiskCandidate, TargetDisk, choose_root_disk,
-    disk_signatures, efi_description, efi_entry_number, erase_metadata, file_system_label,
-    move_gpt_backup, parse_boot_order, parse_nvme_sanitize_log, unpack_config_drive,
-    write_config_drive,
+    AtaSecurity, DiskTable, EFI_TEXT_CHARACTERS_MAX, NvmeController, RootDiskCandidate, TargetDisk,
+    choose_efi_loaders, choose_root_disk, disk_signatures, efi_description, efi_entry_number,
+    efi_system_partition, erase_metadata, file_system_label, move_gpt_backup, parse_boot_order,
+    parse_nvme_sanitize_log, unpack_config_drive, write_config_drive,
 };
 
 use crate::FuzzTarget;
@@ -115,6 +115,7 @@ fn tables(bytes: &[u8]) {
         for partition in table.partitions(512) {
             assert!(partition.number > 0);
         }
+        let _ = efi_system_partition(&table);
     }
     if move_gpt_backup(&mut one) == Ok(true) {
         assert!(matches!(DiskTable::read(&mut one), Ok(DiskTable::Gpt(_))));
@@ -182,6 +183,11 @@ fn records(bytes: &[u8]) {
     let _ = efi_description(bytes);
     assert!(parse_boot_order(bytes).len() <= bytes.len() / 2);
     let _ = file_system_label(bytes);
+    let files = ["EFI/a/BOOTX64.CSV", "EFI/a/a.efi", &*text].map(str::to_owned);
+    for loader in choose_efi_loaders(&files, &mut |_| Some(bytes.to_vec())) {
+        assert!(loader.path.starts_with('\\'));
+        assert!(loader.description.chars().count() <= EFI_TEXT_CHARACTERS_MAX);
+    }
     let _ = parse_nvme_sanitize_log(bytes);
     let _ = NvmeController::parse(bytes);
     if let Some(security) = AtaSecurity::parse(bytes) {
@@ -197,6 +203,7 @@ fn record_seeds() -> Vec<Vec<u8>> {
     vec![
         b"Boot00AF-8be4df61-93ca-11d2-aa0d-00e098032b8c".to_vec(),
         [&[1, 0, 0, 0, 4, 0][..], b"a\0b\0\0\0", &[0x7f, 0xff, 4, 0]].concat(),
+        b"\xff\xfea\0.\0e\0f\0i\0,\0b\0,\0,\0\n\0".to_vec(),
         b"H4sIAAAAAAAA/wMAAAAAAAAAAAA=".to_vec(),
         identify,
         vec![0, 0x80, 2, 0],
