@@ -219,6 +219,7 @@ async fn options(
         },
         target: AgentTarget::Machine,
         rescue: None,
+        ignores_bootloader_failure: parameters.ignore_bootloader_failure,
         intervals: AgentIntervals::STOCK,
         managers,
         logs: machine::log_archive,
@@ -325,6 +326,7 @@ fn log_event(event: &AgentShellEvent) {
             format!("image: {bytes} bytes written and verified, {digest}")
         }
         AgentShellEvent::Erasing { device, note } => format!("{device}: {note}"),
+        AgentShellEvent::Bootloader(note) => note.clone(),
         AgentShellEvent::Erased => "disks erased".to_owned(),
         AgentShellEvent::Failed(reason) => format!("failed: {reason}"),
         AgentShellEvent::PowerOff => "power off".to_owned(),

@@ -6,14 +6,17 @@
 //! All its tasks end with it, and it returns only after the last write to the disk, so the next
 //! boot finds an idle disk, as after a real power cut.
 
+mod bootloader;
 mod chunked;
 mod device_write;
 mod disk;
+mod efi_variables;
 mod erase;
 mod fetch;
 mod http;
 mod listener;
 mod manager_programs;
+mod mounted;
 mod system_disk;
 mod target;
 mod tls;
@@ -83,6 +86,8 @@ pub struct AgentOptions {
     /// Path for the hash of the rescue password, from which the ramdisk reads it; without it a
     /// rescue fails.
     pub rescue: Option<PathBuf>,
+    /// Whether a boot loader that cannot be installed is only logged, unless the command says.
+    pub ignores_bootloader_failure: bool,
     /// Intervals of the requests.
     pub intervals: AgentIntervals,
     /// Hardware managers beside our own.
@@ -127,6 +132,8 @@ pub enum AgentShellEvent {
         /// What happens to it.
         note: String,
     },
+    /// What was done to make an image bootable.
+    Bootloader(String),
     /// All disks are erased, except those that are skipped.
     Erased,
     /// Work failed.
@@ -336,6 +343,7 @@ async fn leave(shared: &AgentShellContext, id: &str, work: &AgentWork) -> Option
         AgentWork::Lockdown => (AgentShellEvent::Lockdown, AgentExit::Lockdown),
         AgentWork::WriteImage(_)
         | AgentWork::Erase { .. }
+        | AgentWork::InstallBootloader(_)
         | AgentWork::CollectLogs
         | AgentWork::Manager(_) => return None,
     };
@@ -379,7 +387,7 @@ async fn write_image(
     disks: &AgentDisks,
     order: &ImageOrder,
 ) -> Result<AgentWrittenImage, AgentWorkError> {
-    match disks.for_image(order).await? {
+    match disks.for_image(&order.root_device).await? {
         ImageTarget::File(disk) if order.config_drive.is_none() => {
             fetch::image(shared, &disk, order).await
         }
@@ -415,8 +423,8 @@ async fn perform(
             Ok(written) => {
                 let (bytes, digest) = (written.bytes, written.digest);
                 shared.emit(AgentShellEvent::Wrote { bytes, digest }).await;
-                let root_uuid = written.root_uuid;
-                Ok(AgentWorkOutcome::Wrote { bytes, root_uuid })
+                let disk = written.disk;
+                Ok(AgentWorkOutcome::Wrote { bytes, disk })
             }
             Err(failure) => Err(failure),
         },
@@ -427,6 +435,7 @@ async fn perform(
             shared.emit(AgentShellEvent::Erased).await;
             Ok(outcome)
         }
+        AgentWork::InstallBootloader(order) => bootloader::install(shared, disks, order).await,
         AgentWork::CollectLogs => {
             let collect = shared.options.logs;
             let archive = spawn_blocking(collect).await;

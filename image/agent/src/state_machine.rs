@@ -6,6 +6,7 @@
 //! Intervals, retries and states without exit are those of the stock agent: an appliance that
 //! copes with them copes with the stock agent.
 
+mod bootloader;
 mod command_table;
 mod erase;
 mod image;
@@ -24,11 +25,12 @@ use trivet_model::{Entropy, MacAddr, NodeId, Tick};
 
 use crate::AGENT_VERSION;
 use crate::hardware_manager::ManagerFacts;
+pub use bootloader::BootloaderOrder;
 pub use erase::AgentEraseOrder;
 pub use image::ImageOrder;
 pub use request::{AgentApiReply, REQUEST_BYTES_MAX};
 pub use steps::own_manager;
-pub use work::{AgentWork, AgentWorkError, AgentWorkOutcome, ManagerRequest};
+pub use work::{AgentWork, AgentWorkError, AgentWorkOutcome, ManagerRequest, WrittenDisk};
 
 /// How many commands are remembered. Ours: the stock agent remembers all.
 pub const COMMANDS_MAX: usize = 256;
@@ -181,7 +183,8 @@ pub struct AgentState {
     commands: VecDeque<CommandResult>,
     command_serial: u64,
     running: Option<work::RunningAgentCommand>,
-    root_uuid: Option<String>,
+    /// The disk that an image was written to.
+    written: Option<WrittenDisk>,
 }
 
 impl AgentState {
@@ -209,7 +212,7 @@ impl AgentState {
             commands: VecDeque::new(),
             command_serial: 0,
             running: None,
-            root_uuid: None,
+            written: None,
         }
     }
 

@@ -204,6 +204,7 @@ impl DemoMachine {
                 bytes: DISK_BYTES,
             },
             rescue: Some(self.disk.with_extension("rescue")),
+            ignores_bootloader_failure: false,
             intervals: AgentIntervals::FAST,
             managers: Vec::new(),
             logs: || shell::NO_LOGS.to_owned(),

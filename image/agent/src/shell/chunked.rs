@@ -19,7 +19,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use trivet_chunks::{CHUNK_BYTES, ChunkList, chunk_count};
 use trivet_model::Digest;
 
-use super::disk::{AgentTargetDisk, AgentWrittenImage, disk_identifier};
+use super::disk::{AgentTargetDisk, AgentWrittenImage, whole_disk};
 use crate::state_machine::AgentWorkError;
 
 /// Chunks queued for the disk.
@@ -147,7 +147,7 @@ fn write(
     Ok(AgentWrittenImage {
         bytes: wanted.size,
         digest: wanted.digest,
-        root_uuid: disk_identifier(&head),
+        disk: whole_disk(None, &head),
     })
 }
 

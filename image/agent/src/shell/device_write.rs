@@ -21,7 +21,7 @@ use trivet_model::Digest;
 
 use super::AgentShellContext;
 use super::chunked::ChunkedImage;
-use super::disk::{AgentWrittenImage, disk_identifier};
+use super::disk::{AgentWrittenImage, whole_disk};
 use super::fetch::{ImageFetchProgress, PIECE_TIMEOUT, fetch_chunk_list, piece};
 use super::target::AgentDisks;
 use crate::state_machine::{AgentWorkError, ImageOrder};
@@ -269,7 +269,7 @@ fn write(
     Ok(AgentWrittenImage {
         bytes: report.bytes,
         digest: report.digest,
-        root_uuid: read.ok().and_then(|()| disk_identifier(&head)),
+        disk: whole_disk(Some(path), read.map_or(&[], |()| &head)),
     })
 }
 

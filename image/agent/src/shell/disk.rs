@@ -8,7 +8,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 use tokio::task::{JoinHandle, spawn_blocking};
 use trivet_model::Digest;
 
-use crate::state_machine::AgentWorkError;
+use crate::state_machine::{AgentWorkError, WrittenDisk};
 
 /// The part that makes a disk bootable: boot sector, partition table, and more. Ours; a GPT
 /// with its usual 128 entries ends at 17 KiB.
@@ -40,7 +40,7 @@ pub(super) struct AgentTargetDisk {
 pub(super) struct AgentWrittenImage {
     pub(super) bytes: u64,
     pub(super) digest: Digest,
-    pub(super) root_uuid: Option<String>,
+    pub(super) disk: WrittenDisk,
 }
 
 enum DiskWritePiece {
@@ -201,13 +201,21 @@ impl AgentTargetDisk {
         Ok(AgentWrittenImage {
             bytes,
             digest: got,
-            root_uuid: disk_identifier(&head),
+            disk: whole_disk(None, &head),
         })
     }
 }
 
+/// A disk with an image of a whole disk, which begins with `head`.
+pub(super) fn whole_disk(device: Option<&Path>, head: &[u8]) -> WrittenDisk {
+    WrittenDisk {
+        device: device.map(Path::to_owned),
+        root_uuid: disk_identifier(head),
+    }
+}
+
 /// The disk identifier in an MBR, as the stock agent reports it for a whole disk.
-pub(super) fn disk_identifier(head: &[u8]) -> Option<String> {
+fn disk_identifier(head: &[u8]) -> Option<String> {
     let boot_sector = head.get(..512)?;
     let identifier: [u8; 4] = boot_sector[440..444].try_into().ok()?;
     let signed = boot_sector[510..] == [0x55, 0xaa];

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio::task::{JoinError, spawn_blocking};
 use trivet_image_disks::{RootDiskCandidate, choose_root_disk};
@@ -12,7 +13,7 @@ use super::disk::AgentTargetDisk;
 use super::erase::{EraseTarget, erase_disks, erase_targets};
 use super::system_disk::system_disks;
 use crate::ramdisk::virtual_media_devices;
-use crate::state_machine::{AgentEraseOrder, AgentWorkError, AgentWorkOutcome, ImageOrder};
+use crate::state_machine::{AgentEraseOrder, AgentWorkError, AgentWorkOutcome};
 
 /// The disks of an agent.
 #[derive(Clone, Debug)]
@@ -61,17 +62,22 @@ impl AgentDisks {
         self.file.lock().await
     }
 
-    /// The disk for an image.
+    /// Whether these are the disks that the firmware of this machine boots.
+    pub(super) fn are_of_this_machine(&self) -> bool {
+        matches!(self.target, AgentTarget::Machine)
+    }
+
+    /// The disk for an image, by the hints of a node.
     pub(super) async fn for_image(
         &self,
-        order: &ImageOrder,
+        root_device: &Value,
     ) -> Result<ImageTarget, AgentWorkError> {
         match &self.target {
             AgentTarget::File { .. } => Ok(ImageTarget::File(self.file.clone())),
             AgentTarget::Device(path) => Ok(ImageTarget::Device(path.clone())),
             AgentTarget::Machine => {
                 let candidates: Vec<_> = disks().await.into_iter().map(candidate).collect();
-                let chosen = choose_root_disk(&candidates, &order.root_device);
+                let chosen = choose_root_disk(&candidates, root_device);
                 let chosen = chosen.map_err(|error| AgentWorkError::Device(error.to_string()))?;
                 let name = chosen.disk.name.clone().unwrap_or_default();
                 Ok(ImageTarget::Device(PathBuf::from(name)))

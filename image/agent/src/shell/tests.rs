@@ -199,6 +199,7 @@ fn options(appliance: Option<&AgentTestAppliance>, disk: &ScratchDiskFile) -> Ag
             bytes: DISK_BYTES,
         },
         rescue: None,
+        ignores_bootloader_failure: false,
         intervals: AgentIntervals {
             gap_ms: 1,
             retry_ms: 1,

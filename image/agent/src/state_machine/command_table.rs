@@ -6,6 +6,7 @@ use trivet_model::StepKind;
 use trivet_model::secret::SecretText;
 
 use super::AgentState;
+use super::bootloader;
 use super::image;
 use super::steps::StepDispatch;
 use super::work::AgentWork;
@@ -115,10 +116,8 @@ static COMMANDS: &[AgentCommandEntry] = &[
         },
     ),
     command("standby", "get_partition_uuids", &[], false, |state, _| {
-        let uuid = state.root_uuid.as_ref();
-        Ok(AgentCommandOutcome::Done(
-            uuid.map_or(json!({}), |uuid| json!({"root uuid": uuid})),
-        ))
+        let found = state.written.as_ref().map(bootloader::partition_uuids);
+        Ok(AgentCommandOutcome::Done(found.unwrap_or(json!({}))))
     }),
     // Work is synced before it is reported, so there is nothing left to flush.
     command("standby", "sync", &[], false, |_, _| {
@@ -130,7 +129,6 @@ static COMMANDS: &[AgentCommandEntry] = &[
     command("standby", "run_image", &[], true, |_, _| {
         Ok(AgentCommandOutcome::Started(AgentWork::Reboot, None))
     }),
-    // Whole-disk images include their own loader.
     command(
         "image",
         "install_bootloader",
@@ -142,7 +140,15 @@ static COMMANDS: &[AgentCommandEntry] = &[
             "ignore_bootloader_failure",
         ],
         true,
-        |_, _| Ok(AgentCommandOutcome::Done(Value::Null)),
+        |state, params| {
+            let order = bootloader::parse_bootloader_order(
+                params,
+                state.written.as_ref(),
+                &state.cached_node(),
+            )?;
+            let work = AgentWork::InstallBootloader(order);
+            Ok(AgentCommandOutcome::Started(work, None))
+        },
     ),
     command("poll", "get_hardware_info", &[], false, |state, _| {
         Ok(AgentCommandOutcome::Done(state.identity.inventory.clone()))

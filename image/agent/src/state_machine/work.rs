@@ -1,11 +1,14 @@
 //! Work that the shell does for the state machine, and its result.
 
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 use trivet_agent_wire::command::StepsByManager;
 use trivet_agent_wire::{CommandError, CommandStatus};
 use trivet_model::secret::SecretText;
 use trivet_model::{StepKind, Tick};
 
+use super::bootloader::BootloaderOrder;
 use super::erase::AgentEraseOrder;
 use super::image::ImageOrder;
 use super::steps::StepDispatch;
@@ -19,6 +22,8 @@ pub enum AgentWork {
     WriteImage(ImageOrder),
     /// Erase the disks.
     Erase(AgentEraseOrder),
+    /// Make the written image bootable.
+    InstallBootloader(BootloaderOrder),
     /// Set this password for a user, and leave the machine to the operator.
     Rescue {
         /// In the format of crypt(3).
@@ -63,6 +68,15 @@ pub enum ManagerRequest {
     },
 }
 
+/// What is on a disk after an image was written to it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct WrittenDisk {
+    /// Its device; none for a file in the place of a disk.
+    pub device: Option<PathBuf>,
+    /// Identifier of its partition table.
+    pub root_uuid: Option<String>,
+}
+
 /// Work that succeeded.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentWorkOutcome {
@@ -70,8 +84,8 @@ pub enum AgentWorkOutcome {
     Wrote {
         /// Its size.
         bytes: u64,
-        /// Identifier of its partition table.
-        root_uuid: Option<String>,
+        /// Where it is.
+        disk: WrittenDisk,
     },
     /// The disk of a simulated machine is erased.
     Erased,
@@ -83,7 +97,7 @@ pub enum AgentWorkOutcome {
     Logs(String),
     /// The steps that managers have.
     Steps(StepKind, StepsByManager),
-    /// The result of a manager's step, or the evidence of an erasure.
+    /// The result of a manager's step or of a command, or the evidence of an erasure.
     Value(Value),
 }
 
@@ -110,6 +124,9 @@ pub enum AgentWorkError {
     /// The disk could not be erased.
     #[error("Could not erase: {0}")]
     Erase(String),
+    /// The image cannot be made bootable.
+    #[error("Could not install the boot loader: {0}")]
+    Bootloader(String),
     /// The rescue password could not be set.
     #[error("Could not set the rescue password: {0}")]
     Rescue(String),
@@ -130,7 +147,7 @@ impl AgentWorkError {
             Self::Write(_) => "ImageWriteError",
             Self::Device(_) => "DeviceNotFound",
             Self::Erase(_) => "BlockDeviceEraseError",
-            Self::Rescue(_) | Self::Logs(_) => "CommandExecutionError",
+            Self::Bootloader(_) | Self::Rescue(_) | Self::Logs(_) => "CommandExecutionError",
             Self::Manager(_) => "HardwareManagerError",
         }
     }
@@ -185,8 +202,8 @@ impl AgentState {
         };
         match result {
             Ok(outcome) => {
-                if let AgentWorkOutcome::Wrote { root_uuid, .. } = &outcome {
-                    self.root_uuid.clone_from(root_uuid);
+                if let AgentWorkOutcome::Wrote { disk, .. } = &outcome {
+                    self.written = Some(disk.clone());
                 }
                 if outcome == AgentWorkOutcome::Rescued {
                     self.phase = AgentPhase::Rescued;
@@ -217,8 +234,8 @@ impl AgentState {
         outcome: AgentWorkOutcome,
     ) -> Value {
         let value = match outcome {
-            AgentWorkOutcome::Wrote { bytes, root_uuid } => {
-                let uuid = root_uuid.as_deref().unwrap_or("None");
+            AgentWorkOutcome::Wrote { bytes, disk } => {
+                let uuid = disk.root_uuid.as_deref().unwrap_or("None");
                 Value::from(format!("image of {bytes} bytes written root_uuid={uuid}"))
             }
             AgentWorkOutcome::Erased | AgentWorkOutcome::Rescued | AgentWorkOutcome::Leaving => {

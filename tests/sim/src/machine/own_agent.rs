@@ -2,12 +2,13 @@
 
 use std::net::Ipv4Addr;
 
+use serde_json::Value;
 use trivet_agent_wire::{AGENT_PORT, HEARTBEAT_VERSION, INSPECTION_PATH};
 use trivet_image_agent::hardware_manager::ManagerError;
 use trivet_image_agent::shell::NO_LOGS;
 use trivet_image_agent::state_machine::{
     AgentDueRequest, AgentIntervals, AgentMachineIdentity, AgentPhase, AgentPlan, AgentState,
-    AgentWork, AgentWorkError, AgentWorkOutcome,
+    AgentWork, AgentWorkError, AgentWorkOutcome, WrittenDisk,
 };
 use trivet_model::{Digest, SeededRandom, Tick};
 use trivet_rack::AgentHttpRequest;
@@ -200,6 +201,7 @@ impl OwnAgent {
             | AgentWork::Reboot
             | AgentWork::Lockdown
             | AgentWork::CollectLogs
+            | AgentWork::InstallBootloader(_)
             | AgentWork::Manager(_) => {
                 out.push(ends(200, &command));
                 None
@@ -261,7 +263,7 @@ impl OwnAgent {
                 let image = image.unwrap_or_default();
                 let outcome = AgentWorkOutcome::Wrote {
                     bytes: image.len() as u64,
-                    root_uuid: None,
+                    disk: WrittenDisk::default(),
                 };
                 (outcome, SimAgentEffect::ImageWritten(image))
             }
@@ -274,6 +276,11 @@ impl OwnAgent {
             AgentWork::Reboot => (AgentWorkOutcome::Leaving, SimAgentEffect::Rebooted),
             AgentWork::Lockdown => {
                 self.finish(now, id, Ok(AgentWorkOutcome::Leaving), out);
+                return None;
+            }
+            AgentWork::InstallBootloader(_) => {
+                let nothing = AgentWorkOutcome::Value(Value::Null);
+                self.finish(now, id, Ok(nothing), out);
                 return None;
             }
             AgentWork::CollectLogs => {

@@ -48,7 +48,7 @@ async fn every_chunk_is_checked_and_a_wrong_one_is_not_written() {
     assert_eq!(writer.push(2, right).await, Ok(true));
     let written = writer.finish().await.unwrap();
     assert_eq!(written.digest, wanted.digest);
-    assert_eq!(written.root_uuid.as_deref(), Some("0x1a2b3c4d"));
+    assert_eq!(written.disk.root_uuid.as_deref(), Some("0x1a2b3c4d"));
     assert!(scratch.bytes().starts_with(&image));
 }
 

@@ -62,7 +62,7 @@ async fn writes_an_image_in_pieces_of_any_size() {
         let disk = AgentTargetDisk::file(scratch.0.clone(), 4 * HEAD_BYTES as u64);
         let written = write(&disk, sha256(&image), &image, piece).await.unwrap();
         assert_eq!(written.bytes, image.len() as u64);
-        assert_eq!(written.root_uuid.as_deref(), Some("0x1a2b3c4d"));
+        assert_eq!(written.disk.root_uuid.as_deref(), Some("0x1a2b3c4d"));
         let found = scratch.bytes();
         assert_eq!(found.len(), 4 * HEAD_BYTES);
         assert!(found.starts_with(&image));

@@ -1,6 +1,7 @@
 use super::*;
 use crate::state_machine::{
     AgentIntervals, AgentMachineIdentity, AgentPhase, AgentPlan, AgentWorkError, AgentWorkOutcome,
+    WrittenDisk,
 };
 use trivet_model::SeededRandom;
 
@@ -269,15 +270,12 @@ fn writing_an_image_is_work_and_ends_in_a_step_that_is_named() {
     assert_eq!(reply.awaits.as_ref(), Some(&id));
     assert!(matches!(work, AgentWork::WriteImage(order) if order.urls == ["http://h/a.raw"]));
 
-    let root_uuid = Some("0x1a2b3c4d".to_owned());
-    state.work_done(
-        NOW,
-        &id,
-        Ok(AgentWorkOutcome::Wrote {
-            bytes: 9,
-            root_uuid,
-        }),
-    );
+    let disk = WrittenDisk {
+        device: Some("/dev/sdb".into()),
+        root_uuid: Some("0x1a2b3c4d".to_owned()),
+    };
+    let wrote = AgentWorkOutcome::Wrote { bytes: 9, disk };
+    state.work_done(NOW, &id, Ok(wrote));
     let done = value(&state.command(&id));
     assert_eq!(done["command_status"], "SUCCEEDED");
     assert_eq!(done["command_result"]["deploy_step"]["step"], "write_image");
@@ -289,6 +287,22 @@ fn writing_an_image_is_work_and_ends_in_a_step_that_is_named() {
     );
     let uuids = value(&post(&mut state, "standby.get_partition_uuids", &json!({})));
     assert_eq!(uuids["command_result"], json!({"root uuid": "0x1a2b3c4d"}));
+
+    let params = json!({"root_uuid": "0x1a2b3c4d", "efi_system_part_uuid": null,
+                        "prep_boot_part_uuid": null, "target_boot_mode": "uefi"});
+    let reply = post(&mut state, "image.install_bootloader", &params);
+    assert_eq!(value(&reply)["command_status"], "RUNNING");
+    let (id, work) = reply.work.unwrap();
+    let AgentWork::InstallBootloader(order) = work else {
+        panic!("{work:?}");
+    };
+    let device = order.disk.and_then(|disk| disk.device);
+    assert_eq!(device, Some("/dev/sdb".into()));
+    let nothing = AgentWorkOutcome::Value(Value::Null);
+    state.work_done(NOW, &id, Ok(nothing));
+    let done = value(&state.command(&id));
+    assert_eq!(done["command_status"], "SUCCEEDED");
+    assert_eq!(done["command_result"], Value::Null);
 }
 
 #[test]
@@ -396,7 +410,6 @@ fn quick_commands_reply_finished() {
     for (name, want) in [
         ("standby.sync", Value::Null),
         ("standby.get_partition_uuids", json!({})),
-        ("image.install_bootloader", Value::Null),
         ("poll.get_hardware_info", json!({"hostname": "ipa-test"})),
     ] {
         let reply = value(&post(&mut state, name, &json!({})));
@@ -483,9 +496,9 @@ fn service_steps_are_listed_and_run() {
     let reply = post(&mut state, "service.execute_service_step", &params);
     let (id, work) = reply.work.unwrap();
     assert!(matches!(work, AgentWork::WriteImage(_)));
-    let root_uuid = None;
-    let bytes = 9;
-    state.work_done(NOW, &id, Ok(AgentWorkOutcome::Wrote { bytes, root_uuid }));
+    let disk = WrittenDisk::default();
+    let wrote = AgentWorkOutcome::Wrote { bytes: 9, disk };
+    state.work_done(NOW, &id, Ok(wrote));
     let done = value(&state.command(&id));
     let step = &done["command_result"]["service_step"]["step"];
     assert_eq!(*step, "write_image");

@@ -1,0 +1,78 @@
+//! What is asked of the agent to make a written image bootable.
+
+use serde_json::{Map, Value, json};
+
+use super::image::root_device;
+use super::work::WrittenDisk;
+
+/// Make a disk bootable.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BootloaderOrder {
+    /// The disk that this agent has written; none if that was before it was started.
+    pub disk: Option<WrittenDisk>,
+    /// Hints for the disk otherwise, as in `root_device`; null if there are none.
+    pub root_device: Value,
+    /// Whether a failure is only logged; none: as the parameters of the agent say.
+    pub ignores_failure: Option<bool>,
+}
+
+/// Reads the parameters of `install_bootloader`. The partitions are those that this agent made:
+/// their identifiers only come back from the appliance.
+pub(super) fn parse_bootloader_order(
+    params: &Map<String, Value>,
+    written: Option<&WrittenDisk>,
+    node: &Value,
+) -> Result<BootloaderOrder, String> {
+    let ignores_failure = match params.get("ignore_bootloader_failure") {
+        None | Some(Value::Null) => None,
+        Some(Value::Bool(ignores)) => Some(*ignores),
+        Some(_) => return Err("'ignore_bootloader_failure' must be true or false.".to_owned()),
+    };
+    Ok(BootloaderOrder {
+        disk: written.cloned(),
+        root_device: root_device(node),
+        ignores_failure,
+    })
+}
+
+/// The result of `get_partition_uuids`. The keys have blanks, as those of the stock agent.
+pub(super) fn partition_uuids(disk: &WrittenDisk) -> Value {
+    match &disk.root_uuid {
+        Some(uuid) => json!({ "root uuid": uuid }),
+        None => json!({}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(params: &Value, written: Option<&WrittenDisk>) -> Result<BootloaderOrder, String> {
+        let params = params.as_object().unwrap();
+        let node = json!({"instance_info": {"root_device": {"serial": "A"}}});
+        parse_bootloader_order(params, written, &node)
+    }
+
+    #[test]
+    fn the_written_disk_and_the_hints_are_known() {
+        let disk = WrittenDisk {
+            device: Some("/dev/sdb".into()),
+            ..WrittenDisk::default()
+        };
+        let params = json!({"root_uuid": "0x1a2b3c4d", "target_boot_mode": "uefi"});
+        let order = parsed(&params, Some(&disk)).unwrap();
+        assert_eq!(order.disk, Some(disk));
+        assert_eq!(order.root_device, json!({"serial": "A"}));
+        assert_eq!(order.ignores_failure, None);
+    }
+
+    #[test]
+    fn whether_a_failure_counts_is_a_yes_or_no() {
+        let order = parsed(&json!({"ignore_bootloader_failure": true}), None).unwrap();
+        assert_eq!((order.disk, order.ignores_failure), (None, Some(true)));
+        let order = parsed(&json!({"ignore_bootloader_failure": null}), None).unwrap();
+        assert_eq!(order.ignores_failure, None);
+        let error = parsed(&json!({"ignore_bootloader_failure": "yes"}), None).unwrap_err();
+        assert!(error.contains("true or false"), "{error}");
+    }
+}
