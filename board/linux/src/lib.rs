@@ -4,6 +4,7 @@
 
 mod beneath;
 mod block;
+mod chroot;
 mod datagram;
 mod ethtool;
 mod files;
@@ -23,6 +24,7 @@ mod undelivered;
 
 pub use beneath::open_beneath;
 pub use block::{ALIGNMENT_BYTES, AlignedBuffer, BlockAccess, BlockFile, BlockGeometry};
+pub use chroot::run_in_root;
 pub use datagram::{
     DatagramDestination, ReceivedDatagram, SEGMENTS_BYTES_MAX, SEGMENTS_MAX, SegmentSender,
     enable_destination_info, path_mtu, receive, set_receive_buffer,
