@@ -1,5 +1,5 @@
-//! Partition tables and signatures against the programs that other systems use: sfdisk, wipefs
-//! and mkfs. A program that is not installed is left out.
+//! Partition tables and signatures against the programs that other systems use: sfdisk, wipefs,
+//! blkid, fsck and mkfs. A program that is not installed is left out.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -10,8 +10,8 @@ use serde_json::Value;
 use trivet_board_linux::{BlockAccess, BlockFile};
 
 use crate::{
-    CONFIG_DRIVE_BYTES_MAX, DiskTable, disk_signatures, erase_metadata, move_gpt_backup,
-    write_config_drive,
+    CONFIG_DRIVE_BYTES_MAX, DiskTable, PartitionLayout, PartitionRole, PartitionTableKind,
+    disk_signatures, erase_metadata, move_gpt_backup, prepare_partitions, write_config_drive,
 };
 
 const MIB: u64 = 1 << 20;
@@ -190,4 +190,76 @@ fn partitions_with_file_systems_are_erased_before_the_table() {
     let mut file = disk.open();
     let found = disk_signatures(&mut file).unwrap();
     assert!(found.iter().all(|one| one.name != "ext4"), "{found:?}");
+}
+
+/// The answer of blkid for the bytes from an offset on.
+fn identified(disk: &DiskFile, at: u64) -> Option<String> {
+    let at = at.to_string();
+    let arguments = ["-p", "-o", "export", "-O", &at];
+    run("blkid", &arguments, disk.path(), "")
+}
+
+#[test]
+fn other_programs_read_the_partitions_around_an_image() {
+    for (table, is_gpt) in [
+        (PartitionTableKind::GptForUefi, true),
+        (PartitionTableKind::Mbr, false),
+    ] {
+        let disk = DiskFile::new(&format!("partitions-{is_gpt}"), 700 * MIB);
+        let layout = PartitionLayout {
+            table,
+            root_mib: 50,
+            swap_mib: 8,
+            ephemeral_mib: 4,
+            config_drive_bytes: 0,
+            keeps_ephemeral: false,
+        };
+        let mut serial = 0;
+        let mut random = || {
+            serial += 1;
+            [serial; 16]
+        };
+        let planned = prepare_partitions(&mut disk.open(), &layout, None, &mut random).unwrap();
+        let Some(listed) = partitions(&disk) else {
+            return;
+        };
+        let sectors = |value: &Value| value.as_u64().unwrap() * 512;
+        let places = listed
+            .iter()
+            .map(|one| (sectors(&one["start"]), sectors(&one["size"])));
+        let wanted = planned.iter().map(|one| (one.start, one.bytes));
+        assert_eq!(places.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
+        let bootable = listed.last().map(|root| root["bootable"] == true);
+        assert_eq!(bootable, Some(!is_gpt), "an MBR marks what a BIOS boots");
+        let start = |role| {
+            let mut planned = planned.iter();
+            planned.find(|one| one.role == role).map(|one| one.start)
+        };
+        let swap = start(PartitionRole::Swap).unwrap();
+        if let Some(found) = identified(&disk, swap) {
+            assert!(
+                found.contains("TYPE=swap") && found.contains("LABEL=swap1"),
+                "{found}"
+            );
+        }
+        if let Some(at) = start(PartitionRole::EfiSystem) {
+            check_efi_system(&disk, at, planned[0].bytes);
+        }
+    }
+}
+
+/// A copy of the partition, as the program for it takes no offset.
+fn check_efi_system(disk: &DiskFile, at: u64, bytes: u64) {
+    if let Some(found) = identified(disk, at) {
+        assert!(
+            found.contains("TYPE=vfat") && found.contains("LABEL=EFI-PART"),
+            "{found}"
+        );
+    }
+    let copy = DiskFile::new("efi-system", bytes);
+    let mut head = vec![0; (4 * MIB) as usize];
+    crate::TargetDisk::read_at(&mut disk.open(), &mut head, at).unwrap();
+    let mut file = OpenOptions::new().write(true).open(copy.path()).unwrap();
+    file.write_all(&head).unwrap();
+    run("fsck.fat", &["-n", "-v"], copy.path(), "");
 }

@@ -17,12 +17,15 @@ mod gpt;
 mod hints;
 mod mbr;
 mod nvme;
+mod partition_image;
+mod partition_plan;
 mod signatures;
 mod table;
 mod target;
 #[cfg(test)]
 mod testing;
 mod unzstd;
+mod volume;
 mod writer;
 
 pub use ata::{
@@ -65,6 +68,12 @@ pub use nvme::{
     format_nvme, identify_nvme_controller, identify_nvme_namespace, nvme_current_format,
     nvme_sanitize_log, parse_nvme_sanitize_log, sanitize_nvme,
 };
+pub use partition_image::{
+    PartitionIdentifiers, PartitionImageError, partition_identifiers, prepare_partitions,
+};
+pub use partition_plan::{
+    PartitionLayout, PartitionPlanError, PartitionRole, PartitionTableKind, PlannedPartition,
+};
 pub use signatures::{
     FoundSignature, HEAD_BYTES, SIGNATURES_MAX, TAIL_BYTES, find_signatures, metadata_ranges,
 };
@@ -74,6 +83,9 @@ pub use table::{
 };
 pub use target::{TargetDisk, TargetDiskError};
 pub use unzstd::{PackedImageDecoder, PackedImageError};
+pub use volume::{
+    DiskSlice, FatFormatError, IDENTIFIER_BYTES, file_system_uuid, format_fat32, format_swap,
+};
 pub use writer::{
     ExpectedImage, ImageWriteError, ImageWriteProgress, ImageWriteReport, ImageWriter,
     ReadBackCheck,

@@ -8,8 +8,8 @@ use trivet_agent_wire::inventory::IpaDisk;
 use trivet_image_disks::{
     AtaSecurity, DiskTable, EFI_TEXT_CHARACTERS_MAX, NvmeController, RootDiskCandidate, TargetDisk,
     choose_efi_loaders, choose_root_disk, disk_signatures, efi_description, efi_entry_number,
-    efi_system_partition, erase_metadata, file_system_label, move_gpt_backup, parse_boot_order,
-    parse_nvme_sanitize_log, unpack_config_drive, write_config_drive,
+    efi_system_partition, erase_metadata, file_system_label, file_system_uuid, move_gpt_backup,
+    parse_boot_order, parse_nvme_sanitize_log, unpack_config_drive, write_config_drive,
 };
 
 use crate::FuzzTarget;
@@ -183,6 +183,7 @@ fn records(bytes: &[u8]) {
     let _ = efi_description(bytes);
     assert!(parse_boot_order(bytes).len() <= bytes.len() / 2);
     let _ = file_system_label(bytes);
+    let _ = file_system_uuid(bytes);
     let files = ["EFI/a/BOOTX64.CSV", "EFI/a/a.efi", &*text].map(str::to_owned);
     for loader in choose_efi_loaders(&files, &mut |_| Some(bytes.to_vec())) {
         assert!(loader.path.starts_with('\\'));
