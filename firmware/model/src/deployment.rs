@@ -119,7 +119,7 @@ impl ImageChecksum {
     }
 }
 
-/// The partitions that the agent creates for a partition image. Our own agent creates none.
+/// The partitions that the agent creates for a partition image.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 pub struct PartitionSizes {
     /// Size of the root partition.

@@ -14,9 +14,11 @@ mod efi_variables;
 mod erase;
 mod fetch;
 mod http;
+mod image_loader;
 mod listener;
 mod manager_programs;
 mod mounted;
+mod partition_write;
 mod system_disk;
 mod target;
 mod tls;
@@ -388,11 +390,11 @@ async fn write_image(
     order: &ImageOrder,
 ) -> Result<AgentWrittenImage, AgentWorkError> {
     match disks.for_image(&order.root_device).await? {
-        ImageTarget::File(disk) if order.config_drive.is_none() => {
+        ImageTarget::File(disk) if order.config_drive.is_none() && order.partitions.is_none() => {
             fetch::image(shared, &disk, order).await
         }
         ImageTarget::File(_) => Err(AgentWorkError::Write(
-            "a simulated disk has no config drive".to_owned(),
+            "a simulated disk has no config drive and no partitions".to_owned(),
         )),
         ImageTarget::Device(path) => device_write::write_image(shared, &path, disks, order).await,
     }

@@ -10,6 +10,7 @@ mod bootloader;
 mod command_table;
 mod erase;
 mod image;
+mod partitions;
 mod request;
 mod steps;
 mod work;
@@ -28,9 +29,12 @@ use crate::hardware_manager::ManagerFacts;
 pub use bootloader::BootloaderOrder;
 pub use erase::AgentEraseOrder;
 pub use image::ImageOrder;
+pub use partitions::PartitionOrder;
 pub use request::{AgentApiReply, REQUEST_BYTES_MAX};
 pub use steps::own_manager;
-pub use work::{AgentWork, AgentWorkError, AgentWorkOutcome, ManagerRequest, WrittenDisk};
+pub use work::{
+    AgentWork, AgentWorkError, AgentWorkOutcome, ManagerRequest, WrittenDisk, WrittenPartitions,
+};
 
 /// How many commands are remembered. Ours: the stock agent remembers all.
 pub const COMMANDS_MAX: usize = 256;

@@ -1,10 +1,10 @@
-//! Makes a written image bootable: UEFI firmware gets entries for the loaders on the EFI system
-//! partition of the disk. A machine that was booted by its BIOS needs nothing: an image of a
-//! whole disk has its boot loader.
+//! Makes a written image bootable: an image that is one file system gets a boot loader, and UEFI
+//! firmware gets entries for the loaders on the EFI system partition of the disk. An image of a
+//! whole disk has its boot loader, so on a machine that was booted by its BIOS nothing is done.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::mount::MountFlags;
@@ -18,10 +18,11 @@ use trivet_image_disks::{
 use trivet_image_inventory::SystemRoot;
 
 use super::efi_variables::EfiVariables;
+use super::image_loader::{ImagePartitions, install_image_loader};
 use super::mounted::{MountedFileSystem, partition_device};
 use super::target::{AgentDisks, ImageTarget};
 use super::{AgentShellContext, AgentShellEvent};
-use crate::state_machine::{AgentWorkError, AgentWorkOutcome, BootloaderOrder};
+use crate::state_machine::{AgentWorkError, AgentWorkOutcome, BootloaderOrder, WrittenPartitions};
 
 /// How deep an EFI system partition is searched, and how many of its files. Ours.
 const DEPTH_MAX: usize = 8;
@@ -58,7 +59,7 @@ async fn install_on_disk(
     order: &BootloaderOrder,
 ) -> Result<Vec<String>, AgentWorkError> {
     let written = order.disk.clone().unwrap_or_default();
-    let device = match written.device {
+    let device = match written.device.clone() {
         Some(device) => device,
         None => match disks.for_image(&order.root_device).await? {
             ImageTarget::Device(device) => device,
@@ -72,10 +73,56 @@ async fn install_on_disk(
     let guard = disks.lock().await;
     let installed = spawn_blocking(move || {
         let _guard = guard;
-        add_boot_entries(&device)
+        let mut notes = match &written.partitions {
+            Some(made) => install_in_partitions(&device, made)?,
+            None => Vec::new(),
+        };
+        let has_bios_loader = written
+            .partitions
+            .is_some_and(|made| made.efi_system.is_none());
+        if !has_bios_loader {
+            notes.extend(add_boot_entries(&device)?);
+        }
+        Ok(notes)
     });
     let installed = installed.await;
     installed.map_err(|error| AgentWorkError::Bootloader(error.to_string()))?
+}
+
+/// Puts a boot loader on a disk with a partition image.
+fn install_in_partitions(
+    disk: &Path,
+    made: &WrittenPartitions,
+) -> Result<Vec<String>, AgentWorkError> {
+    let root = shown_partition(disk, made.root)?;
+    let efi_system = match &made.efi_system {
+        Some((number, uuid)) => Some((shown_partition(disk, *number)?, uuid)),
+        None => None,
+    };
+    let partitions = ImagePartitions {
+        disk,
+        root: &root,
+        efi_system: efi_system
+            .as_ref()
+            .map(|(device, uuid)| (device.as_path(), uuid.as_str())),
+    };
+    let installed = install_image_loader(&partitions);
+    installed.map_err(|error| AgentWorkError::Bootloader(error.to_string()))
+}
+
+/// The device of a partition, after another look at the table if the kernel does not have it.
+fn shown_partition(disk: &Path, number: u32) -> Result<PathBuf, AgentWorkError> {
+    let look = || partition_device(&SystemRoot::new(Path::new("/")), disk, number);
+    let look_again = || {
+        let opened = BlockFile::open(disk, BlockAccess::Write).ok()?;
+        opened.reread_partitions().ok()?;
+        look()
+    };
+    look().or_else(look_again).ok_or_else(|| {
+        let disk = disk.display();
+        let words = format!("the kernel does not show partition {number} of {disk}");
+        AgentWorkError::Bootloader(words)
+    })
 }
 
 /// Adds entries for the loaders of a disk to the firmware of this machine.
@@ -85,15 +132,7 @@ fn add_boot_entries(device: &Path) -> Result<Vec<String>, AgentWorkError> {
         return Ok(Vec::new());
     };
     let partition = read_system_partition(device)?;
-    let number = partition.number;
-    let found = partition_device(&SystemRoot::new(Path::new("/")), device, number);
-    let found = found.ok_or_else(|| {
-        let words = format!(
-            "the kernel does not show partition {number} of {}",
-            device.display()
-        );
-        AgentWorkError::Bootloader(words)
-    })?;
+    let found = shown_partition(device, partition.number)?;
     let mounted = MountedFileSystem::mount(&found, &["vfat"], MountFlags::RDONLY);
     let mounted = mounted.map_err(failed)?;
     let loaders = find_loaders(mounted.place()).map_err(failed)?;

@@ -14,8 +14,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use trivet_board_linux::{BlockAccess, BlockFile};
 use trivet_image_disks::{
-    ExpectedImage, ImageWriteError, ImageWriter, MBR_BYTES, ReadBackCheck, TargetDisk,
-    move_gpt_backup, unpack_config_drive, write_config_drive,
+    ExpectedImage, ImageWriteError, ImageWriteReport, ImageWriter, MBR_BYTES, ReadBackCheck,
+    TargetDisk, TargetDiskError, move_gpt_backup, unpack_config_drive, write_config_drive,
 };
 use trivet_model::Digest;
 
@@ -23,8 +23,9 @@ use super::AgentShellContext;
 use super::chunked::ChunkedImage;
 use super::disk::{AgentWrittenImage, whole_disk};
 use super::fetch::{ImageFetchProgress, PIECE_TIMEOUT, fetch_chunk_list, piece};
+use super::partition_write::prepare;
 use super::target::AgentDisks;
-use crate::state_machine::{AgentWorkError, ImageOrder};
+use crate::state_machine::{AgentWorkError, ImageOrder, PartitionOrder, WrittenDisk};
 
 /// Pieces queued for the disk. A piece is the result of one read from the socket.
 const PIECES_MAX: usize = 32;
@@ -38,6 +39,14 @@ const TRIES_MAX: u32 = 5;
 
 /// Longest packed config drive. Ours: one of 64 MiB does not get longer by base64 than this.
 const CONFIG_DRIVE_TEXT_BYTES_MAX: usize = 96 << 20;
+
+/// What a writer's thread does.
+struct DeviceWriteTask {
+    path: PathBuf,
+    expected: ExpectedImage,
+    config_drive: Option<Vec<u8>>,
+    partitions: Option<PartitionOrder>,
+}
 
 enum DeviceWriteMessage {
     Piece(Bytes),
@@ -57,18 +66,12 @@ struct DeviceWriter {
 }
 
 impl DeviceWriter {
-    fn start(
-        path: PathBuf,
-        expected: ExpectedImage,
-        config_drive: Option<Vec<u8>>,
-        guard: OwnedMutexGuard<()>,
-    ) -> Self {
+    fn start(task: DeviceWriteTask, guard: OwnedMutexGuard<()>) -> Self {
         let (messages, incoming) = mpsc::channel(PIECES_MAX);
         let (report, corrupted) = mpsc::channel(1);
         let thread = spawn_blocking(move || {
             let _guard = guard;
-            let config_drive = config_drive.as_deref();
-            write(&path, expected, config_drive, incoming, &report)
+            write(&task, incoming, &report)
         });
         Self {
             messages,
@@ -101,10 +104,13 @@ pub(super) async fn write_image(
         let mut list = fetch_chunk_list(shared, url, order).await;
         loop {
             let is_listed = list.is_some();
-            let expected = expected(order.digest, list);
-            let config_drive = config_drive.clone();
-            let writer =
-                DeviceWriter::start(path.to_owned(), expected, config_drive, disks.lock().await);
+            let task = DeviceWriteTask {
+                path: path.to_owned(),
+                expected: expected(order.digest, list),
+                config_drive: config_drive.clone(),
+                partitions: order.partitions.clone(),
+            };
+            let writer = DeviceWriter::start(task, disks.lock().await);
             last = match attempt(shared, url, writer).await {
                 Err(failure @ AgentWorkError::Write(_)) => return Err(failure),
                 Err(failure) => failure,
@@ -211,22 +217,48 @@ async fn receive(
     Ok(!is_broken)
 }
 
-/// The thread: writes what arrives.
+/// The thread: writes what arrives, with partitions around it or into it.
 fn write(
-    path: &Path,
-    expected: ExpectedImage,
-    config_drive: Option<&[u8]>,
-    mut incoming: mpsc::Receiver<DeviceWriteMessage>,
+    task: &DeviceWriteTask,
+    incoming: mpsc::Receiver<DeviceWriteMessage>,
     corrupted: &mpsc::Sender<()>,
 ) -> Result<AgentWrittenImage, AgentWorkError> {
+    let path = &task.path;
     let failed = |error: String| AgentWorkError::Write(format!("{}: {error}", path.display()));
     let opened = BlockFile::open(path, BlockAccess::Write);
     let mut disk = opened.map_err(|error| failed(error.to_string()))?;
-    let digest = expected.digest;
-    let named = |error: ImageWriteError| write_error(path, digest, error);
-    let mut writer = ImageWriter::begin(&mut disk, expected).map_err(named)?;
+    let config_drive = task.config_drive.as_deref();
+    let prepared = match &task.partitions {
+        Some(order) => Some(prepare(&mut disk, order, config_drive).map_err(failed)?),
+        None => None,
+    };
+    let report = match &prepared {
+        Some(prepared) => write_image_to(&mut prepared.root(&mut disk), task, incoming, corrupted),
+        None => write_image_to(&mut disk, task, incoming, corrupted),
+    }?;
+    let disk = match prepared {
+        Some(prepared) => prepared.finish(disk, path)?,
+        None => finish_whole_disk(disk, path, config_drive)?,
+    };
+    Ok(AgentWrittenImage {
+        bytes: report.bytes,
+        digest: report.digest,
+        disk,
+    })
+}
+
+/// Writes what arrives to a disk or a partition.
+fn write_image_to(
+    disk: &mut dyn TargetDisk,
+    task: &DeviceWriteTask,
+    mut incoming: mpsc::Receiver<DeviceWriteMessage>,
+    corrupted: &mpsc::Sender<()>,
+) -> Result<ImageWriteReport, AgentWorkError> {
+    let digest = task.expected.digest;
+    let named = |error: ImageWriteError| write_error(task, digest, error);
+    let mut writer = ImageWriter::begin(disk, task.expected.clone()).map_err(named)?;
     let mut is_broken = false;
-    let report = loop {
+    loop {
         match incoming.blocking_recv() {
             Some(DeviceWriteMessage::Piece(_)) if is_broken => {}
             Some(DeviceWriteMessage::Piece(piece)) => match writer.push(&piece) {
@@ -245,12 +277,21 @@ fn write(
                 let _ = reply.send(is_broken);
             }
             Some(DeviceWriteMessage::Finish) => {
-                break writer.finish(ReadBackCheck::Samples).map_err(named)?;
+                return writer.finish(ReadBackCheck::Samples).map_err(named);
             }
             None => return Err(AgentWorkError::Download("broken off".to_owned())),
         }
-    };
-    let drive_failed = |error: String| failed(format!("config drive: {error}"));
+    }
+}
+
+/// What follows the image of a whole disk.
+fn finish_whole_disk(
+    mut disk: BlockFile,
+    path: &Path,
+    config_drive: Option<&[u8]>,
+) -> Result<WrittenDisk, AgentWorkError> {
+    let drive_failed =
+        |error: String| AgentWorkError::Write(format!("{}: config drive: {error}", path.display()));
     match config_drive {
         Some(image) => {
             let random = random_bytes().map_err(|error| drive_failed(error.to_string()))?;
@@ -266,21 +307,24 @@ fn write(
     let _ = disk.reread_partitions();
     let mut head = vec![0; (disk.sector_bytes() as usize).max(MBR_BYTES)];
     let read = TargetDisk::read_at(&mut disk, &mut head, 0);
-    Ok(AgentWrittenImage {
-        bytes: report.bytes,
-        digest: report.digest,
-        disk: whole_disk(Some(path), read.map_or(&[], |()| &head)),
-    })
+    Ok(whole_disk(Some(path), read.map_or(&[], |()| &head)))
 }
 
-fn random_bytes() -> std::io::Result<[u8; 16]> {
+pub(super) fn random_bytes() -> std::io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes)
 }
 
-fn write_error(path: &Path, expected: Digest, error: ImageWriteError) -> AgentWorkError {
+fn write_error(task: &DeviceWriteTask, expected: Digest, error: ImageWriteError) -> AgentWorkError {
     match error {
+        ImageWriteError::Disk(TargetDiskError::TooSmall {
+            needed_bytes,
+            disk_bytes,
+        }) if task.partitions.is_some() => AgentWorkError::Write(format!(
+            "the root partition is too small: the image has {needed_bytes} bytes or more, and \
+                 the partition {disk_bytes}; increase root_gb of the instance"
+        )),
         // The last chunk, which is checked at the end.
         ImageWriteError::CorruptedChunk { chunk, at } => AgentWorkError::Checksum {
             want: expected.to_string(),
@@ -293,7 +337,7 @@ fn write_error(path: &Path, expected: Digest, error: ImageWriteError) -> AgentWo
         ImageWriteError::Cut { .. } | ImageWriteError::TooLong { .. } => {
             AgentWorkError::Download(error.to_string())
         }
-        _ => AgentWorkError::Write(format!("{}: {error}", path.display())),
+        _ => AgentWorkError::Write(format!("{}: {error}", task.path.display())),
     }
 }
 

@@ -211,6 +211,7 @@ pub(super) fn whole_disk(device: Option<&Path>, head: &[u8]) -> WrittenDisk {
     WrittenDisk {
         device: device.map(Path::to_owned),
         root_uuid: disk_identifier(head),
+        partitions: None,
     }
 }
 

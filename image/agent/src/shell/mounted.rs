@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use trivet_image_inventory::SystemRoot;
 
 /// Where file systems are mounted.
@@ -17,6 +17,8 @@ const PLACE: &str = "/run";
 pub(super) struct MountedFileSystem {
     place: PathBuf,
     is_mounted: bool,
+    /// The directory was made for it.
+    has_own_place: bool,
 }
 
 impl MountedFileSystem {
@@ -25,24 +27,51 @@ impl MountedFileSystem {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let name = format!("trivet-agent-{}-{serial}", std::process::id());
-        let mut mounted = Self {
-            place: Path::new(PLACE).join(name),
-            is_mounted: false,
-        };
-        fs::create_dir_all(&mounted.place)?;
+        let place = Path::new(PLACE).join(name);
+        fs::create_dir_all(&place)?;
+        match Self::mount_at(device, &place, kinds, flags) {
+            Ok(mut mounted) => {
+                mounted.has_own_place = true;
+                Ok(mounted)
+            }
+            Err(error) => {
+                let _ = fs::remove_dir(&place);
+                Err(error)
+            }
+        }
+    }
+
+    /// Mounts it on a directory that exists.
+    pub(super) fn mount_at(
+        device: &Path,
+        place: &Path,
+        kinds: &[&str],
+        flags: MountFlags,
+    ) -> io::Result<Self> {
         let mut reasons = Vec::new();
         for kind in kinds {
-            match mount(device, &mounted.place, *kind, flags, None) {
-                Ok(()) => {
-                    mounted.is_mounted = true;
-                    return Ok(mounted);
-                }
+            match mount(device, place, *kind, flags, None) {
+                Ok(()) => return Ok(Self::at(place)),
                 Err(error) => reasons.push(format!("{kind}: {error}")),
             }
         }
         let device = device.display();
         let words = format!("{device} cannot be mounted: {}", reasons.join(", "));
         Err(io::Error::other(words))
+    }
+
+    /// Shows a directory also in another place.
+    pub(super) fn bind(directory: &Path, place: &Path) -> io::Result<Self> {
+        mount_bind(directory, place)?;
+        Ok(Self::at(place))
+    }
+
+    fn at(place: &Path) -> Self {
+        Self {
+            place: place.to_owned(),
+            is_mounted: true,
+            has_own_place: false,
+        }
     }
 
     /// Where its files are.
@@ -60,11 +89,13 @@ impl MountedFileSystem {
 
 impl Drop for MountedFileSystem {
     fn drop(&mut self) {
-        if self.is_mounted {
-            // After an error: what still uses it must not keep the disk busy for ever.
+        if self.is_mounted && unmount(&self.place, UnmountFlags::empty()).is_err() {
+            // What still uses it must not keep the disk busy for ever.
             let _ = unmount(&self.place, UnmountFlags::DETACH);
         }
-        let _ = fs::remove_dir(&self.place);
+        if self.has_own_place {
+            let _ = fs::remove_dir(&self.place);
+        }
     }
 }
 

@@ -754,3 +754,81 @@ async fn a_wrong_image_for_a_device_fails_and_leaves_nothing_that_boots() {
     assert_eq!(note, logged);
     machine.cut_power().await;
 }
+
+/// The step for an image of one file system.
+fn partition_step(urls: &[String], digest: Digest, root_mb: u64) -> Value {
+    let mut params = write_step(urls, digest);
+    let info = &mut params["step"]["args"]["image_info"];
+    info["image_type"] = json!("partition");
+    for (name, mib) in [("root_mb", root_mb), ("swap_mb", 2), ("ephemeral_mb", 0)] {
+        info[name] = json!(mib);
+    }
+    info["ephemeral_format"] = Value::Null;
+    info["preserve_ephemeral"] = json!(false);
+    params["node"] = json!({"properties": {"capabilities": "boot_mode:bios"}});
+    params
+}
+
+#[tokio::test]
+async fn a_partition_image_gets_its_partitions() {
+    let image = image(2 * CHUNK + 512);
+    let mut appliance = AgentTestAppliance::new(image.clone(), &token()).await;
+    let machine = with_device(&appliance);
+    let callback = callback(&appliance.next_heartbeat().await);
+    let urls = [format!("{}/image", appliance.url)];
+    let params = partition_step(&urls, sha256(&image), 8);
+    let (_, done) = order(&callback, &token(), "deploy.execute_deploy_step", &params).await;
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    let disk = machine.disk.bytes();
+    // The table, swap, and root as the last one.
+    assert_eq!(disk[510..512], [0x55, 0xaa]);
+    assert_eq!(disk[(1 << 20) + 4086..(1 << 20) + 4096], *b"SWAPSPACE2");
+    assert!(disk[3 << 20..].starts_with(&image));
+    let (_, uuids) = order(
+        &callback,
+        &token(),
+        "standby.get_partition_uuids",
+        &json!({}),
+    )
+    .await;
+    let identifier = u32::from_le_bytes([disk[440], disk[441], disk[442], disk[443]]);
+    let want = json!({"root uuid": format!("{identifier:08x}-02")});
+    assert_eq!(uuids["command_result"], want);
+    let result = &done["command_result"]["deploy_result"];
+    assert!(result.as_str().unwrap().contains("-02"), "{done}");
+    machine.cut_power().await;
+}
+
+#[tokio::test]
+async fn partitions_that_do_not_fit_fail_the_step_and_erase_nothing() {
+    let image = image(2 * CHUNK);
+    let mut appliance = AgentTestAppliance::new(image.clone(), &token()).await;
+    let machine = with_device(&appliance);
+    let callback = callback(&appliance.next_heartbeat().await);
+    let urls = [format!("{}/image", appliance.url)];
+    let params = partition_step(&urls, sha256(&image), 100);
+    let (_, done) = order(&callback, &token(), "deploy.execute_deploy_step", &params).await;
+    let error = &done["command_error"];
+    assert_eq!(error["type"], "ImageWriteError", "{done}");
+    let details = error["details"].as_str().unwrap();
+    assert!(details.contains("103 MiB"), "{details}");
+    assert!(machine.disk.bytes().iter().all(|&byte| byte == 7));
+    // An image that is larger than its partition is named as such.
+    let params = partition_step(&urls, sha256(&image), 1);
+    let (_, done) = order(&callback, &token(), "deploy.execute_deploy_step", &params).await;
+    let details = done["command_error"]["details"].as_str().unwrap();
+    assert!(details.contains("root partition is too small"), "{details}");
+    machine.cut_power().await;
+}
+
+#[tokio::test]
+async fn a_disk_that_no_firmware_boots_needs_no_boot_entry() {
+    let mut appliance = AgentTestAppliance::new(Vec::new(), &token()).await;
+    let machine = with_device(&appliance);
+    let callback = callback(&appliance.next_heartbeat().await);
+    let params = json!({"root_uuid": "0x1a2b3c4d", "target_boot_mode": "uefi"});
+    let (_, done) = order(&callback, &token(), "image.install_bootloader", &params).await;
+    assert_eq!(done["command_status"], "SUCCEEDED", "{done}");
+    assert_eq!(done["command_result"], Value::Null);
+    machine.cut_power().await;
+}

@@ -37,15 +37,21 @@ pub(super) fn parse_bootloader_order(
 
 /// The result of `get_partition_uuids`. The keys have blanks, as those of the stock agent.
 pub(super) fn partition_uuids(disk: &WrittenDisk) -> Value {
-    match &disk.root_uuid {
-        Some(uuid) => json!({ "root uuid": uuid }),
-        None => json!({}),
+    let mut found = json!({});
+    if let Some(uuid) = &disk.root_uuid {
+        found["root uuid"] = uuid.as_str().into();
     }
+    let efi_system = disk.partitions.as_ref();
+    if let Some((_, uuid)) = efi_system.and_then(|made| made.efi_system.as_ref()) {
+        found["efi system partition uuid"] = uuid.as_str().into();
+    }
+    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state_machine::WrittenPartitions;
 
     fn parsed(params: &Value, written: Option<&WrittenDisk>) -> Result<BootloaderOrder, String> {
         let params = params.as_object().unwrap();
@@ -64,6 +70,21 @@ mod tests {
         assert_eq!(order.disk, Some(disk));
         assert_eq!(order.root_device, json!({"serial": "A"}));
         assert_eq!(order.ignores_failure, None);
+    }
+
+    #[test]
+    fn identifiers_have_the_stock_agents_keys() {
+        assert_eq!(partition_uuids(&WrittenDisk::default()), json!({}));
+        let disk = WrittenDisk {
+            root_uuid: Some("r".to_owned()),
+            partitions: Some(WrittenPartitions {
+                root: 3,
+                efi_system: Some((1, "1234-ABCD".to_owned())),
+            }),
+            ..WrittenDisk::default()
+        };
+        let want = json!({"root uuid": "r", "efi system partition uuid": "1234-ABCD"});
+        assert_eq!(partition_uuids(&disk), want);
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value};
 use trivet_agent_wire::ImageInfo;
+use trivet_agent_wire::image::PARTITION;
 use trivet_model::Digest;
+
+use super::partitions::{PartitionOrder, parse_partition_order};
 
 /// Most URLs of an image. Ours.
 pub(super) const IMAGE_URLS_MAX: usize = 8;
@@ -20,6 +23,8 @@ pub struct ImageOrder {
     pub config_drive: Option<String>,
     /// Hints for the disk, as in `root_device`; null if there are none.
     pub root_device: Value,
+    /// The partitions to make, if the image is that of one file system.
+    pub partitions: Option<PartitionOrder>,
 }
 
 /// The root device hints of a node: those of its instance win.
@@ -55,9 +60,10 @@ pub(super) fn parse_image_order(
     {
         return Err("This agent writes raw images only.".to_owned());
     }
-    if info.image_type.as_deref() == Some("partition") {
-        return Err("This agent writes whole-disk images only.".to_owned());
-    }
+    let partitions = match info.image_type.as_deref() {
+        Some(PARTITION) => Some(parse_partition_order(&info, node)?),
+        _ => None,
+    };
     let config_drive = match params.get("configdrive") {
         None | Some(Value::Null) => None,
         Some(Value::String(text)) => Some(text.clone()),
@@ -69,6 +75,7 @@ pub(super) fn parse_image_order(
         digest,
         config_drive,
         root_device: root_device(node),
+        partitions,
     })
 }
 
@@ -131,7 +138,7 @@ mod tests {
             ("os_hash_value", json!("ab"), "SHA-256"),
             ("os_hash_algo", json!("md5"), "does not fit"),
             ("disk_format", json!("qcow2"), "raw images only"),
-            ("image_type", json!("partition"), "whole-disk"),
+            ("image_type", json!("partition"), "'root_mb'"),
         ] {
             let params = params(|params| params["image_info"][field] = value);
             let message = parse_image_order(&params, &Value::Null).unwrap_err();

@@ -73,8 +73,19 @@ pub enum ManagerRequest {
 pub struct WrittenDisk {
     /// Its device; none for a file in the place of a disk.
     pub device: Option<PathBuf>,
-    /// Identifier of its partition table.
+    /// Identifier of its partition table, or of the root file system of a partition image.
     pub root_uuid: Option<String>,
+    /// The partitions that were made for a partition image.
+    pub partitions: Option<WrittenPartitions>,
+}
+
+/// The partitions that were made for an image of one file system.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct WrittenPartitions {
+    /// The number of the root partition.
+    pub root: u32,
+    /// The number of the EFI system partition, and the identifier of its file system.
+    pub efi_system: Option<(u32, String)>,
 }
 
 /// Work that succeeded.
@@ -236,7 +247,13 @@ impl AgentState {
         let value = match outcome {
             AgentWorkOutcome::Wrote { bytes, disk } => {
                 let uuid = disk.root_uuid.as_deref().unwrap_or("None");
-                Value::from(format!("image of {bytes} bytes written root_uuid={uuid}"))
+                let efi = disk.partitions.as_ref();
+                let efi = efi.and_then(|made| made.efi_system.as_ref());
+                let efi = efi.map(|(_, uuid)| format!(" efi_system_partition_uuid={uuid}"));
+                let efi = efi.unwrap_or_default();
+                Value::from(format!(
+                    "image of {bytes} bytes written root_uuid={uuid}{efi}"
+                ))
             }
             AgentWorkOutcome::Erased | AgentWorkOutcome::Rescued | AgentWorkOutcome::Leaving => {
                 Value::Null

@@ -273,6 +273,7 @@ fn writing_an_image_is_work_and_ends_in_a_step_that_is_named() {
     let disk = WrittenDisk {
         device: Some("/dev/sdb".into()),
         root_uuid: Some("0x1a2b3c4d".to_owned()),
+        partitions: None,
     };
     let wrote = AgentWorkOutcome::Wrote { bytes: 9, disk };
     state.work_done(NOW, &id, Ok(wrote));
