@@ -121,6 +121,11 @@ same() {
     if [ "$2" = "$3" ]; then pass; else fail "$1" "$2" "$3"; fi
 }
 
+# at_most NAME LIMIT VALUE
+at_most() {
+    if [ "$3" -le "$2" ]; then pass; else fail "$1" "at most $2" "$3"; fi
+}
+
 # await SECONDS COMMAND...: repeats it until it succeeds or the time is over.
 await() {
     local end=$((SECONDS + $1))

@@ -202,9 +202,19 @@ FULL_MODULES="ahci button cdrom crc-t10dif crc16 crc32c_generic crc64 crc64-rock
 # full_kernel: Debian's kernel for real machines in $kernel, and these modules of it in
 # $lab_modules. Cached in target.
 full_kernel() {
-    local module package tree=$lab_cache/full
+    local tree=$lab_cache/full
     need apt-get dpkg-deb
     kernel=$tree/vmlinuz lab_modules=$tree/modules
+    mkdir -p "$lab_cache"
+    (
+        # Suites that run at the same time do not unpack the same.
+        flock 9
+        unpack_full_kernel "$tree"
+    ) 9>"$lab_cache/full.lock" || exit 1
+}
+
+unpack_full_kernel() { # TREE
+    local module package tree=$1
     for module in $FULL_MODULES; do
         [ -s "$lab_modules/$module.ko" ] || rm -f "$kernel"
     done

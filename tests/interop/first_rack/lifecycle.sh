@@ -34,14 +34,18 @@ took() { echo "$((SECONDS - $1)) s"; }
 # static_agent: our agent as its ramdisk needs it, in $agent_program; built where it was not
 # built before.
 static_agent() {
-    local target=x86_64-unknown-linux-musl
-    agent_program=${TRIVET_AGENT_PROGRAM:-${CARGO_TARGET_DIR:-$root/target}/$target/appliance/trivet-agent}
-    [ -n "${TRIVET_AGENT_PROGRAM-}" ] || {
-        (cd "$root" && { rustup target list --installed | grep -qx "$target" ||
-            rustup -q target add "$target"; } &&
-            cargo build --locked -q --profile appliance --target "$target" -p trivet-image-agent) ||
-            give_up "the agent cannot be built"
-    }
+    local target=x86_64-unknown-linux-musl built=${CARGO_TARGET_DIR:-$root/target}
+    agent_program=${TRIVET_AGENT_PROGRAM:-$built/$target/appliance/trivet-agent}
+    [ -z "${TRIVET_AGENT_PROGRAM-}" ] || return 0
+    mkdir -p "$built"
+    # rustup fails when two suites add the target at the same time.
+    (
+        exec 9>"$built/static-agent.lock"
+        flock 9
+        cd "$root"
+        rustup target list --installed | grep -qx "$target" || rustup -q target add "$target"
+        cargo build --locked -q --profile appliance --target "$target" -p trivet-image-agent 9>&-
+    ) || give_up "the agent cannot be built"
 }
 
 # agent_ramdisk [AGENT [OPTION...]]: kernel and ramdisk with an agent, in $work/agent: ipa
@@ -53,7 +57,10 @@ agent_ramdisk() {
     trivet_image=${CARGO_TARGET_DIR:-$root/target}/release/trivet-image
     [ -x "$trivet_image" ] ||
         (cd "$root" && cargo build --locked -q --release -p trivet-image-ramdisk)
-    "$trivet_image" ramdisk --agent "$agent" --output "$work/agent" --cache "$lab_cache/ipa" "$@" ||
+    mkdir -p "$lab_cache"
+    # Suites that run at the same time do not build the same.
+    flock "$lab_cache/$agent.lock" "$trivet_image" ramdisk --agent "$agent" \
+        --output "$work/agent" --cache "$lab_cache/ipa" "$@" ||
         give_up "the ramdisk cannot be built"
     echo "  the ramdisk: ready after $(took "$since")"
 }
