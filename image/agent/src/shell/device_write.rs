@@ -145,12 +145,7 @@ async fn attempt(
     let mut reached = 0;
     let mut progress = ImageFetchProgress::default();
     loop {
-        let (sender, at) = oneshot::channel();
-        let resumed = writer
-            .messages
-            .send(DeviceWriteMessage::Resume(sender))
-            .await;
-        let (Ok(()), Ok(at)) = (resumed, at.await) else {
+        let Some(at) = resume_at(&writer.messages).await else {
             return writer.outcome().await;
         };
         tries = if at > reached { 1 } else { tries + 1 };
@@ -173,6 +168,15 @@ async fn attempt(
         }
         sleep(Duration::from_millis(shared.options.intervals.retry_ms)).await;
     }
+}
+
+/// From which byte the writer needs the image; nothing if it has ended.
+async fn resume_at(messages: &mpsc::Sender<DeviceWriteMessage>) -> Option<u64> {
+    let (sender, at) = oneshot::channel();
+    // The error has the message and so the sender: it must be dropped before the wait.
+    let sent = messages.send(DeviceWriteMessage::Resume(sender)).await;
+    sent.ok()?;
+    at.await.ok()
 }
 
 /// Passes the image from a byte on to the writer. False: the writer does not take more.
@@ -369,4 +373,25 @@ async fn fetch_config_drive(
     let unpacked = spawn_blocking(move || unpack_config_drive(&text)).await;
     let unpacked = unpacked.map_err(|error| failed(error.to_string()))?;
     unpacked.map_err(|error| AgentWorkError::Write(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_writer_that_has_ended_is_not_awaited() {
+        let (messages, mut incoming) = mpsc::channel(1);
+        let answers = async {
+            if let Some(DeviceWriteMessage::Resume(reply)) = incoming.recv().await {
+                let _ = reply.send(7);
+            }
+        };
+        let (at, ()) = tokio::join!(resume_at(&messages), answers);
+        assert_eq!(at, Some(7));
+        // Such as one whose disk is too small.
+        drop(incoming);
+        let ended = timeout(Duration::from_secs(10), resume_at(&messages)).await;
+        assert_eq!(ended, Ok(None));
+    }
 }
