@@ -51,7 +51,7 @@ static_agent() {
 # agent_ramdisk [AGENT [OPTION...]]: kernel and ramdisk with an agent, in $work/agent: ipa
 # (default) is the stock one, trivet our own. Cached in target.
 agent_ramdisk() {
-    local since=$SECONDS
+    local since=$SECONDS lock
     agent=${1:-ipa}
     shift $(($# > 0))
     trivet_image=${CARGO_TARGET_DIR:-$root/target}/release/trivet-image
@@ -59,7 +59,8 @@ agent_ramdisk() {
         (cd "$root" && cargo build --locked -q --release -p trivet-image-ramdisk)
     mkdir -p "$lab_cache"
     # Suites that run at the same time do not build the same.
-    flock "$lab_cache/$agent.lock" "$trivet_image" ramdisk --agent "$agent" \
+    lock=$lab_cache/$agent-$(cksum <<<"$*" | cut -d ' ' -f 1).lock
+    flock "$lock" "$trivet_image" ramdisk --agent "$agent" \
         --output "$work/agent" --cache "$lab_cache/ipa" "$@" ||
         give_up "the ramdisk cannot be built"
     echo "  the ramdisk: ready after $(took "$since")"
