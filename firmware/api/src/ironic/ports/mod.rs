@@ -45,6 +45,11 @@ fn columns() -> Vec<Column> {
     field::columns(FIELDS)
 }
 
+/// The error for a filter by a node that is not named: Ironic's words, for ports and for others.
+pub(crate) const NO_NODE: &str = "Schema error: '' is not valid under any of the given schemas. \
+                                  Possible root cause: '' is not a 'uuid'. Expected UUID or name \
+                                  for node: leave out the argument to list all.";
+
 const FILTERS: &[ApiArg] = &[
     arg("address", 1, ValueShape::Text),
     arg("conductor_groups", 1, ValueShape::Text),
@@ -156,6 +161,9 @@ fn list(call: &ApiCall<'_>, detailed: bool) -> Result<ApiOutcome, ApiFault> {
         let Some(ident) = call.query.last(name) else {
             continue;
         };
+        if name == "node" && ident.is_empty() {
+            return Err(ApiFault::bad(NO_NODE));
+        }
         if name == "node_uuid" && ident.parse::<NodeId>().is_err() {
             return Err(field::expected_uuid(name, ident));
         }

@@ -200,10 +200,7 @@ fn page(
     detailed: bool,
 ) -> Result<ApiOutcome, ApiFault> {
     if call.query.last("node") == Some("") {
-        return Err(ApiFault::bad(
-            "Schema error: '' is not valid under any of the given schemas. Possible root cause: '' \
-             is not a 'uuid': node must be the UUID or the name of a node.",
-        ));
+        return Err(ApiFault::bad(crate::ironic::ports::NO_NODE));
     }
     let mut shown = Vec::new();
     for resource in call.view.resources_of(spec.kind) {

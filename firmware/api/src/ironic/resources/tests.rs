@@ -574,6 +574,7 @@ fn a_filter_by_node_needs_a_node() {
         "allocations",
         "volume/targets",
         "volume/connectors",
+        "ports",
     ] {
         let path = format!("/v1/{path}?node=");
         let message = bench.0.refuses(&get(&path).at(LATEST), 400);
