@@ -336,7 +336,7 @@ def resources():
         yield Request("PUT", f"{book}/traits", body=body, label=str(body))
     yield Request("POST", "/v1/chassis", raw=b'{"uuid": "%s"}' % w.UNKNOWN.encode(), headers={"Content-Type": "text/plain"}, label="as text/plain")
     yield w.removed(f"/v1/chassis/{w.UNKNOWN}")
-    rule = {"description": "d", "actions": [{"op": "set-attribute", "args": {"path": "/extra/a", "value": "b"}}]}
+    rule = {"description": "d", "conditions": [], "actions": [{"op": "set-attribute", "args": {"path": "/extra/a", "value": "b"}}]}
     yield post("/v1/inspection_rules", "a rule", uuid=w.UNKNOWN, **rule)
     yield w.removed(f"/v1/inspection_rules/{w.UNKNOWN}")
     yield Request("DELETE", f"/v1/chassis/{w.CHASSIS}", label="with nodes")
