@@ -116,9 +116,9 @@ pub(crate) fn whole(call: &ApiCall<'_>, noun: &str) -> Result<Vec<String>, ApiFa
     let list = list.ok_or_else(|| match object.get("traits") {
         None => ApiFault::bad(format!(
             "A single {noun} trait may be added via PUT /v1/{noun}s/<{noun} identifier>/traits/\
-             <trait> with no body, or all {noun} traits may be replaced via PUT /v1/{noun}s/<{noun} \
-             identifier>/traits with the list of traits specified in the request body. 'traits' \
-             is a required property of that body."
+             <trait> with no body, or all {noun} traits may be replaced via PUT /v1/{noun}s/\
+             <{noun} identifier>/traits with the list of traits specified in the request body. \
+             'traits' is a required property of that body."
         )),
         Some(other) => ApiFault::bad(format!(
             "Schema error for body: {} is not of type 'array': traits must be a list.",

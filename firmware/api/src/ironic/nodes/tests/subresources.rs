@@ -424,101 +424,64 @@ fn what_came_later_does_not_exist_before() {
     assert_eq!(bench.reply(&get(traits).at("1.37")).status, 200);
 }
 
+/// Requests that reach a BMC: driver, method and path, body.
+const BMC_REQUESTS: &[(&str, &str, &str)] = &[
+    ("ipmi", "PUT states/power", r#"{"target": "power on"}"#),
+    (
+        "ipmi",
+        "PUT management/boot_device",
+        r#"{"boot_device": "pxe"}"#,
+    ),
+    ("ipmi", "GET management/boot_device", ""),
+    ("ipmi", "GET management/indicators", ""),
+    ("ipmi", "GET management/indicators/led@system", ""),
+    ("ipmi", "PUT management/inject_nmi", "{}"),
+    ("ipmi", "POST vendor_passthru/bmc_reset", "{}"),
+    ("redfish", "PUT states/power", r#"{"target": "rebooting"}"#),
+    ("redfish", "PUT states/boot_mode", r#"{"target": "uefi"}"#),
+    ("redfish", "PUT states/secure_boot", r#"{"target": true}"#),
+    ("redfish", "GET vmedia", ""),
+    (
+        "redfish",
+        "POST vmedia",
+        r#"{"device_type": "cdrom", "image_url": "http://192.0.2.1/a.iso"}"#,
+    ),
+    ("redfish", "DELETE vmedia", ""),
+];
+
+/// A node with this driver and `driver_info`.
+fn driven_by(driver: &str, info: &Value) -> ApiBench {
+    let mut bench = bench();
+    bench.facts.drivers.push("redfish".into());
+    bench.change(|node| {
+        node.driver = driver.into();
+        node.driver_info = info.as_object().unwrap().clone();
+    });
+    bench
+}
+
 #[test]
 fn requests_to_a_bmc_need_its_address() {
+    let address = json!({"ipmi_address": "192.0.2.7", "redfish_address": "192.0.2.7"});
     let ipmi = "Missing the following IPMI credentials in node's driver_info: ['ipmi_address'].";
     let redfish = format!(
         "Missing the following Redfish properties in node {} driver_info: ['redfish_address'].",
         node_id(1)
     );
-    let port = "ipmi_port \"x\" is not a valid port.";
-    let iso = r#"{"device_type": "cdrom", "image_url": "http://192.0.2.1/a.iso"}"#;
-    for (driver, info, path, body, words) in [
-        (
-            "ipmi",
-            json!({}),
-            "PUT states/power",
-            r#"{"target": "power on"}"#,
-            ipmi,
-        ),
-        (
-            "ipmi",
-            json!({}),
-            "PUT management/boot_device",
-            r#"{"boot_device": "pxe"}"#,
-            ipmi,
-        ),
-        ("ipmi", json!({}), "GET management/boot_device", "", ipmi),
-        ("ipmi", json!({}), "GET management/indicators", "", ipmi),
-        (
-            "ipmi",
-            json!({}),
-            "GET management/indicators/led@system",
-            "",
-            ipmi,
-        ),
-        ("ipmi", json!({}), "PUT management/inject_nmi", "{}", ipmi),
-        (
-            "ipmi",
-            json!({}),
-            "POST vendor_passthru/bmc_reset",
-            "{}",
-            ipmi,
-        ),
-        (
-            "ipmi",
-            json!({"ipmi_address": "192.0.2.7", "ipmi_port": "x"}),
-            "PUT states/power",
-            r#"{"target": "power off"}"#,
-            port,
-        ),
-        (
-            "redfish",
-            json!({}),
-            "PUT states/power",
-            r#"{"target": "rebooting"}"#,
-            &redfish,
-        ),
-        (
-            "redfish",
-            json!({}),
-            "PUT states/boot_mode",
-            r#"{"target": "uefi"}"#,
-            &redfish,
-        ),
-        (
-            "redfish",
-            json!({}),
-            "PUT states/secure_boot",
-            r#"{"target": true}"#,
-            &redfish,
-        ),
-        ("redfish", json!({}), "GET vmedia", "", &redfish),
-        ("redfish", json!({}), "POST vmedia", iso, &redfish),
-        ("redfish", json!({}), "DELETE vmedia", "", &redfish),
-    ] {
-        let mut bench = bench();
-        bench.facts.drivers.push("redfish".into());
-        bench.change(|node| {
-            node.driver = driver.into();
-            node.driver_info = info.as_object().unwrap().clone();
-        });
-        let (method, path) = path.split_once(' ').unwrap();
-        let message = refuses(&bench, method, path, body, 400);
-        assert!(message.starts_with(words), "{method} {path}: {message}");
-        bench.change(|node| {
-            node.driver_info = json!({
-                "ipmi_address": "192.0.2.7", "redfish_address": "192.0.2.7",
-            })
-            .as_object()
-            .unwrap()
-            .clone();
-        });
+    for (driver, request, body) in BMC_REQUESTS {
+        let (method, path) = request.split_once(' ').unwrap();
+        let words = if *driver == "ipmi" { ipmi } else { &redfish };
+        let message = refuses(&driven_by(driver, &json!({})), method, path, body, 400);
+        assert!(message.starts_with(words), "{request}: {message}");
         let path = format!("/v1/nodes/node-1/{path}");
         let request = send(method, &path, body).at(LATEST);
-        let crate::ApiOutcome::Reply(response) = bench.outcome(&request) else {
-            continue;
-        };
-        assert_eq!(response.status, 200, "{method} {path}: {}", response.text());
+        if let crate::ApiOutcome::Reply(response) = driven_by(driver, &address).outcome(&request) {
+            assert_eq!(response.status, 200, "{path}: {}", response.text());
+        }
     }
+    let wrong = json!({"ipmi_address": "192.0.2.7", "ipmi_port": "x"});
+    let off = r#"{"target": "power off"}"#;
+    let message = refuses(&driven_by("ipmi", &wrong), "PUT", "states/power", off, 400);
+    let words = "ipmi_port \"x\" is not a valid port.";
+    assert!(message.starts_with(words), "{message}");
 }
