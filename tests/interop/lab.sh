@@ -117,7 +117,7 @@ box_serve() {
     box_space=$1
     start "$work/box" ip netns exec "$1" "$trivet" serve --config "$work/trivet.toml"
     box_pid=$pid
-    await 60 in_space "$1" curl -sf --max-time 10 -o "$work/answer" "$api/v1" ||
+    await 300 in_space "$1" curl -sf --max-time 10 -o "$work/answer" "$api/v1" ||
         give_up "the box does not answer at $api" "$work/box"
     # The reply may come from another box that still has the port.
     kill -0 "$box_pid" || give_up "the box has ended" "$work/box"
