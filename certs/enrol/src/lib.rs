@@ -1,9 +1,25 @@
-//! One-time tokens for agents.
+//! Tokens for agents.
 //!
-//! A token names no node: the record that stores it binds it to one; it is valid for one boot
-//! and is sent in clear text once. Tokens are made and compared only here, so that both are
-//! right: enough randomness, and a comparison in constant time. How a token reaches its machine
-//! is not decided here; `certs/README.md` says what that means for trust.
+//! A token names no node: the record that stores it binds it to one, and it is valid for one
+//! boot. Tokens are made and compared only here, so that both are right: enough randomness, and
+//! a comparison in constant time.
+//!
+//! There are two kinds. The agent token of Ironic's protocol ([`mint`], [`matches`]) is sent in
+//! clear text once. The one-time token of an enrolment ([`EnrolmentToken`]) travels through the
+//! BMC and is never sent over the network of the machines: its owner proves a signing request
+//! with it ([`prove`], [`redeem`]). `certs/README.md` says what that means for trust.
+
+mod attempts;
+mod mailbox;
+mod proof;
+mod token;
+
+pub use crate::attempts::{ADDRESSES_MAX, FAILURES_MAX, FailedProofs, WINDOW_MS};
+pub use crate::mailbox::{
+    ENTERPRISE_NUMBER, LAYOUT_VERSION, MAILBOX_BYTES, MailboxContent, MailboxError,
+};
+pub use crate::proof::{CSR_BYTES_MAX, PROOF_BYTES, RedeemRefusal, prove, redeem};
+pub use crate::token::{EnrolmentToken, TOKEN_BYTES};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,20 +27,20 @@ use subtle::ConstantTimeEq as _;
 use trivet_model::Entropy;
 use trivet_model::secret::MASK;
 
-/// Random bytes in a token, the same as in Ironic.
-pub const TOKEN_BYTES: usize = 32;
+/// Random bytes in an agent token, the same as in Ironic.
+const AGENT_TOKEN_BYTES: usize = 32;
 
-/// Characters in a token: 32 bytes in base64 without padding. The agent ignores a token below
-/// 32 characters.
+/// Characters in an agent token: its bytes in base64 without padding. The agent ignores a token
+/// below 32 characters.
 pub const TOKEN_CHARS: usize = 43;
 
 /// Longer guesses are rejected without a comparison. Ours: the stock agent accepts any length
 /// from 32 up, and tokens given out of band may be longer than ours.
 pub const GUESS_CHARS_MAX: usize = 256;
 
-/// A new token. `entropy` must be the operating system's, except in a simulation.
+/// A new agent token. `entropy` must be the operating system's, except in a simulation.
 pub fn mint(entropy: &mut dyn Entropy) -> String {
-    let mut bytes = [0; TOKEN_BYTES];
+    let mut bytes = [0; AGENT_TOKEN_BYTES];
     entropy.fill(&mut bytes);
     URL_SAFE_NO_PAD.encode(bytes)
 }
@@ -69,15 +85,15 @@ mod tests {
 
     #[test]
     fn every_byte_of_the_entropy_counts() {
-        struct Fixed([u8; TOKEN_BYTES]);
+        struct Fixed([u8; AGENT_TOKEN_BYTES]);
         impl Entropy for Fixed {
             fn fill(&mut self, out: &mut [u8]) {
                 out.copy_from_slice(&self.0);
             }
         }
-        let base = mint(&mut Fixed([0; TOKEN_BYTES]));
-        for at in 0..TOKEN_BYTES {
-            let mut bytes = [0; TOKEN_BYTES];
+        let base = mint(&mut Fixed([0; AGENT_TOKEN_BYTES]));
+        for at in 0..AGENT_TOKEN_BYTES {
+            let mut bytes = [0; AGENT_TOKEN_BYTES];
             bytes[at] = 1;
             assert_ne!(mint(&mut Fixed(bytes)), base, "byte {at}");
         }

@@ -9,6 +9,7 @@ mod agent;
 mod bootfiles;
 mod dhcp;
 mod disks;
+mod enrol;
 mod input;
 mod ipmi;
 mod link;
@@ -32,7 +33,7 @@ pub struct FuzzTarget {
 }
 
 /// All targets.
-pub const TARGETS: [FuzzTarget; 29] = [
+pub const TARGETS: [FuzzTarget; 30] = [
     agent::STARTUP,
     agent::COMMANDS,
     dhcp::frame::TARGET,
@@ -56,6 +57,7 @@ pub const TARGETS: [FuzzTarget; 29] = [
     disks::TABLES,
     disks::HINTS,
     disks::RECORDS,
+    enrol::MAILBOX,
     oci::LOOKUPS,
     oci::CHALLENGES,
     redfish::ANSWERS,
