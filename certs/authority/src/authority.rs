@@ -1,4 +1,4 @@
-//! The certificate authority: created once, stored by the caller, signs server certificates.
+//! The certificate authority: created once, stored by the caller, signs certificates.
 
 use std::fmt::{self, Write as _};
 use std::net::IpAddr;
@@ -63,7 +63,7 @@ impl Authority {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let mut params = params(now_unix_s, CA_DAYS)?;
         params.distinguished_name = subject(&format!("Trivet CA {name}"));
-        // It signs only server certificates, no further authorities.
+        // It signs no further authorities.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&key)?;
@@ -92,6 +92,10 @@ impl Authority {
             certificate,
             certificate_pem: certificate_pem.to_owned(),
         })
+    }
+
+    pub(crate) fn issuer(&self) -> &Issuer<'static, KeyPair> {
+        &self.issuer
     }
 
     /// The authority's certificate, for clients that must trust it.
@@ -160,7 +164,7 @@ impl Authority {
 
 /// Fields that all certificates share: validity and serial number. rcgen's defaults are all
 /// replaced: they name rcgen and last two thousand years.
-fn params(now_unix_s: u64, days: i64) -> Result<CertificateParams, AuthorityError> {
+pub(crate) fn params(now_unix_s: u64, days: i64) -> Result<CertificateParams, AuthorityError> {
     let clock = || AuthorityError::Clock { now_unix_s };
     let seconds = i64::try_from(now_unix_s.max(CLOCK_FLOOR_UNIX_S)).map_err(|_| clock())?;
     let now = OffsetDateTime::from_unix_timestamp(seconds).map_err(|_| clock())?;
@@ -183,7 +187,7 @@ fn serial() -> Result<SerialNumber, AuthorityError> {
     Ok(SerialNumber::from_slice(&bytes))
 }
 
-fn subject(name: &str) -> DistinguishedName {
+pub(crate) fn subject(name: &str) -> DistinguishedName {
     let mut subject = DistinguishedName::new();
     subject.push(DnType::OrganizationName, "Trivet");
     subject.push(

@@ -8,6 +8,9 @@ pub enum AuthorityError {
     /// rcgen or the random source reported an error.
     #[error("a certificate could not be made: {0}")]
     Make(#[from] rcgen::Error),
+    /// A signing request cannot be read, or its signature is wrong.
+    #[error("the signing request cannot be used: {0}")]
+    Request(#[source] rcgen::Error),
     /// The operating system gave no random bytes.
     #[error("no random bytes for a serial number: wait until the random pool is ready")]
     Random,

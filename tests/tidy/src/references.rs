@@ -154,7 +154,7 @@ pub fn record_kinds(code: &str, page_path: &str, page: &str) -> Vec<Finding> {
 }
 
 /// Crates whose name in code differs from the package's.
-const LIBRARY_NAMES: [(&str, &str); 1] = [("md-5", "md5")];
+const LIBRARY_NAMES: [(&str, &str); 2] = [("md-5", "md5"), ("rustls-webpki", "webpki")];
 
 /// Dependencies that no source of the package names.
 pub fn unused(packages: &[Package], sources: &[SourceFile]) -> Vec<Finding> {

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::server::NoServerSessionStorage;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -27,13 +28,22 @@ pub fn provider() -> Arc<CryptoProvider> {
 /// Sessions are not resumed: a resumed session would keep the client's identity of the first
 /// one and would outlive its revocation.
 pub fn server_config(chain_pem: &str, key_pem: &str) -> Result<ServerConfig, TlsConfigError> {
+    server_config_with(chain_pem, key_pem, WebPkiClientVerifier::no_client_auth())
+}
+
+/// The same with a verifier of the certificates of clients.
+pub(crate) fn server_config_with(
+    chain_pem: &str,
+    key_pem: &str,
+    clients: Arc<dyn ClientCertVerifier>,
+) -> Result<ServerConfig, TlsConfigError> {
     let chain = certificates(chain_pem)?;
     if chain.is_empty() {
         return Err(TlsConfigError::NoCertificates);
     }
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients)
         .with_single_cert(chain, private_key(key_pem)?)?;
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.send_tls13_tickets = 0;
@@ -83,7 +93,7 @@ pub fn bundled_client_config(bundles: &[String]) -> Result<ClientConfig, TlsConf
     trusting(roots)
 }
 
-fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+pub(crate) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
     check_length(pem)?;
     CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<_, _>>()
@@ -145,6 +155,10 @@ pub(crate) mod tests {
         fn current_time(&self) -> Option<UnixTime> {
             Some(UnixTime::since_unix_epoch(Duration::from_secs(NOW_UNIX_S)))
         }
+    }
+
+    pub(crate) fn fixed_time() -> Arc<dyn TimeProvider> {
+        Arc::new(FixedTime)
     }
 
     /// Runs a handshake in memory: bytes are passed on until neither side has any.

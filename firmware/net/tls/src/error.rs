@@ -26,4 +26,10 @@ pub enum TlsConfigError {
     /// The certificate cannot be used as a root.
     #[error("the certificate cannot be trusted as a root: {0}")]
     Root(#[source] rustls::Error),
+    /// No certificates of clients can be verified with the certificate.
+    #[error("certificates of clients cannot be verified: {0}")]
+    Verifier(#[source] rustls::server::VerifierBuilderError),
+    /// The name cannot be in a certificate.
+    #[error("the name of a client is not a DNS name")]
+    Name,
 }

@@ -13,8 +13,10 @@ use rustls::{
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use webpki::EndEntityCert;
 
 use crate::TlsConfigError;
+use crate::client_identity::key_digest;
 use crate::config::{BUNDLE_BYTES_MAX, provider};
 
 /// Which server certificates are trusted.
@@ -25,6 +27,9 @@ pub enum TrustPolicy<'a> {
     Authorities(&'a [String]),
     /// The certificate with this SHA-256.
     Fingerprint([u8; 32]),
+    /// A certificate signed by the authority whose public key has this SHA-256. The server sends
+    /// that authority's certificate in its chain.
+    AuthorityKey([u8; 32]),
     /// Any certificate: disables certificate verification, without protection against a man in
     /// the middle.
     AnyCertificate,
@@ -66,6 +71,7 @@ pub fn verifying_client_config(
             TrustRule::Signed(builder.build().ok(), known)
         }
         TrustPolicy::Fingerprint(bytes) => TrustRule::Fingerprint(*bytes),
+        TrustPolicy::AuthorityKey(key) => TrustRule::AuthorityKey(*key),
         TrustPolicy::AnyCertificate => TrustRule::Any,
     };
     let judge = ServerVerifier {
@@ -107,6 +113,7 @@ enum TrustRule {
         Vec<CertificateDer<'static>>,
     ),
     Fingerprint([u8; 32]),
+    AuthorityKey([u8; 32]),
     Any,
 }
 
@@ -115,6 +122,23 @@ struct ServerVerifier {
     rule: TrustRule,
     fingerprint: PeerFingerprint,
     algorithms: WebPkiSupportedAlgorithms,
+}
+
+/// A verifier that trusts only the authority with this key, if the server has sent it.
+fn authority_with_key(
+    chain: &[CertificateDer<'_>],
+    key: &[u8; 32],
+) -> Option<Arc<WebPkiServerVerifier>> {
+    let has_key = |certificate: &&CertificateDer<'_>| {
+        EndEntityCert::try_from(*certificate).is_ok_and(|read| key_digest(&read) == *key)
+    };
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(chain.iter().find(has_key)?.clone().into_owned())
+        .ok()?;
+    WebPkiServerVerifier::builder_with_provider(roots.into(), provider())
+        .build()
+        .ok()
 }
 
 impl ServerCertVerifier for ServerVerifier {
@@ -136,6 +160,12 @@ impl ServerCertVerifier for ServerVerifier {
                 Ok(ServerCertVerified::assertion())
             }
             TrustRule::Fingerprint(_) => refuse(CertificateError::ApplicationVerificationFailure),
+            TrustRule::AuthorityKey(key) => match authority_with_key(intermediates, key) {
+                Some(root) => {
+                    root.verify_server_cert(end_entity, &[], server_name, ocsp_response, now)
+                }
+                None => refuse(CertificateError::UnknownIssuer),
+            },
             TrustRule::Signed(_, known) if known.iter().any(|one| one == end_entity) => {
                 Ok(ServerCertVerified::assertion())
             }
@@ -249,6 +279,34 @@ mod tests {
             handshake_with(&TrustPolicy::Authorities(&own), SELF_PEM, SELF_KEY).1,
             None
         );
+    }
+
+    #[test]
+    fn an_authority_is_recognized_by_its_key_and_another_one_is_refused() {
+        let site = Authority::create(NOW_UNIX_S, "site").unwrap();
+        let other = Authority::create(NOW_UNIX_S, "site").unwrap();
+        let names = ["bmc.example".to_owned()];
+        let (chain, key) = site.server_certificate(&names, &[], NOW_UNIX_S).unwrap();
+        let pinned = TrustPolicy::AuthorityKey(site.key_digest());
+        assert_eq!(handshake_with(&pinned, &chain, &key).1, None);
+        let wrong = TrustPolicy::AuthorityKey(other.key_digest());
+        let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        assert_eq!(
+            handshake_with(&wrong, &chain, &key).1,
+            Some(unknown.clone())
+        );
+        // The right authority beside a certificate that it did not sign.
+        let (theirs, key) = other.server_certificate(&names, &[], NOW_UNIX_S).unwrap();
+        let end = "-----END CERTIFICATE-----\n";
+        let leaf = &theirs[..theirs.find(end).unwrap() + end.len()];
+        let mixed = format!("{leaf}{}", site.certificate_pem());
+        assert!(handshake_with(&pinned, &mixed, &key).1.is_some());
+        // The name counts, and an authority that is not in the chain is unknown.
+        let names = ["other.example".to_owned()];
+        let (chain, key) = site.server_certificate(&names, &[], NOW_UNIX_S).unwrap();
+        assert!(handshake_with(&pinned, &chain, &key).1.is_some());
+        let alone = &chain[..chain.find(end).unwrap() + end.len()];
+        assert_eq!(handshake_with(&pinned, alone, &key).1, Some(unknown));
     }
 
     /// A certificate is public: presenting it proves nothing.
