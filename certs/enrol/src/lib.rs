@@ -4,7 +4,7 @@
 //! boot. Tokens are made and compared only here, so that both are right: enough randomness, and
 //! a comparison in constant time.
 //!
-//! There are two kinds. The agent token of Ironic's protocol ([`mint`], [`matches`]) is sent in
+//! There are two kinds. The agent token of Ironic's protocol ([`mint`], [`matches()`]) is sent in
 //! clear text once. The one-time token of an enrolment ([`EnrolmentToken`]) travels through the
 //! BMC and is never sent over the network of the machines: its owner proves a signing request
 //! with it ([`prove`], [`redeem`]). `certs/README.md` says what that means for trust.
