@@ -304,6 +304,12 @@ fn check_inventory(document: &JsonObject) -> Result<(), ApiFault> {
         ));
     }
     let interfaces = inventory.get("interfaces").and_then(Value::as_array);
+    if interfaces.is_some_and(Vec::is_empty) {
+        return Err(ApiFault::bad(
+            "Schema error for data: [] should be non-empty: inventory.interfaces lists at least \
+             one interface.",
+        ));
+    }
     // Some interfaces have no address, but at least one must have one.
     let named = |interface: &Value| {
         let address = interface.get("mac_address");

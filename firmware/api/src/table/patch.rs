@@ -261,6 +261,26 @@ fn index(text: &str) -> Option<usize> {
     if lawful { text.parse().ok() } else { None }
 }
 
+/// Refuses a new name that is not a text, or too long: Ironic calls both an invalid name. `owner`
+/// is what has the name.
+pub(crate) fn check_new_name(owner: &str, change: &PatchChange) -> Result<(), ApiFault> {
+    let value = change.value();
+    let is_name = match value {
+        Value::String(text) => !field::is_longer(text, field::TEXT_CHARS_MAX),
+        other => other.is_null(),
+    };
+    let is_new_name = change.op != PatchOp::Remove && change.root() == "name" && change.is_whole();
+    if !is_new_name || is_name {
+        return Ok(());
+    }
+    Err(ApiFault::bad(format!(
+        "{owner}: Cannot change name to invalid name {}: a name is a text of at most {} \
+         characters.",
+        field::quoted(value),
+        field::TEXT_CHARS_MAX
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

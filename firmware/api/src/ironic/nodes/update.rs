@@ -86,6 +86,7 @@ fn check_roots(call: &ApiCall<'_>, node: &Node, changes: &[PatchChange]) -> Resu
         if !field.in_patch() {
             return Err(field::not_in_patch(FIELDS, root, call));
         }
+        patch::check_new_name(&format!("Node {}", node.id), change)?;
         let blank = change.value().is_null() || change.value() == "";
         if change.op != PatchOp::Remove && blank {
             refuse_blank(node, root, change.value())?;

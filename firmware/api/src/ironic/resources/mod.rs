@@ -329,6 +329,16 @@ fn is_logical_name(name: &str) -> bool {
     word && name.bytes().all(plain) && name.parse::<ResourceId>().is_err()
 }
 
+/// Refuses an empty name, in the words of Ironic's schema.
+fn check_not_empty(noun: &str, resource: &Resource) -> Result<(), ApiFault> {
+    if resource.name.as_deref() != Some("") {
+        return Ok(());
+    }
+    Err(ApiFault::bad(format!(
+        "Schema error for {noun}: '' should be non-empty: it is an invalid name."
+    )))
+}
+
 /// Refuses a name that cannot be part of a path.
 fn check_name(old: Option<&Resource>, resource: &Resource) -> Result<(), ApiFault> {
     let Some(name) = resource

@@ -104,6 +104,7 @@ fn check(
     old: Option<&Resource>,
     runbook: &mut Resource,
 ) -> Result<(), ApiFault> {
+    super::check_not_empty("runbook", runbook)?;
     let renamed = old.is_none_or(|old| old.name != runbook.name);
     if call.has(112) {
         let name = runbook.name.as_deref().unwrap_or_default();

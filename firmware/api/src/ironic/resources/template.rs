@@ -37,6 +37,7 @@ pub(crate) const SPEC: ResourceSpec = ResourceSpec {
     },
     required: &["name", "steps"],
     check: |_, _, template| {
+        super::check_not_empty("template", template)?;
         traits::checked(template.name.as_deref().unwrap_or_default())?;
         steps::check(template)
     },

@@ -61,6 +61,9 @@ pub(crate) fn update(call: &ApiCall<'_>) -> Result<ApiOutcome, ApiFault> {
     let old = spec.named(call, call.last())?;
     let changes = patch::parse(call.body, call.has(98))?;
     for change in &changes {
+        if spec.kind == ResourceKind::PortGroup {
+            patch::check_new_name(&format!("Portgroup {}", old.id), change)?;
+        }
         check_change(call, spec, change)?;
     }
     if changes.is_empty() {

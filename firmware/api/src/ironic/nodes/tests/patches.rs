@@ -338,6 +338,19 @@ fn only_a_node_with_an_instance_is_protected() {
 }
 
 #[test]
+fn a_name_that_is_not_a_text_or_too_long_is_invalid_in_ironics_words() {
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
+    for name in [json!(5), json!(["x"]), json!(true), json!("x".repeat(256))] {
+        let message = refuses(&bench, &add("/name", &name), 400);
+        assert!(
+            message.contains(": Cannot change name to invalid name "),
+            "{message}"
+        );
+    }
+    patch(&mut bench, &add("/name", &json!("x".repeat(255))));
+}
+
+#[test]
 fn a_name_in_use_is_a_conflict() {
     let mut bench = ApiBench::with(ProvisionState::Manageable);
     bench.add(node(2));

@@ -23,6 +23,10 @@ fn steps_have_a_shape() {
     };
     for (body, message) in [
         (template(&json!([])), "[] should be non-empty"),
+        (
+            json!({"name": "", "steps": [good.clone()]}),
+            "template: '' should be non-empty",
+        ),
         (template(&json!(["x"])), "object"),
         (template(&json!("x")), "list"),
         (without("interface"), "'interface' is a required"),
