@@ -431,7 +431,15 @@ class Host:
             elif state in ("wait call-back", "inspect wait", "clean wait", "service wait"):
                 if force:
                     self.say(f"abort in {state}")
-                    self.ironic.provision(self.uuid, target="abort")
+                    try:
+                        self.ironic.provision(self.uuid, target="abort")
+                    except Status as refused:
+                        # The agent called in between, which locks the node: the operator looks
+                        # at the node again.
+                        if refused.status != 409:
+                            raise
+                        time.sleep(POLL_S)
+                        continue
                     failed = self.await_state(*("deploy failed", "inspect failed",
                                                 "clean failed", "service failed"))
                     if "aborted" not in failed["last_error"]:

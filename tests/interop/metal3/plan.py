@@ -19,6 +19,10 @@ LLDP = [
     [0, ""],
 ]
 
+# The host that is detached while it is inspected needs longer to boot, and so do those whose
+# deployment is aborted while it waits for the agent.
+BOOT_S = {"redfish-3": 60, "ipmi-1": 4, "redfish-4": 4}
+
 
 def machine(kind, number):
     name = f"{kind}-{number}"
@@ -30,8 +34,7 @@ def machine(kind, number):
         "uuid": str(uuid.uuid5(uuid.NAMESPACE_URL, name)),
         "mac": f"52:54:00:f3:{0 if kind == 'redfish' else 1:02x}:{number:02x}",
         "delays": [0],
-        # The host that is detached while it is inspected needs longer to boot.
-        "boot_s": 60 if name == "redfish-3" else 0.2,
+        "boot_s": BOOT_S.get(name, 0.2),
         "boot_mode": "bios",
         "sync": "succeeds",
         "bmc_address": address,
