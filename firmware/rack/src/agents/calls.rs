@@ -127,6 +127,8 @@ impl Rack {
         answer: &Result<AgentEvent, AgentError>,
     ) {
         let evidence = match answer {
+            // Without an address the session has ended meanwhile: nothing can be said of the path.
+            Err(AgentError::Unreachable { url, .. }) if url.is_empty() => return,
             Err(AgentError::Unreachable { url, message: text }) => {
                 let known = self.records.evidence_of(id);
                 if known.is_some_and(|known| known.boot.agent_call.is_some()) {

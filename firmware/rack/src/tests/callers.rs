@@ -424,6 +424,30 @@ fn the_secret_address_of_a_config_drive_is_masked_in_texts_of_the_agent() {
 }
 
 #[test]
+fn a_call_that_ends_after_its_session_is_no_evidence_of_an_unreachable_agent() {
+    for gone in [false, true] {
+        let (mut bench, id, _) = deploying();
+        let token = lookup(&mut bench, LEASED).unwrap().agent_token;
+        let url = "http://10.0.0.100:9999";
+        from(&mut bench, LEASED, heartbeat_at(id, &token, url)).unwrap();
+        let call = bench.outputs.iter().find_map(|output| match output {
+            RackOutput::CallAgent { call, .. } => Some(*call),
+            _ => None,
+        });
+        if gone {
+            bench.force(id, |node| node.agent = None);
+        }
+        bench.handle(RackInput::AgentAnswered {
+            node: id,
+            call: call.unwrap(),
+            result: Err("connection refused".into()),
+        });
+        let notes = bench.notes().join("\n");
+        assert_eq!(notes.contains("cannot be called"), !gone, "{notes}");
+    }
+}
+
+#[test]
 fn a_heartbeat_without_the_token_learns_nothing_of_the_node() {
     let (mut bench, id) = awaited(true);
     let unknown = AgentHeartbeat {
