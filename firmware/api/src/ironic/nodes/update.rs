@@ -82,7 +82,11 @@ pub(crate) fn update(call: &ApiCall<'_>, view: &NodeView) -> Result<ApiOutcome, 
 fn check_roots(call: &ApiCall<'_>, node: &Node, changes: &[PatchChange]) -> Result<(), ApiFault> {
     for change in changes {
         let root = change.root();
-        let field = field::named(FIELDS, root, call)?;
+        // As in Ironic, the version is compared for values only: a removal has none.
+        let removed = FIELDS
+            .iter()
+            .find(|field| change.op == PatchOp::Remove && field.name == root);
+        let field = removed.map_or_else(|| field::named(FIELDS, root, call), Ok)?;
         if !field.in_patch() {
             return Err(field::not_in_patch(FIELDS, root, call));
         }

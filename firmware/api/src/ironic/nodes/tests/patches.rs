@@ -112,6 +112,18 @@ fn removing_a_field_gives_its_default() {
 }
 
 #[test]
+fn a_field_newer_than_the_version_may_be_removed_but_not_set() {
+    let mut bench = ApiBench::with(ProvisionState::Manageable);
+    bench.change(|node| node.attributes.set("owner", Some(json!("me"))).unwrap());
+    let set = add("/owner", &json!("you")).to_string();
+    bench.refuses(&send("PATCH", "/v1/nodes/node-1", &set).at("1.49"), 406);
+    let removal = json!([{"op": "remove", "path": "/owner"}]).to_string();
+    bench.done(&send("PATCH", "/v1/nodes/node-1", &removal).at("1.49"));
+    let shown = bench.reply(&get("/v1/nodes/node-1").at(LATEST)).value();
+    assert_eq!(shown["owner"], Value::Null);
+}
+
+#[test]
 fn an_empty_patch_changes_nothing_and_is_no_order() {
     let bench = ApiBench::with(ProvisionState::Deploying);
     let response = bench.reply(&send("PATCH", "/v1/nodes/node-1", "[]").at(LATEST));
