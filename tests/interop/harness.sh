@@ -49,6 +49,15 @@ build() {
     [ -n "${TRIVET_PROGRAM-}" ] || [ -x "$trivet" ] || (cd "$root" && cargo build --locked --release)
 }
 
+# example PACKAGE NAME: the path of an example of ours, in $example. tests/run has built it, in the
+# release build, which no test locks.
+example() {
+    example=${CARGO_TARGET_DIR:-$root/target}/release/examples/$2
+    [ -x "$example" ] ||
+        (cd "$root" && cargo build --locked --release --quiet -p "$1" --example "$2") ||
+        give_up "the example $2 cannot be built"
+}
+
 pass() { passes=$((passes + 1)); }
 
 # fail NAME WANTED GOT
