@@ -258,9 +258,9 @@ mod tests {
     use super::*;
 
     /// A directory of the test, removed at its end.
-    struct Place(PathBuf);
+    struct FlashDirectory(PathBuf);
 
-    impl Place {
+    impl FlashDirectory {
         fn new() -> Self {
             static COUNT: AtomicU32 = AtomicU32::new(0);
             let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -275,7 +275,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for FlashDirectory {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_new_file_has_zeros_on_disk_and_is_readable_by_its_owner_only() {
-        let place = Place::new();
+        let place = FlashDirectory::new();
         let mut flash = FileFlash::open(&place.file(), 100_000).unwrap();
         let mut bytes = vec![1; 100_000];
         flash.read(0, &mut bytes).unwrap();
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_file_opened_for_reading_only_is_not_made_not_shared_and_not_written() {
-        let place = Place::new();
+        let place = FlashDirectory::new();
         assert!(FileFlash::open_read_only(&place.file()).is_err());
         assert!(!place.file().exists());
         drop(FileFlash::open(&place.file(), 8192).unwrap());
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn what_was_written_is_there_after_reopening() {
-        let place = Place::new();
+        let place = FlashDirectory::new();
         let mut flash = FileFlash::open(&place.file(), 8192).unwrap();
         flash.write(8190, b"ab").unwrap();
         flash.flush().unwrap();
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_second_process_gets_an_error_that_the_file_is_in_use() {
-        let place = Place::new();
+        let place = FlashDirectory::new();
         let first = FileFlash::open(&place.file(), 4096).unwrap();
         let error = FileFlash::open(&place.file(), 4096).unwrap_err();
         assert!(matches!(error, OpenFileError::Busy { .. }));
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_an_interrupted_creation_is_replaced() {
-        let place = Place::new();
+        let place = FlashDirectory::new();
         let new = place.0.join("store.new");
         fs::write(&new, [7; 9000]).unwrap();
         let mut flash = FileFlash::open(&place.file(), 4096).unwrap();
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn refuses_what_is_outside_the_file() {
-        let place = Place::new();
+        let place = FlashDirectory::new();
         let mut flash = FileFlash::open(&place.file(), 4096).unwrap();
         for (at, length) in [(4096, 1), (4095, 2), (u64::MAX, 1)] {
             let mut bytes = vec![0; length];
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn names_the_file_it_cannot_open() {
-        let place = Place::new();
+        let place = FlashDirectory::new();
         let missing = place.0.join("none").join("store");
         let error = FileFlash::open(&missing, 4096).unwrap_err();
         assert!(error.to_string().contains("none/store"), "{error}");

@@ -218,9 +218,9 @@ mod tests {
     use super::*;
 
     /// A directory of the test, removed at its end.
-    struct Place(PathBuf);
+    struct KeyDirectory(PathBuf);
 
-    impl Place {
+    impl KeyDirectory {
         fn new() -> Self {
             static COUNT: AtomicU32 = AtomicU32::new(0);
             let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for KeyDirectory {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_key_is_made_once_and_read_after_that() {
-        let place = Place::new();
+        let place = KeyDirectory::new();
         assert!(place.file().key().unwrap().is_none());
         let made = place.file().make_key().unwrap();
         let read = place.file().key().unwrap().unwrap();
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_key_from_a_backup_is_stored_and_replaces_none() {
-        let place = Place::new();
+        let place = KeyDirectory::new();
         place.file().keep(&BoxKey::new([7; 32])).unwrap();
         let read = place.file().key().unwrap().unwrap();
         assert_eq!(read.expose(), &[7; 32]);
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn two_keys_differ() {
-        let (one, two) = (Place::new(), Place::new());
+        let (one, two) = (KeyDirectory::new(), KeyDirectory::new());
         let one = one.file().make_key().unwrap();
         let two = two.file().make_key().unwrap();
         assert_ne!(one.expose(), two.expose());
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_key_that_others_can_read_is_refused() {
-        let place = Place::new();
+        let place = KeyDirectory::new();
         for mode in [0o640, 0o604, 0o660, 0o601] {
             place.write(&[1; 32], mode);
             let error = place.file().key().unwrap_err();
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_key_of_another_length_is_refused() {
-        let place = Place::new();
+        let place = KeyDirectory::new();
         for length in [0, 31, 33, 64] {
             place.write(&vec![1; length], 0o600);
             let error = place.file().key().unwrap_err();
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_special_file_is_refused() {
-        let place = Place::new();
+        let place = KeyDirectory::new();
         fs::create_dir(place.path()).unwrap();
         let error = place.file().key().unwrap_err();
         assert!(
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_an_interrupted_creation_is_not_used() {
-        let place = Place::new();
+        let place = KeyDirectory::new();
         let new = place.0.join("store.key.new");
         fs::write(&new, [0; 32]).unwrap();
         fs::set_permissions(&new, fs::Permissions::from_mode(0o644)).unwrap();
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_link_may_lead_to_the_key() {
-        let place = Place::new();
+        let place = KeyDirectory::new();
         let elsewhere = place.0.join("elsewhere");
         BoxKeyFile::at(elsewhere.clone()).make_key().unwrap();
         symlink(&elsewhere, place.path()).unwrap();
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_key_that_cannot_be_written_is_named() {
-        let place = Place::new();
+        let place = KeyDirectory::new();
         let error = BoxKeyFile::at(place.0.join("none/store.key")).make_key();
         let error = error.unwrap_err();
         assert!(

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use trivet_cli::{ClientCommand, Exit, run_into};
 
 #[derive(Parser)]
-struct Program {
+struct CommandLine {
     #[command(subcommand)]
     command: ClientCommand,
 }
@@ -106,7 +106,7 @@ fn answer(stream: &mut dyn ReadWriteStream, start: &str, status: u16, body: &Val
 
 fn run(line: &str) -> (Exit, String, String) {
     let words = std::iter::once("trivet").chain(line.split_whitespace());
-    let command = Program::try_parse_from(words).unwrap().command;
+    let command = CommandLine::try_parse_from(words).unwrap().command;
     let (mut out, mut errors) = (Vec::new(), Vec::new());
     let exit = run_into(command, &mut out, &mut errors);
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -382,9 +382,9 @@ fn https_needs_a_trusted_certificate() {
 }
 
 /// A temporary file with this text, removed when dropped.
-struct TemporaryFile(std::path::PathBuf);
+struct ArgumentFile(std::path::PathBuf);
 
-impl TemporaryFile {
+impl ArgumentFile {
     fn new(name: &str, text: &str) -> Self {
         let name = format!("trivet-cli-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -393,7 +393,7 @@ impl TemporaryFile {
     }
 }
 
-impl Drop for TemporaryFile {
+impl Drop for ArgumentFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
@@ -401,7 +401,7 @@ impl Drop for TemporaryFile {
 
 #[test]
 fn an_upload_makes_the_record_first_and_then_sends_the_file() {
-    let sample = TemporaryFile::new("new", "abc");
+    let sample = ArgumentFile::new("new", "abc");
     let record = |state: &str| json!({"name": "a.raw", "state": state, "here": 0, "size": null});
     let one = ScriptedBox::with(vec![
         ("GET /trivet/images/a.raw ", 404, fault("none")),
@@ -431,7 +431,7 @@ fn an_upload_makes_the_record_first_and_then_sends_the_file() {
 
 #[test]
 fn an_empty_file_is_refused_before_anything_is_sent() {
-    let sample = TemporaryFile::new("empty", "");
+    let sample = ArgumentFile::new("empty", "");
     let line = format!("image upload a.raw {}", sample.0.display());
     let (exit, _, notes) = run(&format!("{line} --url http://127.0.0.1:1"));
     assert_eq!(exit, Exit::Usage, "{notes}");
@@ -440,7 +440,7 @@ fn an_empty_file_is_refused_before_anything_is_sent() {
 
 #[test]
 fn an_upload_that_the_box_finds_wrong_is_a_failure() {
-    let sample = TemporaryFile::new("wrong", "abc");
+    let sample = ArgumentFile::new("wrong", "abc");
     let absent = json!({"name": "a", "state": "not_cached", "here": 0, "size": null});
     let wrong = json!({"name": "a", "state": "failed", "fault": "its SHA-256 is another"});
     let one = ScriptedBox::with(vec![
@@ -454,7 +454,7 @@ fn an_upload_that_the_box_finds_wrong_is_a_failure() {
 
 #[test]
 fn an_interrupted_upload_continues() {
-    let sample = TemporaryFile::new("on", "abcdef");
+    let sample = ArgumentFile::new("on", "abcdef");
     let record = |here: u64| json!({"name": "a", "state": "failed", "here": here, "size": 6});
     let one = ScriptedBox::with(vec![
         ("GET /trivet/images/a ", 200, record(2)),
@@ -486,7 +486,7 @@ fn an_interrupted_upload_continues() {
 
 #[test]
 fn what_the_box_refuses_or_has_is_not_sent_again() {
-    let sample = TemporaryFile::new("no", "abc");
+    let sample = ArgumentFile::new("no", "abc");
     let record = json!({"name": "a", "state": "not_cached", "here": 0, "size": null});
     let one = ScriptedBox::with(vec![
         ("GET /trivet/images/a ", 200, record),

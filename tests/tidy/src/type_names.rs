@@ -15,15 +15,17 @@ const SHARED: [&str; 7] = [
 
 const KEYWORDS: [&str; 4] = ["struct", "enum", "trait", "type"];
 
-/// The top-level types of one file: line and name.
+/// The types of one file, at its top level or in its modules: line and name.
 fn types(source: &SourceFile) -> Vec<(usize, String)> {
     let masked = mask(&source.text);
     let mut found = Vec::new();
     for keyword in KEYWORDS {
         for at in words(&masked, keyword) {
             let line_start = masked[..at].rfind('\n').map_or(0, |end| end + 1);
-            // An item of a block is indented; an associated type or a local one is not counted.
-            if !is_visibility(&masked[line_start..at]) {
+            let before = &masked[line_start..at];
+            let item = before.trim_start();
+            // An associated type or a local one is not counted.
+            if !is_visibility(item) || !is_in_modules(&masked[..line_start], before) {
                 continue;
             }
             let after = masked[at + keyword.len()..].trim_start();
@@ -37,7 +39,30 @@ fn types(source: &SourceFile) -> Vec<(usize, String)> {
     found
 }
 
-/// Whether the text before the keyword is nothing or a visibility, from the first column.
+/// Whether only modules are around a line with this start: with the indentation that rustfmt gives,
+/// the last line before it that is indented less begins the block around it.
+fn is_in_modules(text: &str, start: &str) -> bool {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let mut depth = indent(start);
+    for line in text.lines().rev() {
+        if depth == 0 {
+            break;
+        }
+        if line.trim().is_empty() || indent(line) >= depth {
+            continue;
+        }
+        depth = indent(line);
+        if !words(line, "mod")
+            .iter()
+            .any(|&at| is_visibility(line[..at].trim_start()))
+        {
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether the text before the keyword is nothing or a visibility.
 fn is_visibility(before: &str) -> bool {
     before.is_empty() || before == "pub " || before.starts_with("pub(") && before.ends_with(") ")
 }
@@ -88,6 +113,15 @@ mod tests {
         let first = source("a.rs", "pub struct Settings;\n");
         let second = source("b.rs", "pub struct Settings;\n");
         assert!(repeated([&first, &second].into_iter()).is_empty());
+    }
+
+    #[test]
+    fn types_in_modules_count() {
+        let text = "struct A;\nmod b {\n    pub mod c {\n\n        struct A;\n    }\n}\n";
+        let found = repeated([&source("a.rs", text)].into_iter());
+        assert_eq!((found.len(), found[0].line), (1, 5));
+        let local = "struct A;\nmod b {\n    fn c() {\n        struct A;\n    }\n}\n";
+        assert!(repeated([&source("a.rs", local)].into_iter()).is_empty());
     }
 
     #[test]
