@@ -88,5 +88,5 @@ pub use volume::{
 };
 pub use writer::{
     ExpectedImage, ImageWriteError, ImageWriteProgress, ImageWriteReport, ImageWriter,
-    ReadBackCheck,
+    ImageWrittenAhead, ReadBackCheck, finish_written,
 };

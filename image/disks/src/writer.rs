@@ -8,6 +8,7 @@
 //!
 //! After a network cut, [`ImageWriter::resume_at`] says from which byte the image is needed.
 
+mod ahead;
 mod check;
 
 use trivet_board_linux::AlignedBuffer;
@@ -18,6 +19,7 @@ use trivet_model::Digest;
 
 use crate::target::{clear_ends, flush, read, write, write_zeroes};
 use crate::{TargetDisk, TargetDiskError};
+pub use ahead::{ImageWrittenAhead, finish_written};
 use check::SampleTable;
 
 const CHUNK: usize = CHUNK_BYTES as usize;
@@ -27,7 +29,7 @@ const CHUNK: usize = CHUNK_BYTES as usize;
 const ZERO_RUN_BYTES_MAX: u64 = 64 << 20;
 
 /// The image that is to be written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ExpectedImage {
     /// Its digest.
     pub digest: Digest,
@@ -233,6 +235,23 @@ impl<'disk> ImageWriter<'disk> {
 
     /// Verifies the image, writes its first chunk and reads back what was written.
     pub fn finish(mut self, check: ReadBackCheck) -> Result<ImageWriteReport, ImageWriteError> {
+        let bytes = self.take_rest()?;
+        // The order matters: nothing boots before the image is complete.
+        flush(self.disk)?;
+        let head = std::mem::take(&mut self.head);
+        self.write_padded(&head, 0)?;
+        flush(self.disk)?;
+        let read_back_chunks = self.read_back(check, bytes, 0)?;
+        Ok(ImageWriteReport {
+            bytes,
+            digest: self.expected.digest,
+            zero_bytes: self.progress.zero_bytes,
+            read_back_chunks,
+        })
+    }
+
+    /// Takes the last chunk and verifies that all of the image has arrived; returns its size.
+    fn take_rest(&mut self) -> Result<u64, ImageWriteError> {
         let arrived = self.chunk * CHUNK_BYTES + self.filled as u64;
         if let Some(size) = self.expected.size.filter(|&size| size != arrived) {
             let size = Some(size);
@@ -250,18 +269,7 @@ impl<'disk> ImageWriter<'disk> {
                 return Err(ImageWriteError::Checksum { want, got });
             }
         }
-        // The order matters: nothing boots before the image is complete.
-        flush(self.disk)?;
-        let head = std::mem::take(&mut self.head);
-        self.write_padded(&head, 0)?;
-        flush(self.disk)?;
-        let read_back_chunks = self.read_back(check, arrived)?;
-        Ok(ImageWriteReport {
-            bytes: arrived,
-            digest: self.expected.digest,
-            zero_bytes: self.progress.zero_bytes,
-            read_back_chunks,
-        })
+        Ok(arrived)
     }
 
     /// Verifies and writes the chunk in the buffer.
@@ -340,14 +348,21 @@ impl<'disk> ImageWriter<'disk> {
         self.write_buffer(bytes.len(), at)
     }
 
-    fn read_back(&mut self, check: ReadBackCheck, size: u64) -> Result<u64, ImageWriteError> {
+    /// Reads back what was written, from this chunk on.
+    fn read_back(
+        &mut self,
+        check: ReadBackCheck,
+        size: u64,
+        first: u64,
+    ) -> Result<u64, ImageWriteError> {
         let count = chunk_count(size);
-        let numbers = match check {
+        let mut numbers: Vec<u64> = match check {
             ReadBackCheck::Nothing => return Ok(0),
             ReadBackCheck::Everything => (0..count).collect(),
             ReadBackCheck::Samples if self.expected.chunks.is_none() => self.samples.numbers(),
             ReadBackCheck::Samples => check::spread(count),
         };
+        numbers.retain(|&chunk| chunk >= first);
         let mut running = IncrementalDigest::new(DigestAlgorithm::of(&self.expected.digest));
         for &chunk in &numbers {
             let at = chunk * CHUNK_BYTES;

@@ -275,3 +275,65 @@ fn sectors_of_4_kib_are_written_whole() {
     writer.finish(ReadBackCheck::Everything).unwrap();
     assert_eq!(disk.data[..image.len()], image);
 }
+
+/// A disk with the image written ahead, and what remains to be written.
+fn ahead(image: &[u8]) -> (MemoryDisk, ImageWrittenAhead) {
+    let mut disk = MemoryDisk::filled(8 * CHUNK, 0xee);
+    let mut writer = ImageWriter::begin(&mut disk, listed(image)).unwrap();
+    writer.push(image).unwrap();
+    let rest = writer.finish_ahead().unwrap();
+    (disk, rest)
+}
+
+#[test]
+fn an_image_written_ahead_does_not_boot_until_it_is_finished() {
+    let mut zero_head = image();
+    zero_head[..CHUNK].fill(0);
+    for image in [image(), zero_head, image()[..900].to_vec()] {
+        let (mut disk, rest) = ahead(&image);
+        assert!(disk.data[..CHUNK].iter().all(|&byte| byte == 0));
+        if image.len() > CHUNK {
+            assert_eq!(disk.data[CHUNK..image.len()], image[CHUNK..]);
+        }
+        let before = disk.written;
+        let report = finish_written(&mut disk, &rest).unwrap();
+        assert_eq!(disk.data[..image.len()], image);
+        assert_eq!(
+            (report.bytes, report.digest),
+            (rest.size, digest_of(&image))
+        );
+        let written = disk.written - before;
+        assert!(written <= CHUNK_BYTES, "only the first chunk: {written}");
+    }
+}
+
+#[test]
+fn a_chunk_that_changed_since_it_was_written_ahead_is_found_and_nothing_is_made_bootable() {
+    let image = image();
+    for chunk in 1..5 {
+        let (mut disk, rest) = ahead(&image);
+        disk.data[chunk * CHUNK + 9] ^= 1;
+        let error = finish_written(&mut disk, &rest).unwrap_err();
+        let at = chunk as u64 * CHUNK_BYTES;
+        assert_eq!(error, ImageWriteError::ReadBack { at });
+        assert!(disk.data[..CHUNK].iter().all(|&byte| byte == 0));
+    }
+    let (mut disk, mut rest) = ahead(&image);
+    rest.head[7] ^= 1;
+    let error = finish_written(&mut disk, &rest).unwrap_err();
+    assert_eq!(error, ImageWriteError::CorruptedChunk { chunk: 0, at: 0 });
+}
+
+#[test]
+fn an_image_without_a_chunk_list_is_not_written_ahead() {
+    let image = image();
+    let mut disk = MemoryDisk::filled(8 * CHUNK, 0xee);
+    let mut writer = ImageWriter::begin(&mut disk, unlisted(&image)).unwrap();
+    writer.push(&image).unwrap();
+    assert_eq!(writer.finish_ahead().unwrap_err(), ImageWriteError::BadList);
+    // Cut off: it is not complete.
+    let mut writer = ImageWriter::begin(&mut disk, listed(&image)).unwrap();
+    writer.push(&image[..2 * CHUNK]).unwrap();
+    let error = writer.finish_ahead().unwrap_err();
+    assert!(matches!(error, ImageWriteError::Cut { .. }), "{error}");
+}
