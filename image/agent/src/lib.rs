@@ -15,3 +15,13 @@ pub mod state_machine;
 /// The version in heartbeats and `GET /v1/status`. The number is that of the stock agent whose
 /// protocol this agent implements.
 pub const AGENT_VERSION: &str = "13.0.0-trivet";
+
+#[cfg(test)]
+mod tests {
+    use trivet_agent_wire::image::OWN_AGENT;
+
+    #[test]
+    fn the_version_says_that_it_is_our_own_agent() {
+        assert!(super::AGENT_VERSION.ends_with(OWN_AGENT));
+    }
+}

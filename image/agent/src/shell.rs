@@ -6,6 +6,7 @@
 //! All its tasks end with it, and it returns only after the last write to the disk, so the next
 //! boot finds an idle disk, as after a real power cut.
 
+mod ahead;
 mod bootloader;
 mod chunked;
 mod device_write;
@@ -36,7 +37,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 use trivet_model::secret::SecretText;
 use trivet_model::{Digest, Entropy, NodeId, Tick};
@@ -45,8 +46,9 @@ use crate::hardware_manager::{HardwareManager, ManagerError};
 use crate::program::unix_s;
 use crate::state_machine::{
     AgentDueRequest, AgentIntervals, AgentMachineIdentity, AgentPhase, AgentPlan, AgentState,
-    AgentWork, AgentWorkError, AgentWorkOutcome, ImageOrder, NO_ANSWER,
+    AgentWork, AgentWorkError, AgentWorkOutcome, ImageOrder, ManagerRequest, NO_ANSWER,
 };
+use ahead::HeldImage;
 use disk::AgentWrittenImage;
 use target::{AgentDisks, ImageTarget};
 
@@ -294,6 +296,8 @@ async fn run_loop(
     tasks: &mut JoinSet<()>,
     mut work: mpsc::Receiver<(String, AgentWork)>,
 ) -> AgentExit {
+    // The task that writes an image ahead.
+    let mut ahead: Option<AbortHandle> = None;
     loop {
         let (acts, wake_at, state) = {
             let mut agent = shared.state();
@@ -319,8 +323,16 @@ async fn run_loop(
                 if let Some(end) = leave(shared, &id, &work).await {
                     return end;
                 }
-                let (shared, disks) = (Arc::clone(shared), disks.clone());
-                tasks.spawn(async move { do_work(&shared, &disks, &id, work).await });
+                // The command that this work belongs to has stopped it.
+                if let Some(task) = ahead.take_if(|_| work.changes_disks()) {
+                    task.abort();
+                }
+                let (shared, disks, is_ahead) =
+                    (Arc::clone(shared), disks.clone(), work.is_ahead());
+                let task = tasks.spawn(async move { do_work(&shared, &disks, &id, work).await });
+                if is_ahead {
+                    ahead = Some(task);
+                }
             }
         }
     }
@@ -389,15 +401,34 @@ async fn write_image(
     disks: &AgentDisks,
     order: &ImageOrder,
 ) -> Result<AgentWrittenImage, AgentWorkError> {
-    match disks.for_image(&order.root_device).await? {
-        ImageTarget::File(disk) if order.config_drive.is_none() && order.partitions.is_none() => {
-            fetch::image(shared, &disk, order).await
-        }
-        ImageTarget::File(_) => Err(AgentWorkError::Write(
-            "a simulated disk has no config drive and no partitions".to_owned(),
-        )),
-        ImageTarget::Device(path) => device_write::write_image(shared, &path, disks, order).await,
+    let target = disks.for_image(&order.root_device).await?;
+    let is_plain = order.config_drive.is_none() && order.partitions.is_none();
+    if matches!(target, ImageTarget::File(_)) && !is_plain {
+        let words = "a simulated disk has no config drive and no partitions";
+        return Err(AgentWorkError::Write(words.to_owned()));
     }
+    let held = disks.take_held();
+    // What is written ahead is the image of a whole disk.
+    let may_use = !order.is_ahead && order.partitions.is_none();
+    let held = held.filter(|held| may_use && held.is(target.path(), order.digest));
+    if let Some(held) = held {
+        match ahead::finish(shared, disks, &target, held, order).await {
+            Ok(written) => return Ok(written),
+            // The disk was changed by something else: it is written again.
+            Err(failure) => {
+                let words = format!("the image written ahead is written again: {failure}");
+                shared.emit(AgentShellEvent::Failed(words)).await;
+            }
+        }
+    }
+    let mut written = match &target {
+        ImageTarget::File(disk) => fetch::image(shared, disk, order).await?,
+        ImageTarget::Device(path) => device_write::write_image(shared, path, disks, order).await?,
+    };
+    if let Some(rest) = written.ahead.take() {
+        disks.hold(HeldImage::new(&target, *rest));
+    }
+    Ok(written)
 }
 
 async fn do_work(shared: &Arc<AgentShellContext>, disks: &AgentDisks, id: &str, work: AgentWork) {
@@ -425,19 +456,30 @@ async fn perform(
             Ok(written) => {
                 let (bytes, digest) = (written.bytes, written.digest);
                 shared.emit(AgentShellEvent::Wrote { bytes, digest }).await;
-                let disk = written.disk;
-                Ok(AgentWorkOutcome::Wrote { bytes, disk })
+                if order.is_ahead {
+                    return Ok(AgentWorkOutcome::WroteAhead { bytes, digest });
+                }
+                let (disk, was_on_disk) = (written.disk, written.was_on_disk);
+                Ok(AgentWorkOutcome::Wrote {
+                    bytes,
+                    disk,
+                    was_on_disk,
+                })
             }
             Err(failure) => Err(failure),
         },
         AgentWork::Erase(order) => {
+            drop(disks.take_held());
             let outcome = disks
                 .erase(order, shared.random_number(), shared.events.clone())
                 .await?;
             shared.emit(AgentShellEvent::Erased).await;
             Ok(outcome)
         }
-        AgentWork::InstallBootloader(order) => bootloader::install(shared, disks, order).await,
+        AgentWork::InstallBootloader(order) => {
+            drop(disks.take_held());
+            bootloader::install(shared, disks, order).await
+        }
         AgentWork::CollectLogs => {
             let collect = shared.options.logs;
             let archive = spawn_blocking(collect).await;
@@ -445,6 +487,10 @@ async fn perform(
             Ok(AgentWorkOutcome::Logs(archive))
         }
         AgentWork::Manager(request) => {
+            if matches!(request, ManagerRequest::Execute { .. }) {
+                drop(disks.take_held());
+                disks.wait_until_idle().await;
+            }
             let managers = shared.options.managers.clone();
             let outcome =
                 spawn_blocking(move || manager_programs::request(&managers, &request)).await;

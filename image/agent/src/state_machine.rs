@@ -189,6 +189,11 @@ pub struct AgentState {
     running: Option<work::RunningAgentCommand>,
     /// The disk that an image was written to.
     written: Option<WrittenDisk>,
+    /// A deployment has begun to write: nothing is written ahead until the disks are erased, not
+    /// even by an order that was on its way for long.
+    is_deployed: bool,
+    /// The command that writes an image ahead; it does not keep the agent from other commands.
+    ahead: Option<String>,
 }
 
 impl AgentState {
@@ -216,6 +221,8 @@ impl AgentState {
             commands: VecDeque::new(),
             command_serial: 0,
             running: None,
+            ahead: None,
+            is_deployed: false,
             written: None,
         }
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use trivet_model::deployment::{ImageChecksum, PartitionSizes};
-use trivet_model::{ImageDeployment, NodeId};
+use trivet_model::{AgentSession, ImageDeployment, NodeId};
 
 use crate::lenient;
 
@@ -14,6 +14,30 @@ pub const PARTITION: &str = "partition";
 
 /// The name of the step that writes an image.
 pub const WRITE_IMAGE: &str = "write_image";
+
+/// The command of our own agent that writes an image ahead, below the extension `standby`. The
+/// stock agent does not have it.
+pub const WRITE_IMAGE_AHEAD: &str = "write_image_ahead";
+
+/// How the version of our own agent ends.
+pub const OWN_AGENT: &str = "-trivet";
+
+/// Whether the agent of this session can write an image ahead. The stock agent cannot: it has no
+/// command for it since version 9.11, and it writes an image that it streams again each time.
+pub fn writes_ahead(session: &AgentSession) -> bool {
+    let version = session.version.as_deref();
+    version.is_some_and(|version| version.ends_with(OWN_AGENT))
+}
+
+/// The size of an image, in the result of [`WRITE_IMAGE_AHEAD`].
+pub const IMAGE_BYTES: &str = "image_bytes";
+
+/// The digest of an image, in the result of [`WRITE_IMAGE_AHEAD`].
+pub const IMAGE_DIGEST: &str = "os_hash_value";
+
+/// In the result of [`WRITE_IMAGE`] by our own agent: true if the image was written ahead and
+/// nothing of it was fetched.
+pub const IMAGE_WAS_ON_DISK: &str = "image_was_on_disk";
 
 /// The argument of the step with the config drive: its URL, or all of it.
 pub const CONFIG_DRIVE: &str = "configdrive";
@@ -190,5 +214,17 @@ mod tests {
             assert!(!is_file_name(bad), "{bad:?}");
         }
         assert!(!is_file_name(&"a".repeat(256)));
+    }
+
+    #[test]
+    fn only_our_own_agent_writes_ahead() {
+        let session = |version: Option<&str>| AgentSession {
+            version: version.map(str::to_owned),
+            ..AgentSession::legacy()
+        };
+        assert!(writes_ahead(&session(Some("13.0.0-trivet"))));
+        for other in [Some("13.0.0"), Some("13.0.0-trivet.dev1"), None] {
+            assert!(!writes_ahead(&session(other)), "{other:?}");
+        }
     }
 }

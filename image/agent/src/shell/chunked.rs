@@ -19,6 +19,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use trivet_chunks::{CHUNK_BYTES, ChunkList, chunk_count};
 use trivet_model::Digest;
 
+use super::ahead::rest_of;
 use super::disk::{AgentTargetDisk, AgentWrittenImage, whole_disk};
 use crate::state_machine::AgentWorkError;
 
@@ -41,6 +42,20 @@ impl ChunkedImage {
     pub(super) fn byte_range(&self, chunk: u64) -> Range<u64> {
         let from = chunk * CHUNK_BYTES;
         from..self.size.min(from + CHUNK_BYTES)
+    }
+
+    /// The first chunk but chunk 0 that is wrong on the disk.
+    pub(super) fn first_wrong(&self, file: &File) -> io::Result<Option<u64>> {
+        let mut buffer = vec![0; CHUNK_BYTES as usize];
+        for chunk in 1..chunk_count(self.size) {
+            let place = self.byte_range(chunk);
+            let length = usize::try_from(place.end - place.start).unwrap_or(0);
+            file.read_exact_at(&mut buffer[..length], place.start)?;
+            if !self.is_chunk_valid(chunk, &buffer[..length]) {
+                return Ok(Some(chunk));
+            }
+        }
+        Ok(None)
     }
 
     fn is_chunk_valid(&self, chunk: u64, bytes: &[u8]) -> bool {
@@ -66,6 +81,7 @@ impl ChunkWriter {
     pub(super) async fn begin(
         disk: &AgentTargetDisk,
         wanted: Arc<ChunkedImage>,
+        is_ahead: bool,
     ) -> Result<(Self, Vec<u64>), AgentWorkError> {
         let (chunks, coming) = mpsc::channel(CHUNKS_WAITING_MAX);
         let (result_sender, lacking) = oneshot::channel();
@@ -73,7 +89,7 @@ impl ChunkWriter {
         let disk = disk.clone();
         let thread = spawn_blocking(move || {
             let _guard = guard;
-            write(&disk, &wanted, result_sender, coming)
+            write(&disk, &wanted, is_ahead, result_sender, coming)
         });
         match lacking.await {
             Ok(lacking) => Ok((Self { chunks, thread }, lacking)),
@@ -109,6 +125,7 @@ impl ChunkWriter {
 fn write(
     disk: &AgentTargetDisk,
     wanted: &ChunkedImage,
+    is_ahead: bool,
     result_sender: oneshot::Sender<Vec<u64>>,
     mut coming: mpsc::Receiver<PendingChunk>,
 ) -> Result<AgentWrittenImage, AgentWorkError> {
@@ -142,12 +159,16 @@ fn write(
     }
     // The order matters: nothing boots before the image is complete.
     file.sync_all().map_err(failed)?;
-    file.write_all_at(&head, 0).map_err(failed)?;
-    file.sync_all().map_err(failed)?;
+    if !is_ahead {
+        file.write_all_at(&head, 0).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+    }
     Ok(AgentWrittenImage {
         bytes: wanted.size,
         digest: wanted.digest,
         disk: whole_disk(None, &head),
+        was_on_disk: false,
+        ahead: is_ahead.then(|| rest_of(wanted, &head)),
     })
 }
 

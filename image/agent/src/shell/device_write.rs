@@ -14,12 +14,14 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use trivet_board_linux::{BlockAccess, BlockFile};
 use trivet_image_disks::{
-    ExpectedImage, ImageWriteError, ImageWriteReport, ImageWriter, MBR_BYTES, ReadBackCheck,
-    TargetDisk, TargetDiskError, move_gpt_backup, unpack_config_drive, write_config_drive,
+    ExpectedImage, ImageWriteError, ImageWriter, ImageWrittenAhead, MBR_BYTES, ReadBackCheck,
+    TargetDisk, TargetDiskError, finish_written, move_gpt_backup, unpack_config_drive,
+    write_config_drive,
 };
 use trivet_model::Digest;
 
 use super::AgentShellContext;
+use super::ahead::no_list;
 use super::chunked::ChunkedImage;
 use super::disk::{AgentWrittenImage, whole_disk};
 use super::fetch::{ImageFetchProgress, PIECE_TIMEOUT, fetch_chunk_list, piece};
@@ -46,6 +48,7 @@ struct DeviceWriteTask {
     expected: ExpectedImage,
     config_drive: Option<Vec<u8>>,
     partitions: Option<PartitionOrder>,
+    is_ahead: bool,
 }
 
 enum DeviceWriteMessage {
@@ -71,7 +74,11 @@ impl DeviceWriter {
         let (report, corrupted) = mpsc::channel(1);
         let thread = spawn_blocking(move || {
             let _guard = guard;
-            write(&task, incoming, &report)
+            if task.is_ahead {
+                write_ahead(&task, incoming, &report)
+            } else {
+                write(&task, incoming, &report)
+            }
         });
         Self {
             messages,
@@ -104,11 +111,16 @@ pub(super) async fn write_image(
         let mut list = fetch_chunk_list(shared, url, order).await;
         loop {
             let is_listed = list.is_some();
+            if order.is_ahead && !is_listed {
+                last = no_list(url);
+                break;
+            }
             let task = DeviceWriteTask {
                 path: path.to_owned(),
                 expected: expected(order.digest, list),
                 config_drive: config_drive.clone(),
                 partitions: order.partitions.clone(),
+                is_ahead: order.is_ahead,
             };
             let writer = DeviceWriter::start(task, disks.lock().await);
             last = match attempt(shared, url, writer).await {
@@ -221,6 +233,48 @@ async fn receive(
     Ok(!is_broken)
 }
 
+/// Verifies an image that was written ahead and adds what it lacks.
+pub(super) async fn finish_written_ahead(
+    shared: &Arc<AgentShellContext>,
+    path: &Path,
+    disks: &AgentDisks,
+    image: ImageWrittenAhead,
+    order: &ImageOrder,
+) -> Result<AgentWrittenImage, AgentWorkError> {
+    let config_drive = match &order.config_drive {
+        Some(text) => Some(fetch_config_drive(shared, text).await?),
+        None => None,
+    };
+    let task = DeviceWriteTask {
+        path: path.to_owned(),
+        expected: image.expected.clone(),
+        config_drive,
+        partitions: None,
+        is_ahead: false,
+    };
+    let guard = disks.lock().await;
+    let written = spawn_blocking(move || {
+        let _guard = guard;
+        let mut disk = open(&task.path)?;
+        let report = finish_written(&mut disk, &image)
+            .map_err(|error| write_error(&task, task.expected.digest, error))?;
+        Ok(AgentWrittenImage {
+            bytes: report.bytes,
+            digest: report.digest,
+            disk: finish_whole_disk(disk, &task.path, task.config_drive.as_deref())?,
+            was_on_disk: true,
+            ahead: None,
+        })
+    });
+    let broken = |_| AgentWorkError::Write("the writer broke".to_owned());
+    written.await.map_err(broken)?
+}
+
+fn open(path: &Path) -> Result<BlockFile, AgentWorkError> {
+    let failed = |error| AgentWorkError::Write(format!("{}: {error}", path.display()));
+    BlockFile::open(path, BlockAccess::Write).map_err(failed)
+}
+
 /// The thread: writes what arrives, with partitions around it or into it.
 fn write(
     task: &DeviceWriteTask,
@@ -229,16 +283,22 @@ fn write(
 ) -> Result<AgentWrittenImage, AgentWorkError> {
     let path = &task.path;
     let failed = |error: String| AgentWorkError::Write(format!("{}: {error}", path.display()));
-    let opened = BlockFile::open(path, BlockAccess::Write);
-    let mut disk = opened.map_err(|error| failed(error.to_string()))?;
+    let mut disk = open(path)?;
     let config_drive = task.config_drive.as_deref();
     let prepared = match &task.partitions {
         Some(order) => Some(prepare(&mut disk, order, config_drive).map_err(failed)?),
         None => None,
     };
+    let end = |writer: ImageWriter<'_>| writer.finish(ReadBackCheck::Samples);
     let report = match &prepared {
-        Some(prepared) => write_image_to(&mut prepared.root(&mut disk), task, incoming, corrupted),
-        None => write_image_to(&mut disk, task, incoming, corrupted),
+        Some(prepared) => write_image_to(
+            &mut prepared.root(&mut disk),
+            task,
+            incoming,
+            corrupted,
+            end,
+        ),
+        None => write_image_to(&mut disk, task, incoming, corrupted, end),
     }?;
     let disk = match prepared {
         Some(prepared) => prepared.finish(disk, path)?,
@@ -248,16 +308,37 @@ fn write(
         bytes: report.bytes,
         digest: report.digest,
         disk,
+        was_on_disk: false,
+        ahead: None,
     })
 }
 
-/// Writes what arrives to a disk or a partition.
-fn write_image_to(
+/// The thread for an image that is written ahead.
+fn write_ahead(
+    task: &DeviceWriteTask,
+    incoming: mpsc::Receiver<DeviceWriteMessage>,
+    corrupted: &mpsc::Sender<()>,
+) -> Result<AgentWrittenImage, AgentWorkError> {
+    let mut disk = open(&task.path)?;
+    let end = |writer: ImageWriter<'_>| writer.finish_ahead();
+    let rest = write_image_to(&mut disk, task, incoming, corrupted, end)?;
+    Ok(AgentWrittenImage {
+        bytes: rest.size,
+        digest: task.expected.digest,
+        disk: WrittenDisk::default(),
+        was_on_disk: false,
+        ahead: Some(Box::new(rest)),
+    })
+}
+
+/// Writes what arrives to a disk or a partition. `end` ends the writer when all has arrived.
+fn write_image_to<T>(
     disk: &mut dyn TargetDisk,
     task: &DeviceWriteTask,
     mut incoming: mpsc::Receiver<DeviceWriteMessage>,
     corrupted: &mpsc::Sender<()>,
-) -> Result<ImageWriteReport, AgentWorkError> {
+    end: impl FnOnce(ImageWriter<'_>) -> Result<T, ImageWriteError>,
+) -> Result<T, AgentWorkError> {
     let digest = task.expected.digest;
     let named = |error: ImageWriteError| write_error(task, digest, error);
     let mut writer = ImageWriter::begin(disk, task.expected.clone()).map_err(named)?;
@@ -280,9 +361,7 @@ fn write_image_to(
             Some(DeviceWriteMessage::Check(reply)) => {
                 let _ = reply.send(is_broken);
             }
-            Some(DeviceWriteMessage::Finish) => {
-                return writer.finish(ReadBackCheck::Samples).map_err(named);
-            }
+            Some(DeviceWriteMessage::Finish) => return end(writer).map_err(named),
             None => return Err(AgentWorkError::Download("broken off".to_owned())),
         }
     }

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256, Sha512};
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 use tokio::task::{JoinHandle, spawn_blocking};
+use trivet_image_disks::ImageWrittenAhead;
 use trivet_model::Digest;
 
 use crate::state_machine::{AgentWorkError, WrittenDisk};
@@ -41,6 +42,10 @@ pub(super) struct AgentWrittenImage {
     pub(super) bytes: u64,
     pub(super) digest: Digest,
     pub(super) disk: WrittenDisk,
+    /// It was written ahead: nothing of it was fetched now.
+    pub(super) was_on_disk: bool,
+    /// What must still be written, of an image that was written ahead.
+    pub(super) ahead: Option<Box<ImageWrittenAhead>>,
 }
 
 enum DiskWritePiece {
@@ -81,6 +86,10 @@ impl AgentTargetDisk {
         }
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Waits until there is no writer.
     pub(super) async fn wait_until_idle(&self) {
         drop(self.busy.lock().await);
@@ -113,6 +122,12 @@ impl AgentTargetDisk {
         self.clear_head(&file).map_err(failed)?;
         file.sync_all().map_err(failed)?;
         Ok(file)
+    }
+
+    /// Opens the disk and changes nothing on it.
+    pub(super) fn open_unchanged(&self) -> Result<File, AgentWorkError> {
+        let failed = |error: io::Error| AgentWorkError::Write(error.to_string());
+        self.open().map_err(failed)
     }
 
     fn too_small(&self) -> AgentWorkError {
@@ -202,6 +217,8 @@ impl AgentTargetDisk {
             bytes,
             digest: got,
             disk: whole_disk(None, &head),
+            was_on_disk: false,
+            ahead: None,
         })
     }
 }

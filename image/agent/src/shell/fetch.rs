@@ -9,6 +9,7 @@ use tokio::time::{sleep, timeout};
 use trivet_chunks::{ChunkList, LIST_BYTES_MAX};
 use trivet_net_http::HttpBody;
 
+use super::ahead::no_list;
 use super::chunked::{self, ChunkedImage};
 use super::disk::{AgentTargetDisk, AgentWrittenImage};
 use super::{AgentShellContext, AgentShellEvent};
@@ -66,13 +67,16 @@ async fn attempt(
     order: &ImageOrder,
 ) -> Result<AgentWrittenImage, AgentWorkError> {
     if let Some(wanted) = fetch_chunk_list(shared, url, order).await {
-        return by_chunks(shared, disk, url, wanted).await;
+        return by_chunks(shared, disk, url, wanted, order.is_ahead).await;
+    }
+    if order.is_ahead {
+        return Err(no_list(url));
     }
     let outcome = whole(shared, disk, url, order).await;
     if let Err(AgentWorkError::Checksum { .. }) = outcome
         && let Some(wanted) = fetch_chunk_list(shared, url, order).await
     {
-        return by_chunks(shared, disk, url, wanted).await;
+        return by_chunks(shared, disk, url, wanted, false).await;
     }
     outcome
 }
@@ -111,9 +115,11 @@ async fn by_chunks(
     disk: &AgentTargetDisk,
     url: &str,
     wanted: ChunkedImage,
+    is_ahead: bool,
 ) -> Result<AgentWrittenImage, AgentWorkError> {
     let wanted = Arc::new(wanted);
-    let (writer, mut lacking) = chunked::ChunkWriter::begin(disk, Arc::clone(&wanted)).await?;
+    let writer = chunked::ChunkWriter::begin(disk, Arc::clone(&wanted), is_ahead);
+    let (writer, mut lacking) = writer.await?;
     let mut run = ChunkFetch {
         shared,
         url,

@@ -1,6 +1,7 @@
 //! Which disk an image is written to, and which disks are erased.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use tokio::sync::{OwnedMutexGuard, mpsc};
@@ -9,6 +10,7 @@ use trivet_image_disks::{RootDiskCandidate, choose_root_disk};
 use trivet_image_inventory::{DiskIdentity, SystemRoot, list_disks};
 
 use super::AgentShellEvent;
+use super::ahead::HeldImage;
 use super::disk::AgentTargetDisk;
 use super::erase::{EraseTarget, erase_disks, erase_targets};
 use super::system_disk::system_disks;
@@ -37,11 +39,23 @@ pub(super) enum ImageTarget {
     Device(PathBuf),
 }
 
+impl ImageTarget {
+    /// The path of the device or of the file.
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::File(disk) => disk.path(),
+            Self::Device(path) => path,
+        }
+    }
+}
+
 #[derive(Clone)]
 pub(super) struct AgentDisks {
     target: AgentTarget,
     /// One lock for all, so that work on every disk ends before the agent does.
     file: AgentTargetDisk,
+    /// The image that was written ahead.
+    held: Arc<Mutex<Option<HeldImage>>>,
 }
 
 impl AgentDisks {
@@ -50,7 +64,23 @@ impl AgentDisks {
             AgentTarget::File { path, bytes } => AgentTargetDisk::file(path.clone(), *bytes),
             _ => AgentTargetDisk::file(PathBuf::new(), 0),
         };
-        Self { target, file }
+        let held = Arc::default();
+        Self { target, file, held }
+    }
+
+    /// Keeps what must still be written of an image.
+    pub(super) fn hold(&self, image: HeldImage) {
+        *self.held() = Some(image);
+    }
+
+    /// Takes it: the caller changes a disk.
+    pub(super) fn take_held(&self) -> Option<HeldImage> {
+        self.held().take()
+    }
+
+    /// An assignment does not panic, so the value behind a poisoned lock is valid.
+    fn held(&self) -> MutexGuard<'_, Option<HeldImage>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) async fn wait_until_idle(&self) {

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use trivet_agent_wire::CommandError;
+use trivet_agent_wire::image::WRITE_IMAGE_AHEAD;
 use trivet_model::StepKind;
 use trivet_model::secret::SecretText;
 
@@ -113,6 +114,29 @@ static COMMANDS: &[AgentCommandEntry] = &[
         |state, params| {
             image::parse_image_order(params, &state.cached_node())
                 .map(|order| AgentCommandOutcome::Started(AgentWork::WriteImage(order), None))
+        },
+    ),
+    // Not a command of the stock agent.
+    command(
+        "standby",
+        WRITE_IMAGE_AHEAD,
+        &["image_info", "node"],
+        true,
+        |state, params| {
+            if state.is_deployed {
+                let message = "Image cannot be written ahead";
+                let details = "the disk has the image of a deployment".to_owned();
+                let error = command_error("ImageWriteError", 500, message, details);
+                return Ok(AgentCommandOutcome::Failed(error));
+            }
+            let node = params.get("node").cloned().unwrap_or_default();
+            let mut order = image::parse_image_order(params, &node)?;
+            if order.partitions.is_some() {
+                return Err("Only an image of a whole disk can be written ahead.".to_owned());
+            }
+            order.is_ahead = true;
+            let work = AgentWork::WriteImage(order);
+            Ok(AgentCommandOutcome::Started(work, None))
         },
     ),
     command("standby", "get_partition_uuids", &[], false, |state, _| {

@@ -25,6 +25,9 @@ pub struct ImageOrder {
     pub root_device: Value,
     /// The partitions to make, if the image is that of one file system.
     pub partitions: Option<PartitionOrder>,
+    /// It is written before a deployment needs it: its first chunk is not written, so the disk
+    /// does not boot. Its later deployment verifies the disk and adds that chunk.
+    pub is_ahead: bool,
 }
 
 /// The root device hints of a node: those of its instance win.
@@ -76,6 +79,7 @@ pub(super) fn parse_image_order(
         config_drive,
         root_device: root_device(node),
         partitions,
+        is_ahead: false,
     })
 }
 

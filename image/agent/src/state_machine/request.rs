@@ -170,6 +170,7 @@ impl AgentState {
         };
         if let Some(last) = self.commands.back()
             && last.command_status == CommandStatus::Running
+            && self.ahead.as_ref() != Some(&last.id)
         {
             let words = format!("Agent is busy: executing command {}", last.command_name);
             return AgentApiReply::fault(409, words);
@@ -221,7 +222,7 @@ impl AgentState {
     }
 
     /// Adds a command to the list. The oldest is dropped when the list is full: it cannot be
-    /// the running one, because only the last one runs.
+    /// one whose result is needed, because only the last one and a write ahead run.
     fn remember(&mut self, name: &str, ran: AgentCommandOutcome) -> (String, Option<AgentWork>) {
         self.command_serial += 1;
         // Unique until the agent restarts, which is all that the protocol needs.
@@ -246,10 +247,16 @@ impl AgentState {
             }
             AgentCommandOutcome::Started(work, step) => {
                 result.command_status = CommandStatus::Running;
-                self.running = Some(RunningAgentCommand {
-                    id: id.clone(),
-                    step,
-                });
+                if work.changes_disks() {
+                    self.stop_write_ahead(name);
+                }
+                self.work_begins(&work);
+                if work.is_ahead() {
+                    self.ahead = Some(id.clone());
+                } else {
+                    let id = id.clone();
+                    self.running = Some(RunningAgentCommand { id, step });
+                }
                 started = Some(work);
             }
         }

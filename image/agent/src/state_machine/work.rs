@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use trivet_agent_wire::command::StepsByManager;
+use trivet_agent_wire::image::{IMAGE_BYTES, IMAGE_DIGEST, IMAGE_WAS_ON_DISK};
 use trivet_agent_wire::{CommandError, CommandStatus};
 use trivet_model::secret::SecretText;
-use trivet_model::{StepKind, Tick};
+use trivet_model::{Digest, StepKind, Tick};
 
 use super::bootloader::BootloaderOrder;
 use super::erase::AgentEraseOrder;
@@ -18,7 +19,9 @@ use crate::hardware_manager::ManagerError;
 /// Work for the shell. It must be synced before it is reported done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentWork {
-    /// Fetch an image, verify it, write it.
+    /// Fetch an image, verify it, write it. An image that is written ahead
+    /// ([`ImageOrder::is_ahead`]) is stopped by other work that may change a disk
+    /// ([`Self::changes_disks`]).
     WriteImage(ImageOrder),
     /// Erase the disks.
     Erase(AgentEraseOrder),
@@ -39,6 +42,28 @@ pub enum AgentWork {
     CollectLogs,
     /// Ask hardware managers.
     Manager(ManagerRequest),
+}
+
+impl AgentWork {
+    /// Whether it writes an image ahead of a deployment.
+    pub fn is_ahead(&self) -> bool {
+        matches!(self, Self::WriteImage(order) if order.is_ahead)
+    }
+
+    /// Whether it may change a disk, or ends the agent.
+    pub fn changes_disks(&self) -> bool {
+        match self {
+            Self::WriteImage(_)
+            | Self::Erase(_)
+            | Self::InstallBootloader(_)
+            | Self::Rescue { .. }
+            | Self::PowerOff
+            | Self::Reboot
+            | Self::Lockdown
+            | Self::Manager(ManagerRequest::Execute { .. }) => true,
+            Self::CollectLogs | Self::Manager(ManagerRequest::ListSteps { .. }) => false,
+        }
+    }
 }
 
 /// A request to the hardware managers that were added.
@@ -97,6 +122,15 @@ pub enum AgentWorkOutcome {
         bytes: u64,
         /// Where it is.
         disk: WrittenDisk,
+        /// It was written ahead: nothing of it was fetched now.
+        was_on_disk: bool,
+    },
+    /// An image was written ahead, and its digest is right.
+    WroteAhead {
+        /// Its size.
+        bytes: u64,
+        /// Its digest.
+        digest: Digest,
     },
     /// The disk of a simulated machine is erased.
     Erased,
@@ -196,12 +230,19 @@ impl AgentState {
         id: &str,
         result: Result<AgentWorkOutcome, AgentWorkError>,
     ) -> Option<AgentWork> {
+        if self.ahead.take_if(|ahead| ahead == id).is_some() {
+            let result = result.map_err(|failure| failure.command_error());
+            self.write_ahead_ended(id, result);
+            self.heartbeat_soon(now);
+            return None;
+        }
         let mut running = self.running.take_if(|running| running.id == id)?;
         let at = self.commands.iter().position(|command| command.id == id)?;
         let result = match result {
             Err(AgentWorkError::Manager(ManagerError::Incompatible)) => {
                 match Self::next_manager(&mut running) {
                     Ok(work) => {
+                        self.work_begins(&work);
                         self.running = Some(running);
                         return Some(work);
                     }
@@ -236,6 +277,50 @@ impl AgentState {
         None
     }
 
+    /// Work begins that a command ordered.
+    pub(super) fn work_begins(&mut self, work: &AgentWork) {
+        self.is_deployed = match work {
+            AgentWork::WriteImage(order) if !order.is_ahead => true,
+            AgentWork::Manager(ManagerRequest::Execute { kind, .. }) => {
+                self.is_deployed || *kind != StepKind::Clean
+            }
+            AgentWork::Erase(_) => false,
+            _ => self.is_deployed,
+        };
+    }
+
+    /// Stops the image that is being written ahead, if there is one: `name` needs the disk.
+    pub(super) fn stop_write_ahead(&mut self, name: &str) {
+        if let Some(id) = self.ahead.take() {
+            let error = CommandError {
+                kind: "CommandExecutionError".to_owned(),
+                code: 500,
+                message: "The command failed".to_owned(),
+                details: format!("stopped by the command {name}"),
+            };
+            self.write_ahead_ended(&id, Err(error));
+        }
+    }
+
+    fn write_ahead_ended(&mut self, id: &str, result: Result<AgentWorkOutcome, CommandError>) {
+        let command = self.commands.iter_mut().find(|command| command.id == id);
+        // The command may have left the list.
+        let Some(command) = command else { return };
+        match result {
+            Ok(outcome) => {
+                command.command_status = CommandStatus::Succeeded;
+                if let AgentWorkOutcome::WroteAhead { bytes, digest } = outcome {
+                    let digest = digest.to_string();
+                    command.command_result = json!({IMAGE_BYTES: bytes, IMAGE_DIGEST: digest});
+                }
+            }
+            Err(error) => {
+                command.command_status = CommandStatus::Failed;
+                command.command_error = Some(error);
+            }
+        }
+    }
+
     /// The result of a step contains the step itself; a text of another command gets the name
     /// of the command.
     fn command_result(
@@ -244,8 +329,14 @@ impl AgentState {
         step: Option<StepDispatch>,
         outcome: AgentWorkOutcome,
     ) -> Value {
+        let mut on_disk = false;
         let value = match outcome {
-            AgentWorkOutcome::Wrote { bytes, disk } => {
+            AgentWorkOutcome::Wrote {
+                bytes,
+                disk,
+                was_on_disk,
+            } => {
+                on_disk = was_on_disk;
                 let uuid = disk.root_uuid.as_deref().unwrap_or("None");
                 let efi = disk.partitions.as_ref();
                 let efi = efi.and_then(|made| made.efi_system.as_ref());
@@ -255,9 +346,10 @@ impl AgentState {
                     "image of {bytes} bytes written root_uuid={uuid}{efi}"
                 ))
             }
-            AgentWorkOutcome::Erased | AgentWorkOutcome::Rescued | AgentWorkOutcome::Leaving => {
-                Value::Null
-            }
+            AgentWorkOutcome::Erased
+            | AgentWorkOutcome::Rescued
+            | AgentWorkOutcome::Leaving
+            | AgentWorkOutcome::WroteAhead { .. } => Value::Null,
             AgentWorkOutcome::Logs(archive) => json!({ "system_logs": archive }),
             AgentWorkOutcome::Steps(kind, added) => self.step_list(kind, &added),
             AgentWorkOutcome::Value(value) => value,
@@ -267,6 +359,9 @@ impl AgentState {
             let mut reported = json!({});
             reported[format!("{kind}_result")] = value;
             reported[format!("{kind}_step")] = step;
+            if on_disk {
+                reported[IMAGE_WAS_ON_DISK] = true.into();
+            }
             return reported;
         }
         match (value.as_str(), self.commands.get(at)) {
@@ -279,6 +374,7 @@ impl AgentState {
 
     /// Whether this command has ended, or is unknown.
     pub fn is_finished(&self, id: &str) -> bool {
-        self.running.as_ref().is_none_or(|running| running.id != id)
+        let ahead = self.ahead.as_deref() == Some(id);
+        !ahead && self.running.as_ref().is_none_or(|running| running.id != id)
     }
 }

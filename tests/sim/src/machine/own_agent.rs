@@ -264,6 +264,7 @@ impl OwnAgent {
                 let outcome = AgentWorkOutcome::Wrote {
                     bytes: image.len() as u64,
                     disk: WrittenDisk::default(),
+                    was_on_disk: false,
                 };
                 (outcome, SimAgentEffect::ImageWritten(image))
             }

@@ -31,7 +31,7 @@ fn disk(scratch: &ScratchDiskFile) -> AgentTargetDisk {
 async fn every_chunk_is_checked_and_a_wrong_one_is_not_written() {
     let (scratch, (image, wanted)) = (ScratchDiskFile::new(), sample());
     let disk = disk(&scratch);
-    let (mut writer, lacking) = ChunkWriter::begin(&disk, Arc::clone(&wanted))
+    let (mut writer, lacking) = ChunkWriter::begin(&disk, Arc::clone(&wanted), false)
         .await
         .unwrap();
     assert_eq!(lacking, [0, 1, 2, 3]);
@@ -56,7 +56,7 @@ async fn every_chunk_is_checked_and_a_wrong_one_is_not_written() {
 async fn without_all_chunks_nothing_boots() {
     let (scratch, (image, wanted)) = (ScratchDiskFile::new(), sample());
     let disk = disk(&scratch);
-    let (mut writer, _) = ChunkWriter::begin(&disk, Arc::clone(&wanted))
+    let (mut writer, _) = ChunkWriter::begin(&disk, Arc::clone(&wanted), false)
         .await
         .unwrap();
     for chunk in [0, 1, 3] {
@@ -79,7 +79,7 @@ async fn chunks_on_the_disk_are_not_missing() {
     old.resize(8 * CHUNK, 0);
     old[2 * CHUNK + 5] ^= 1;
     std::fs::write(&scratch.0, &old).unwrap();
-    let (mut writer, lacking) = ChunkWriter::begin(&disk, Arc::clone(&wanted))
+    let (mut writer, lacking) = ChunkWriter::begin(&disk, Arc::clone(&wanted), false)
         .await
         .unwrap();
     assert_eq!(lacking, [0, 2], "the head is always written last");
@@ -96,7 +96,7 @@ async fn an_image_that_is_too_long_is_refused_before_anything_is_touched() {
     let (scratch, (image, wanted)) = (ScratchDiskFile::new(), sample());
     std::fs::write(&scratch.0, &image[..CHUNK]).unwrap();
     let disk = AgentTargetDisk::file(scratch.0.clone(), CHUNK_BYTES);
-    let outcome = ChunkWriter::begin(&disk, wanted).await;
+    let outcome = ChunkWriter::begin(&disk, wanted, false).await;
     assert!(matches!(outcome, Err(AgentWorkError::Write(_))));
     assert!(scratch.bytes() == image[..CHUNK]);
 }

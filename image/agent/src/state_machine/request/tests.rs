@@ -275,7 +275,11 @@ fn writing_an_image_is_work_and_ends_in_a_step_that_is_named() {
         root_uuid: Some("0x1a2b3c4d".to_owned()),
         partitions: None,
     };
-    let wrote = AgentWorkOutcome::Wrote { bytes: 9, disk };
+    let wrote = AgentWorkOutcome::Wrote {
+        bytes: 9,
+        disk,
+        was_on_disk: false,
+    };
     state.work_done(NOW, &id, Ok(wrote));
     let done = value(&state.command(&id));
     assert_eq!(done["command_status"], "SUCCEEDED");
@@ -498,9 +502,134 @@ fn service_steps_are_listed_and_run() {
     let (id, work) = reply.work.unwrap();
     assert!(matches!(work, AgentWork::WriteImage(_)));
     let disk = WrittenDisk::default();
-    let wrote = AgentWorkOutcome::Wrote { bytes: 9, disk };
+    let wrote = AgentWorkOutcome::Wrote {
+        bytes: 9,
+        disk,
+        was_on_disk: false,
+    };
     state.work_done(NOW, &id, Ok(wrote));
     let done = value(&state.command(&id));
     let step = &done["command_result"]["service_step"]["step"];
     assert_eq!(*step, "write_image");
+}
+
+fn wrote_ahead() -> AgentWorkOutcome {
+    let digest = trivet_model::Digest::Sha256([0xab; 32]);
+    AgentWorkOutcome::WroteAhead { bytes: 7, digest }
+}
+
+fn ahead_params() -> Value {
+    json!({"image_info": write_image()["step"]["args"]["image_info"],
+           "node": {"instance_info": {"root_device": {"serial": "A"}}}})
+}
+
+#[test]
+fn an_image_that_is_written_ahead_keeps_the_agent_from_no_command() {
+    let mut state = agent_state();
+    let name = "standby.write_image_ahead";
+    let reply = post(&mut state, name, &ahead_params());
+    let (first, work) = reply.work.unwrap();
+    let AgentWork::WriteImage(order) = &work else {
+        panic!("{work:?}");
+    };
+    assert_eq!(order.root_device, json!({"serial": "A"}));
+    assert!(work.is_ahead() && work.changes_disks());
+    // Its own wait does not end, and neither a list nor the logs stop it.
+    assert!(!state.is_finished(&first));
+    let lists = json!({"node": {}, "ports": []});
+    let reply = post(&mut state, "deploy.get_deploy_steps", &lists);
+    assert_eq!(value(&reply)["command_status"], "SUCCEEDED");
+    let outcome = wrote_ahead();
+    assert_eq!(state.work_done(NOW, &first, Ok(outcome)), None);
+    let list = value(&get(&mut state, "/v1/commands/"));
+    assert_eq!(list["commands"][0]["command_result"]["image_bytes"], 7);
+    let digest = &list["commands"][0]["command_result"]["os_hash_value"];
+    assert_eq!(digest, &json!("ab".repeat(32)));
+    // A second result is ignored.
+    let failure = AgentWorkError::Write("late".to_owned());
+    state.work_done(NOW, &first, Err(failure));
+    let list = value(&get(&mut state, "/v1/commands/"));
+    assert_eq!(list["commands"][0]["command_status"], "SUCCEEDED");
+}
+
+#[test]
+fn work_on_a_disk_stops_what_is_written_ahead() {
+    for (name, params) in [
+        ("deploy.execute_deploy_step", write_image()),
+        (
+            "clean.execute_clean_step",
+            clean("erase_devices", &Value::Null),
+        ),
+        ("standby.write_image_ahead", ahead_params()),
+        ("standby.power_off", json!({})),
+    ] {
+        let mut state = agent_state();
+        let reply = post(&mut state, "standby.write_image_ahead", &ahead_params());
+        let (first, _) = reply.work.unwrap();
+        let reply = post(&mut state, name, &params);
+        assert!(reply.work.is_some(), "{name}");
+        assert!(state.is_finished(&first));
+        let list = value(&get(&mut state, "/v1/commands/"));
+        assert_eq!(list["commands"][0]["command_status"], "FAILED");
+        // Its result is from before.
+        let outcome = wrote_ahead();
+        state.work_done(NOW, &first, Ok(outcome));
+        let list = value(&get(&mut state, "/v1/commands/"));
+        assert_eq!(list["commands"][0]["command_status"], "FAILED");
+    }
+}
+
+#[test]
+fn a_step_says_whether_its_image_was_on_the_disk() {
+    for was_on_disk in [true, false] {
+        let mut state = agent_state();
+        let reply = post(&mut state, "deploy.execute_deploy_step", &write_image());
+        let (id, _) = reply.work.unwrap();
+        let outcome = AgentWorkOutcome::Wrote {
+            bytes: 7,
+            disk: WrittenDisk::default(),
+            was_on_disk,
+        };
+        state.work_done(NOW, &id, Ok(outcome));
+        let list = value(&get(&mut state, "/v1/commands/"));
+        let result = &list["commands"][0]["command_result"];
+        let reported = result.get("image_was_on_disk").and_then(Value::as_bool);
+        assert_eq!(reported, was_on_disk.then_some(true));
+    }
+}
+
+/// An order that was on its way for long would erase the start of a deployed disk.
+#[test]
+fn nothing_is_written_ahead_after_a_deployment_until_the_disks_are_erased() {
+    let mut state = agent_state();
+    let name = "standby.write_image_ahead";
+    let reply = post(&mut state, "deploy.execute_deploy_step", &write_image());
+    let (id, _) = reply.work.unwrap();
+    let failure = AgentWorkError::Write("x".to_owned());
+    state.work_done(NOW, &id, Err(failure));
+    let reply = post(&mut state, name, &ahead_params());
+    assert!(reply.work.is_none());
+    assert_eq!(value(&reply)["command_status"], "FAILED");
+    let erase = clean("erase_devices_metadata", &Value::Null);
+    let reply = post(&mut state, "clean.execute_clean_step", &erase);
+    let (id, _) = reply.work.unwrap();
+    state.work_done(NOW, &id, Ok(AgentWorkOutcome::Erased));
+    assert!(post(&mut state, name, &ahead_params()).work.is_some());
+}
+
+#[test]
+fn a_partition_image_is_not_written_ahead() {
+    let mut state = agent_state();
+    let mut params = ahead_params();
+    let info = &mut params["image_info"];
+    info["image_type"] = json!("partition");
+    for (name, mib) in [("root_mb", 8), ("swap_mb", 2), ("ephemeral_mb", 0)] {
+        info[name] = json!(mib);
+    }
+    info["ephemeral_format"] = Value::Null;
+    info["preserve_ephemeral"] = json!(false);
+    let reply = post(&mut state, "standby.write_image_ahead", &params);
+    assert!(reply.work.is_none());
+    let words = value(&reply).to_string();
+    assert!(words.contains("image of a whole disk"), "{words}");
 }
