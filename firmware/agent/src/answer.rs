@@ -6,8 +6,11 @@ use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use trivet_agent_wire::command::StepsByManager;
+use trivet_agent_wire::image::{IMAGE_BYTES, IMAGE_DIGEST, IMAGE_WAS_ON_DISK, WRITE_IMAGE_AHEAD};
 use trivet_agent_wire::{AgentFault, CommandList, CommandResult, CommandStatus, IpaStep};
-use trivet_model::{AgentError, AgentEvent, AgentOrder, BootPartitions, JobStep, StepKind};
+use trivet_model::{
+    AgentError, AgentEvent, AgentOrder, BootPartitions, ImageAheadReport, JobStep, StepKind,
+};
 
 use crate::agent_text::sanitized;
 
@@ -47,12 +50,14 @@ pub fn answer(order: &AgentOrder, status: u16, body: &[u8]) -> Result<AgentEvent
         return refusal(status, body);
     }
     match order {
+        AgentOrder::ReadImageAhead => image_ahead(&read::<CommandList>(body)?.commands),
         AgentOrder::ListCommands => last_step_status(&read::<CommandList>(body)?.commands),
         AgentOrder::GetSteps(kind) => steps(*kind, &read(body)?),
         AgentOrder::Execute { kind, .. } => executed(*kind, &read(body)?),
         AgentOrder::FindPartitions => parts(&read(body)?),
         AgentOrder::FinishRescue
         | AgentOrder::InstallBootloader { .. }
+        | AgentOrder::WriteImageAhead { .. }
         | AgentOrder::Sync
         | AgentOrder::PowerOff
         | AgentOrder::Lockdown => standby(&read(body)?),
@@ -150,6 +155,7 @@ fn ended(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentErro
                 at: step.trivet_at,
                 reboot_requested: step.reboot_requested,
                 result: short_result(result.command_result.get(format!("{kind}_result"))),
+                image_was_on_disk: is_true(result, IMAGE_WAS_ON_DISK),
             })
         }
         CommandStatus::Failed => Ok(AgentEvent::StepFailed {
@@ -159,6 +165,36 @@ fn ended(kind: StepKind, result: &CommandResult) -> Result<AgentEvent, AgentErro
         CommandStatus::VersionMismatch => Ok(AgentEvent::VersionMismatch),
         CommandStatus::Other(word) => Err(unknown_status(word)),
     }
+}
+
+fn is_true(result: &CommandResult, field: &str) -> bool {
+    result.command_result.get(field) == Some(&Value::Bool(true))
+}
+
+/// How far the last image is that was written ahead.
+fn image_ahead(commands: &[CommandResult]) -> Result<AgentEvent, AgentError> {
+    let mut ahead = commands.iter().rev();
+    let report = match ahead.find(|command| command.command_name == WRITE_IMAGE_AHEAD) {
+        None => ImageAheadReport::Unknown,
+        Some(command) => match &command.command_status {
+            CommandStatus::Running => ImageAheadReport::Running,
+            CommandStatus::Succeeded => {
+                let field = |name: &str| command.command_result.get(name);
+                let digest = field(IMAGE_DIGEST).and_then(Value::as_str);
+                let digest = digest.and_then(|digest| digest.parse().ok());
+                let bytes = field(IMAGE_BYTES).and_then(Value::as_u64);
+                let (Some(digest), Some(bytes)) = (digest, bytes) else {
+                    return Err(nonsense("an image was written ahead, but not which one"));
+                };
+                ImageAheadReport::Written { digest, bytes }
+            }
+            CommandStatus::Failed | CommandStatus::VersionMismatch => ImageAheadReport::Failed {
+                message: failure(command),
+            },
+            CommandStatus::Other(word) => return Err(unknown_status(word)),
+        },
+    };
+    Ok(AgentEvent::ImageAhead(report))
 }
 
 fn failure(result: &CommandResult) -> String {

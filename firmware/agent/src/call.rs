@@ -3,7 +3,7 @@
 use core::fmt;
 
 use serde_json::{Map, Value, json};
-use trivet_agent_wire::image::{CONFIG_DRIVE, WRITE_IMAGE};
+use trivet_agent_wire::image::{CONFIG_DRIVE, WRITE_IMAGE, WRITE_IMAGE_AHEAD};
 use trivet_agent_wire::{COMMANDS_PATH, CommandRequest, IpaStep, TOKEN_MASK, TOKEN_PARAMETER};
 use trivet_model::secret::masked;
 use trivet_model::{AgentOrder, AgentSession, BootPartitions, JobStep, Node, Port, StepKind};
@@ -79,7 +79,7 @@ pub fn call(
 ) -> Result<AgentHttpRequest, AgentCallError> {
     let agent = session_with_url(node)?;
     let (name, params, wait) = match order {
-        AgentOrder::ListCommands => {
+        AgentOrder::ListCommands | AgentOrder::ReadImageAhead => {
             return Ok(AgentHttpRequest {
                 method: AgentHttpMethod::Get,
                 path_and_query: path(agent, false),
@@ -117,6 +117,11 @@ pub fn call(
             ]);
             params.insert(format!("{kind}_version"), versions);
             (format!("{kind}.execute_{kind}_step"), params, false)
+        }
+        AgentOrder::WriteImageAhead { args } => {
+            let mut params = args.as_object().cloned().unwrap_or_default();
+            params.insert("node".to_owned(), node_for_agent(node, false));
+            (format!("standby.{WRITE_IMAGE_AHEAD}"), params, false)
         }
         AgentOrder::FinishRescue => {
             let hash = node.instance_info.get(RESCUE_HASH).cloned();
@@ -276,6 +281,8 @@ mod tests {
             former_token: None,
             verify_ca: None,
             version: Some("13.0.0".to_owned()),
+            is_clean: false,
+            ahead: None,
         });
         let info = json!({"image_source": "x", "configdrive": "H4sI", "admin_password": "p"});
         node.instance_info = info.as_object().unwrap().clone();
@@ -319,6 +326,21 @@ mod tests {
             reboot_requested: false,
             abortable: false,
         }
+    }
+
+    #[test]
+    fn an_image_is_written_ahead_by_a_command_of_our_own_agent() {
+        let args = json!({"image_info": {"id": "x"}});
+        let order = AgentOrder::WriteImageAhead { args };
+        let request = call(&node(), &[], &order).unwrap();
+        let body: Value = serde_json::from_slice(&request.body.unwrap()).unwrap();
+        assert_eq!(body["name"], "standby.write_image_ahead");
+        assert_eq!(body["params"]["image_info"]["id"], "x");
+        let shown = &body["params"]["node"]["instance_info"];
+        assert_ne!(shown["configdrive"], "H4sI", "no secret of the instance");
+        assert!(!request.path_and_query.contains("wait"));
+        let request = call(&node(), &[], &AgentOrder::ReadImageAhead).unwrap();
+        assert_eq!((request.method, request.body), (AgentHttpMethod::Get, None));
     }
 
     fn execute(kind: StepKind, versions: BTreeMap<String, String>) -> AgentOrder {

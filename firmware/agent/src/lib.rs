@@ -23,4 +23,4 @@ pub use image::{
 pub use logs::{COLLECT_LOGS, LOGS_BYTES_MAX, logs_bundle, logs_call, redact_token};
 pub use raw::{RawAgentReply, raw_answer, raw_call};
 pub use rescue::{RESCUE_PASSWORD_BYTES_MAX, rescue_hash};
-pub use trivet_agent_wire::image::{WRITE_IMAGE, write_image_args};
+pub use trivet_agent_wire::image::{WRITE_IMAGE, write_image_args, writes_ahead};

@@ -1,11 +1,12 @@
 //! `[images]`: the cache of images from other servers.
 
+use crate::images_ahead::images_ahead;
 use crate::mistake::SettingsMistakes;
 use crate::reader::SettingsSection;
 use crate::settings::{DailyWindow, ImageCacheSettings};
 use crate::value;
 
-const KNOWN: [&str; 7] = [
+const KNOWN: [&str; 8] = [
     "ca",
     "proxy",
     "rate_kib_s",
@@ -13,6 +14,7 @@ const KNOWN: [&str; 7] = [
     "quota_gib",
     "reserve_mib",
     "scrub_s",
+    "ahead",
 ];
 
 pub(crate) fn images(
@@ -34,6 +36,7 @@ pub(crate) fn images(
         quota_gib: section.number("quota_gib", 1..=1_048_576, mistakes),
         reserve_mib: reserve.unwrap_or(default.reserve_mib),
         scrub_s: scrub.unwrap_or(default.scrub_s),
+        ahead: images_ahead(&section, mistakes),
     }
 }
 

@@ -9,6 +9,7 @@ mod contradiction;
 mod dhcp;
 mod exposure;
 mod images;
+mod images_ahead;
 mod log;
 mod mistake;
 mod power;
@@ -34,8 +35,8 @@ pub use crate::settings::{
     AgentAddressCheck, AgentRamdiskSettings, AgentSettings, ApiAuthSettings, ApiSettings,
     ApplianceSettings, BootLoaderSettings, BootSettings, CleaningErase, DailyWindow, DhcpMode,
     DhcpPoolSettings, DhcpSettings, DhcpSource, HardwareSettings, HardwareType, HttpSettings,
-    ImageCacheSettings, InspectorSettings, Ipv4Network, LimitSettings, PanelSettings,
-    RegistrySettings, Settings, TftpSettings,
+    ImageAheadNodes, ImageAheadSettings, ImageCacheSettings, InspectorSettings, Ipv4Network,
+    LimitSettings, PanelSettings, RegistrySettings, Settings, TftpSettings,
 };
 pub use crate::value::{LISTEN_MAX, LOADER_BYTES_MAX};
 pub use crate::webhook::{MetricsSettings, WEBHOOKS_MAX, WebhookSettings};

@@ -239,6 +239,29 @@ pub struct ImageCacheSettings {
     pub reserve_mib: u32,
     /// The time between two verifications of all images, in seconds.
     pub scrub_s: u32,
+    /// Images that are written to idle nodes before a deployment needs them:
+    /// `[[images.ahead]]`.
+    pub ahead: Vec<ImageAheadSettings>,
+}
+
+/// An image that is written to idle nodes before a deployment needs it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ImageAheadSettings {
+    /// Its name.
+    pub image: String,
+    /// On how many of the nodes that can have it.
+    pub nodes: ImageAheadNodes,
+    /// Only nodes of this resource class.
+    pub resource_class: Option<String>,
+}
+
+/// How many nodes have an image.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ImageAheadNodes {
+    /// This many.
+    Count(u32),
+    /// This share, in percent.
+    Percent(u8),
 }
 
 impl Default for ImageCacheSettings {
@@ -251,6 +274,7 @@ impl Default for ImageCacheSettings {
             quota_gib: None,
             reserve_mib: 256,
             scrub_s: 86_400,
+            ahead: Vec::new(),
         }
     }
 }

@@ -12,6 +12,7 @@ use trivet_model::BoxFault;
 
 use crate::agent_iso;
 use crate::auth::{unusable_tokens, unusable_users};
+use crate::images_ahead;
 use crate::serve;
 use crate::webhooks::Webhook;
 
@@ -30,6 +31,9 @@ pub(crate) fn check(settings: &Settings, offline: bool) -> SettingsCheckReport {
     let errors = loopback_addresses(settings);
     report.errors.extend(errors.iter().map(ToString::to_string));
     report.warnings.extend(services_off(settings));
+    report
+        .warnings
+        .extend(images_ahead::without_effect(settings));
     if agent_missing(settings) && settings.boot.iso.is_none() {
         report.warnings.push(BoxFault::AgentMissing.to_string());
     }

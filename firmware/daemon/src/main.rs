@@ -15,6 +15,7 @@ mod files;
 #[cfg(test)]
 mod help_tests;
 mod image_directory;
+mod images_ahead;
 mod listeners;
 mod log;
 mod port_owner;

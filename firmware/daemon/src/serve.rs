@@ -30,7 +30,9 @@ use crate::listeners::browser::HostNames;
 use crate::reload::Reload;
 use crate::tls_identity::ServerCertificate;
 use crate::webhooks::Webhook;
-use crate::{agent_iso, check, image_directory, listeners, log, sockets, tls_identity};
+use crate::{
+    agent_iso, check, image_directory, images_ahead, listeners, log, sockets, tls_identity,
+};
 
 /// Runs until SIGINT or SIGTERM. `file` is read again at SIGHUP.
 pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
@@ -502,6 +504,7 @@ fn rack_settings(
         power_sync_interval_ms: Some(u64::from(settings.limits.power_fresh_s) * 1000)
             .filter(|every_ms| *every_ms > 0),
         boots_at_once: boots_at_once(settings),
+        images_ahead: images_ahead::rules(settings),
         hardware: hardware(settings),
         faults,
     })

@@ -75,6 +75,7 @@ pub(crate) fn settings(directory: &Path) -> Settings {
         pace: IpmiTiming::default(),
         power_sync_interval_ms: None,
         boots_at_once: BootLimitRule::default(),
+        images_ahead: Vec::new(),
         hardware: vec!["ipmi".to_owned()],
         faults: Vec::new(),
     }
@@ -143,6 +144,8 @@ pub(crate) fn node_with_agent(token: &str) -> Node {
         url: None,
         verify_ca: None,
         version: None,
+        is_clean: false,
+        ahead: None,
     });
     node
 }

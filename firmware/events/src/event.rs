@@ -88,6 +88,10 @@ fn add_facts(kind: &NoteKind, set: &mut impl FnMut(&str, Value)) {
         | NoteKind::ImageCorrupt { image, .. }
         | NoteKind::ImageEvicted { image }
         | NoteKind::AwaitingImage { image }
+        | NoteKind::ImageAheadStarted { image }
+        | NoteKind::ImageAheadWritten { image, .. }
+        | NoteKind::ImageAheadFailed { image, .. }
+        | NoteKind::ImageWasOnDisk { image }
         | NoteKind::ImageRejected { image, .. } => set("image", image.as_str().into()),
         NoteKind::StepStarted { step } | NoteKind::StepDone { step } => {
             set("step", step.as_str().into());

@@ -76,6 +76,22 @@ fn faults_and_images_have_topics_of_their_own() {
 }
 
 #[test]
+fn events_of_images_written_ahead_name_the_image() {
+    let mut ring = EventRing::new(EPOCH);
+    let image = || "a".to_owned();
+    for kind in [
+        NoteKind::ImageAheadStarted { image: image() },
+        NoteKind::ImageWasOnDisk { image: image() },
+    ] {
+        ring.push(&note(kind), None);
+    }
+    for event in ring.read(0, 9).unwrap() {
+        assert_eq!(event.topic, EventTopic::Image);
+        assert!(event.json.contains("\"image\":\"a\""));
+    }
+}
+
+#[test]
 fn a_client_continues_after_its_last_event() {
     let ring = ring(10);
     let start = ring.resume(&ring.id(7));

@@ -105,6 +105,9 @@ families! {
         "Times that the agent of a node had to wait for its image."
     ImageRejections Counter "trivet_image_rejections_total" []
         "Times that an agent could not write an image and named the image as the cause."
+    ImagesAhead Counter "trivet_images_ahead_total" ["result"]
+        "Images written ahead of a deployment, by result: started, written, failed, or used by a \
+         deployment."
     Images Gauge "trivet_images" ["state"]
         "Images known to the cache, by state."
     ImageCacheBytes Gauge "trivet_image_cache_bytes" []

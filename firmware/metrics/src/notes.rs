@@ -70,6 +70,10 @@ impl MetricCounts {
         match kind {
             NoteKind::AwaitingImage { .. } => return self.count(F::ImageWaits),
             NoteKind::ImageRejected { .. } => return self.count(F::ImageRejections),
+            NoteKind::ImageAheadStarted { .. } => return self.count_as(F::ImagesAhead, "started"),
+            NoteKind::ImageAheadWritten { .. } => return self.count_as(F::ImagesAhead, "written"),
+            NoteKind::ImageAheadFailed { .. } => return self.count_as(F::ImagesAhead, "failed"),
+            NoteKind::ImageWasOnDisk { .. } => return self.count_as(F::ImagesAhead, "used"),
             _ if is_of_node => return,
             _ => {}
         }

@@ -178,6 +178,17 @@ fn counted() -> Vec<Note> {
         }),
         box_note(NoteKind::ImageEvicted { image: text() }),
         box_note(NoteKind::ImageFailed { why: text() }),
+        note(NoteKind::ImageAheadStarted { image: text() }),
+        note(NoteKind::ImageAheadWritten {
+            image: text(),
+            bytes: 1,
+            took_ms: 1,
+        }),
+        note(NoteKind::ImageAheadFailed {
+            image: text(),
+            why: text(),
+        }),
+        note(NoteKind::ImageWasOnDisk { image: text() }),
         note(NoteKind::ImageRejected {
             image: text(),
             message: text(),

@@ -8,7 +8,7 @@ use core::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::words;
+use crate::{Digest, words};
 
 words! {
     /// The three kinds of steps an agent offers.
@@ -69,6 +69,13 @@ pub enum AgentOrder {
         /// `uefi` or `bios`.
         boot_mode: &'static str,
     },
+    /// Write an image ahead.
+    WriteImageAhead {
+        /// The arguments of the command: the rack sets them when it sends the order.
+        args: Value,
+    },
+    /// List the commands, to read how far the image is that is written ahead.
+    ReadImageAhead,
     /// Write buffers to disk.
     Sync,
     /// Shut the machine down.
@@ -76,6 +83,13 @@ pub enum AgentOrder {
     /// Stop the API and the heartbeats, and take the network interfaces down, until the machine
     /// restarts.
     Lockdown,
+}
+
+impl AgentOrder {
+    /// Whether it only reads the list of commands.
+    pub fn is_reading(&self) -> bool {
+        matches!(self, Self::ListCommands | Self::ReadImageAhead)
+    }
 }
 
 /// Identifiers of the partitions of a written disk that booting needs.
@@ -87,6 +101,27 @@ pub struct BootPartitions {
     pub efi: Option<String>,
     /// The PReP partition, from which POWER machines boot.
     pub prep: Option<String>,
+}
+
+/// How far an agent is with the image that it was ordered last to write ahead.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ImageAheadReport {
+    /// It knows of no such order.
+    Unknown,
+    /// It writes.
+    Running,
+    /// An image is written and verified.
+    Written {
+        /// Its digest.
+        digest: Digest,
+        /// Its size.
+        bytes: u64,
+    },
+    /// It failed.
+    Failed {
+        /// The agent's own text.
+        message: String,
+    },
 }
 
 /// The meaning of an agent's reply.
@@ -121,6 +156,8 @@ pub enum AgentEvent {
         reboot_requested: bool,
         /// Its result; null if there is none.
         result: Value,
+        /// It wrote an image that was already on the disk: nothing of it was fetched.
+        image_was_on_disk: bool,
     },
     /// Its last step failed.
     StepFailed {
@@ -133,6 +170,8 @@ pub enum AgentEvent {
     PartitionsFound(BootPartitions),
     /// The boot loader was installed, or the error.
     BootloaderDone(Result<(), String>),
+    /// How far the image is that it writes ahead.
+    ImageAhead(ImageAheadReport),
     /// Its hardware managers have other versions than when the steps were read.
     VersionMismatch,
     /// It is busy with another command: repeat at the next heartbeat.

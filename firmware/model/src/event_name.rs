@@ -58,6 +58,10 @@ impl NoteKind {
             | Self::ImageEvicted { .. }
             | Self::AwaitingImage { .. }
             | Self::ImageRejected { .. }
+            | Self::ImageAheadStarted { .. }
+            | Self::ImageAheadWritten { .. }
+            | Self::ImageAheadFailed { .. }
+            | Self::ImageWasOnDisk { .. }
             | Self::ImageFailed { .. } => EventTopic::Image,
             Self::AgentLookedUp { .. }
             | Self::AgentWeaklyAuthenticated { .. }
@@ -113,6 +117,10 @@ impl NoteKind {
             Self::ImageEvicted { .. } => "image_evicted",
             Self::AwaitingImage { .. } => "awaiting_image",
             Self::ImageRejected { .. } => "image_rejected",
+            Self::ImageAheadStarted { .. } => "image_ahead_started",
+            Self::ImageAheadWritten { .. } => "image_ahead_written",
+            Self::ImageAheadFailed { .. } => "image_ahead_failed",
+            Self::ImageWasOnDisk { .. } => "image_was_on_disk",
             Self::ImageFailed { .. } => "image_failed",
             Self::BootFileUnverified { .. } => "boot_file_unverified",
             Self::AgentLookedUp { .. } => "agent_looked_up",
@@ -191,6 +199,9 @@ mod tests {
         let image = "x".to_owned();
         let evicted = NoteKind::ImageEvicted { image };
         check(&evicted, EventTopic::Image, "image_evicted");
+        let image = "x".to_owned();
+        let found = NoteKind::ImageWasOnDisk { image };
+        check(&found, EventTopic::Image, "image_was_on_disk");
         let more = 1;
         let unknown = NoteKind::UnknownMachinesSeen { more };
         check(&unknown, EventTopic::Network, "unknown_machines_seen");

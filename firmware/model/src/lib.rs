@@ -16,6 +16,7 @@ mod event_name;
 pub mod fault;
 pub mod identity;
 pub mod image;
+pub mod image_ahead;
 pub mod index;
 pub mod interface;
 pub mod link;
@@ -36,7 +37,9 @@ mod timeline;
 pub mod vendor;
 pub mod view;
 
-pub use agent::{AgentError, AgentEvent, AgentOrder, BootPartitions, JobStep, StepKind};
+pub use agent::{
+    AgentError, AgentEvent, AgentOrder, BootPartitions, ImageAheadReport, JobStep, StepKind,
+};
 pub use bmc_request::{BmcReply, BmcRequest};
 pub use boot::{BootPlan, KernelBoot};
 pub use caller::{ApiCaller, CallerIdentity};
@@ -47,6 +50,7 @@ pub use entropy::{Entropy, SeededRandom};
 pub use event_name::EventTopic;
 pub use fault::BoxFault;
 pub use identity::{MacAddr, NodeId, PortId, ResourceId};
+pub use image_ahead::{ImageAhead, ImageAheadPhase};
 pub use link::{LinkId, LinkMode};
 pub use measurement::Measurement;
 pub use node::{

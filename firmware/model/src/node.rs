@@ -11,13 +11,13 @@ use core::num::NonZeroU32;
 use core::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::attributes::{NodeAttributes, PortAttributes};
 use crate::secret;
 use crate::{
-    ImageDeployment, JobStep, MacAddr, NodeId, PortId, PowerState, ProvisionState, StepKind,
-    UnixMs, words,
+    ImageAhead, ImageDeployment, JobStep, MacAddr, NodeId, PortId, PowerState, ProvisionState,
+    StepKind, UnixMs, words,
 };
 
 /// A free-form JSON object of Ironic's, such as `driver_info`.
@@ -188,6 +188,10 @@ impl Node {
             let word = caller.authentication.as_str();
             info.insert(AGENT_AUTHENTICATION.to_owned(), word.into());
         }
+        if let Some(ahead) = self.agent.as_ref().and_then(|agent| agent.ahead.as_ref()) {
+            let shown = json!({"image": ahead.name, "state": ahead.phase.as_str()});
+            info.insert(IMAGE_AHEAD.to_owned(), shown);
+        }
         if self.template_drive.is_some() {
             info.insert(TEMPLATE_DRIVE.to_owned(), secret::MASK.into());
         }
@@ -219,6 +223,9 @@ pub const AGENT_ADDRESS: &str = "agent_address";
 
 /// The key of how the agent was authenticated.
 pub const AGENT_AUTHENTICATION: &str = "agent_authentication";
+
+/// The key of the image that is written ahead, and how far it is.
+pub const IMAGE_AHEAD: &str = "image_ahead";
 
 /// The key that says that the config drive was built from a template.
 pub const TEMPLATE_DRIVE: &str = "configdrive_of_template";
@@ -256,6 +263,13 @@ pub struct AgentSession {
     pub verify_ca: Option<String>,
     /// Its version.
     pub version: Option<String>,
+    /// This agent has cleaned the node for a deployment, and nothing was ordered since that may
+    /// change a disk.
+    #[serde(default)]
+    pub is_clean: bool,
+    /// The image that this agent writes ahead, or has written.
+    #[serde(default)]
+    pub ahead: Option<ImageAhead>,
 }
 
 impl AgentSession {
@@ -268,7 +282,15 @@ impl AgentSession {
             url: None,
             verify_ca: None,
             version: None,
+            is_clean: false,
+            ahead: None,
         }
+    }
+
+    /// Something is ordered that may change a disk of the machine.
+    pub fn disk_may_change(&mut self) {
+        self.is_clean = false;
+        self.ahead = None;
     }
 
     /// Whether this agent has no token.

@@ -1,6 +1,7 @@
 //! Events as values: the timeline, the log line and the diagnosis are renderings of these.
 
 mod evidence;
+mod image_text;
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr};
@@ -176,6 +177,32 @@ pub enum NoteKind {
         /// The agent's own text.
         message: String,
     },
+    /// The agent of an idle node begins to write an image that no deployment needs yet.
+    ImageAheadStarted {
+        /// Its name.
+        image: String,
+    },
+    /// That agent has written the image and verified it.
+    ImageAheadWritten {
+        /// Its name.
+        image: String,
+        /// Its size.
+        bytes: u64,
+        /// The duration in ms.
+        took_ms: u64,
+    },
+    /// That agent could not write the image.
+    ImageAheadFailed {
+        /// Its name.
+        image: String,
+        /// The reason.
+        why: String,
+    },
+    /// A deployment found its image on the disk: the agent verified it there and fetched nothing.
+    ImageWasOnDisk {
+        /// Its name.
+        image: String,
+    },
     /// An image is not available.
     ImageFailed {
         /// The whole error message.
@@ -313,42 +340,6 @@ pub enum NoteKind {
 }
 
 impl NoteKind {
-    /// The text of events of images.
-    fn fmt_image(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ImageFetching { image } => {
-                write!(out, "image {image} is being fetched or verified")
-            }
-            Self::ImageUnpacking { image } => {
-                write!(out, "image {image} downloaded; unpacking")
-            }
-            Self::ImageComplete { image, bytes } => {
-                write!(
-                    out,
-                    "image {image} is in the cache, {bytes} bytes, its digest is right"
-                )
-            }
-            Self::ImageCorrupt { image, chunks } => write!(
-                out,
-                "image {image} has changed on this box's disk in {chunks} chunks; they are \
-                 fetched again"
-            ),
-            Self::ImageEvicted { image } => write!(out, "image {image} was evicted to free space"),
-            Self::AwaitingImage { image } => {
-                write!(out, "waits for image {image} to be ready")
-            }
-            Self::ImageRejected { image, message } => write!(
-                out,
-                "the agent could not write image {image}: {message}; the cached image is \
-                 verified before the write is retried"
-            ),
-            Self::ImageFailed { why } | Self::BootFileUnverified { why } => out.write_str(why),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl NoteKind {
     /// The text of events of agents.
     fn fmt_agent(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -482,6 +473,10 @@ impl fmt::Display for NoteKind {
             | Self::ImageEvicted { .. }
             | Self::AwaitingImage { .. }
             | Self::ImageRejected { .. }
+            | Self::ImageAheadStarted { .. }
+            | Self::ImageAheadWritten { .. }
+            | Self::ImageAheadFailed { .. }
+            | Self::ImageWasOnDisk { .. }
             | Self::ImageFailed { .. }
             | Self::BootFileUnverified { .. } => self.fmt_image(out),
             Self::AgentLookedUp { .. }

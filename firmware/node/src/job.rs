@@ -12,6 +12,7 @@ mod builtin_steps;
 mod escalation;
 mod fast_track;
 mod heartbeat_timeout;
+mod image_ahead;
 mod medium;
 mod power;
 
@@ -29,6 +30,7 @@ use crate::table::{
 use crate::{NodeAction, NodeEvent, NodeLimits, NodeTransition, RESCUE_HASH};
 use bootloader::WRITE_IMAGE;
 use escalation::{BMC_RESET, BootEscalation};
+pub use image_ahead::may_write_ahead;
 
 /// Prefix of the lists of steps in `driver_internal_info`, as in Ironic.
 const CACHED_STEPS: &str = "agent_cached_";
@@ -136,6 +138,8 @@ impl NodeTransition<'_> {
             NodeEvent::RecordTooLarge => self.record_too_large(),
             NodeEvent::AgentContested { why } => self.fail(&why),
             NodeEvent::Restarted => self.restarted(phase),
+            // A verb went first.
+            NodeEvent::ImageAheadDue(_) => {}
         }
     }
 

@@ -10,14 +10,14 @@ mod steps;
 pub mod table;
 mod verb;
 
-pub use job::{awaits_reset, boots_agent, step, will_boot_agent};
+pub use job::{awaits_reset, boots_agent, may_write_ahead, step, will_boot_agent};
 pub use verb::{apply_verb, check_state};
 
 use serde_json::Value;
 use trivet_model::node::JsonObject;
 use trivet_model::{
-    AgentError, AgentEvent, AgentOrder, AgentSession, Node, NoteKind, PowerAnswer, PowerError,
-    PowerOrder,
+    AgentError, AgentEvent, AgentOrder, AgentSession, ImageAhead, Node, NoteKind, PowerAnswer,
+    PowerError, PowerOrder,
 };
 
 /// The key of the hashed rescue password in `instance_info`, until the agent has received it.
@@ -80,6 +80,8 @@ pub enum NodeEvent {
         /// Both addresses, and what to do next.
         why: String,
     },
+    /// The rack has chosen this image to be written ahead.
+    ImageAheadDue(Box<ImageAhead>),
     /// The time of [`NodeAction::WakeAfter`] has passed.
     TimerExpired,
     /// The box has restarted: the state of everything that was under way is unknown.

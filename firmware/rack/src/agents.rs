@@ -173,7 +173,7 @@ impl AgentsPart {
             return true;
         };
         let same = std::mem::discriminant(under_way) == std::mem::discriminant(order);
-        !same && *order != AgentOrder::ListCommands
+        !same && !order.is_reading()
     }
 
     /// Stores the call that is sent now; returns its number.

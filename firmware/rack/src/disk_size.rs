@@ -82,6 +82,11 @@ impl Rack {
     }
 }
 
+/// Whether an image of this size may fit on the disk of a node.
+pub(crate) fn may_hold(node: &Node, bytes: u64) -> bool {
+    inspected_disk(node).is_none_or(|disk| bytes <= disk.bytes)
+}
+
 /// The largest disk that the agent may choose.
 struct InspectedDisk {
     name: String,

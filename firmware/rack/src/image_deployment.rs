@@ -2,9 +2,9 @@
 //! image is verified and ready, and how a write is retried where this box caused the failure.
 
 mod awaited_source;
+mod node_files;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -19,9 +19,9 @@ use trivet_model::{
 use trivet_node::NodeEvent;
 use trivet_oci::OciQuery;
 
+use crate::Rack;
 use crate::agents::callers::redacted;
 use crate::images::{checksum_file, is_of_format};
-use crate::{FileGrant, Rack};
 
 /// The file name of an image whose own name is not valid in a path.
 const DEFAULT_IMAGE_FILE_NAME: &str = "image";
@@ -176,7 +176,11 @@ impl Rack {
     }
 
     /// The same, for a node whose job has not started yet.
-    fn wanted_for(&self, node: &Node, deployment: &ImageDeployment) -> Option<ImageSpec> {
+    pub(crate) fn wanted_for(
+        &self,
+        node: &Node,
+        deployment: &ImageDeployment,
+    ) -> Option<ImageSpec> {
         if matches!(deployment.image, ImageLocation::Url(_)) {
             return None;
         }
@@ -198,49 +202,6 @@ impl Rack {
             None => self.catalogued(name)?.sources,
         };
         Some(ImageSpec { sources, ..wanted })
-    }
-
-    /// The image of a deployment, or its chunk list, for its own node and a URL with its token.
-    pub(crate) fn node_image(
-        &mut self,
-        now: Now,
-        peer: IpAddr,
-        id: NodeId,
-        path: &str,
-    ) -> Option<FileGrant> {
-        let node = self.requesting_node(peer, id)?;
-        let own = node.deployment()?.image.cache_path(id)?;
-        let list = path.strip_suffix(trivet_bootfiles::CHUNK_LIST_END);
-        if is_equal_constant_time(&own, path) {
-            let node = node.clone();
-            let wanted = self.wanted_by(&node)?;
-            self.offer_pull_secret(now, &node);
-            Some(self.image_grant(now, wanted))
-        } else if list.is_some_and(|of| is_equal_constant_time(&own, of)) {
-            self.images.grant_chunk_list(&self.wanted_by(node)?)
-        } else {
-            None
-        }
-    }
-
-    /// The config drive of a deployment, with the same restrictions.
-    pub(crate) fn node_drive(&self, peer: IpAddr, id: NodeId, path: &str) -> Option<FileGrant> {
-        let node = self.requesting_node(peer, id)?;
-        let own = node.deployment()?.drive.as_ref()?.path(id);
-        if !is_equal_constant_time(&own, path) {
-            return None;
-        }
-        let drive = node.instance_info.get("configdrive")?.as_str()?;
-        Some(FileGrant::Bytes(drive.as_bytes().to_vec()))
-    }
-
-    /// The node, if the request comes from its own address.
-    pub(crate) fn requesting_node(&self, peer: IpAddr, id: NodeId) -> Option<&Node> {
-        if self.node_of_peer(peer).is_some_and(|other| other != id) {
-            return None;
-        }
-        let node = self.records.node(id)?;
-        self.is_of_node(node, peer).then_some(node)
     }
 
     /// Fetches the image into the cache while the machine boots.
@@ -287,6 +248,9 @@ impl Rack {
         node: &Node,
         mut order: AgentOrder,
     ) -> Option<AgentOrder> {
+        if let AgentOrder::WriteImageAhead { args } = &mut order {
+            *args = Self::image_ahead_args(node)?;
+        }
         let AgentOrder::Execute { step, .. } = &mut order else {
             return Some(order);
         };
@@ -591,10 +555,4 @@ pub(crate) fn image_source(node: &Node) -> &str {
 pub(crate) fn is_of_digest(node: &Node, digest: Digest) -> bool {
     let checksum = node.deployment().map(|deployment| &deployment.checksum);
     checksum.is_some_and(|checksum| checksum.digest() == Some(digest))
-}
-
-/// Compares secrets in a time that does not depend on where they differ.
-fn is_equal_constant_time(one: &str, other: &str) -> bool {
-    let pairs = one.bytes().zip(other.bytes());
-    one.len() == other.len() && pairs.fold(0, |differ, (one, other)| differ | (one ^ other)) == 0
 }

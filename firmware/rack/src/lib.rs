@@ -18,6 +18,7 @@ mod faults;
 mod image_deployment;
 mod image_part;
 mod images;
+mod images_ahead;
 mod lan;
 mod named_image;
 mod nodes;
@@ -38,6 +39,7 @@ pub use agents::AgentAddresses;
 pub use bounds::{NODES_MAX, PORTS_MAX, RESOURCES_MAX};
 pub use dispatch::Rack;
 pub use durable::make_durable;
+pub use images_ahead::{AHEAD_TRIES_MAX, AHEAD_WRITES_MAX, ImageAheadAmount, ImageAheadRule};
 pub use lan::WildcardListeners;
 pub use trivet_agent::{ANSWER_BYTES_MAX, AgentHttpMethod, AgentHttpRequest, logs_bundle};
 pub use trivet_bmc as bmc;
@@ -89,6 +91,8 @@ pub struct Settings {
     pub power_sync_interval_ms: Option<u64>,
     /// How many machines boot from the network at once.
     pub boots_at_once: BootLimitRule,
+    /// Images that are written to idle nodes before a deployment needs them.
+    pub images_ahead: Vec<ImageAheadRule>,
     /// Hardware types that are enabled.
     pub hardware: Vec<String>,
     /// Faults that the shell found at its start: they stay until the next start.

@@ -15,6 +15,7 @@ mod image_deployment;
 mod image_failures;
 mod image_library;
 mod images;
+mod images_ahead;
 mod lan;
 mod metal3;
 mod oci_images;
@@ -125,6 +126,7 @@ pub(crate) fn settings() -> Settings {
         pace: IpmiTiming::default(),
         power_sync_interval_ms: None,
         boots_at_once: BootLimitRule::default(),
+        images_ahead: Vec::new(),
         hardware: vec!["ipmi".into()],
         faults: Vec::new(),
     }

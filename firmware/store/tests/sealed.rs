@@ -11,9 +11,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use trivet_board_hal::{BoxKey, Flash, FlashError, KeyError, KeyVault};
 use trivet_board_sim::{SimFlash, box_key};
+use trivet_model::deployment::{ImageChecksum, ImageLocation};
 use trivet_model::{
-    AgentSession, Job, JobKind, JobPhase, JobStep, Node, NodeId, Resource, ResourceId,
-    ResourceKind, UnixMs,
+    AgentSession, Digest, ImageAhead, ImageAheadPhase, ImageDeployment, Job, JobKind, JobPhase,
+    JobStep, Node, NodeId, Resource, ResourceId, ResourceKind, UnixMs,
 };
 use trivet_store::{OpenError, RecordKey, Store, StoreChange, StoreLog, StoreRecords};
 
@@ -83,8 +84,35 @@ fn node(number: u8) -> Node {
             url: None,
             verify_ca: None,
             version: None,
+            is_clean: true,
+            ahead: Some(ahead()),
         }),
         ..Node::new(id, "ipmi", UnixMs(1))
+    }
+}
+
+/// An image that is written ahead, with the secret in its path.
+fn ahead() -> ImageAhead {
+    ImageAhead {
+        name: "debian".to_owned(),
+        deployment: ImageDeployment {
+            file_name: "debian".to_owned(),
+            image: ImageLocation::Cache {
+                base: "http://192.0.2.1".to_owned(),
+                token: SECRETS[6].to_owned(),
+                name: "debian".to_owned(),
+            },
+            checksum: ImageChecksum::Digest(Digest::Sha256([1; 32])),
+            format: None,
+            is_streamed: true,
+            partitions: None,
+            drive: None,
+        },
+        digest: Digest::Sha256([2; 32]),
+        root_device: json!({"serial": "A"}),
+        phase: ImageAheadPhase::Writing,
+        tries: 2,
+        started_at: UnixMs(5),
     }
 }
 

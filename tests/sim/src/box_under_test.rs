@@ -117,7 +117,7 @@ pub(crate) struct BoxUnderTest {
     seed: u64,
     flash: Option<SimFlash>,
     /// The image at its source.
-    image: SimImage,
+    pub(crate) image: SimImage,
     /// The files of the cache while the box is off.
     image_disk: SimImageDisk,
     wrong_images: Vec<String>,
@@ -204,6 +204,7 @@ fn settings(addresses: u8, lease_s: u32, fast_track: bool) -> trivet_rack::Setti
         },
         power_sync_interval_ms: None,
         boots_at_once: BootLimitRule::default(),
+        images_ahead: Vec::new(),
         hardware: vec!["ipmi".to_owned()],
         faults: Vec::new(),
     }

@@ -224,6 +224,7 @@ fn settings() -> Settings {
         pace: IpmiTiming::default(),
         power_sync_interval_ms: None,
         boots_at_once: trivet_rack::BootLimitRule::default(),
+        images_ahead: Vec::new(),
         hardware: vec!["ipmi".to_owned()],
         faults: Vec::new(),
     }

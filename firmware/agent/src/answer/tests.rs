@@ -153,6 +153,7 @@ fn the_last_step_decides() {
             at: Some(3),
             reboot_requested: true,
             result: config,
+            image_was_on_disk: false,
         })
     );
 }
@@ -435,4 +436,61 @@ fn an_answer_may_be_as_long_as_allowed_and_not_one_byte_longer() {
     );
     body.push(b' ');
     assert!(answer(&AgentOrder::ListCommands, 200, &body).is_err());
+}
+
+#[test]
+fn the_last_order_to_write_an_image_ahead_is_read() {
+    use trivet_model::ImageAheadReport as Report;
+    let read = |commands: &[Value]| {
+        let list = json!({ "commands": commands });
+        match of(&AgentOrder::ReadImageAhead, 200, &list) {
+            Ok(AgentEvent::ImageAhead(report)) => Ok(report),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error),
+        }
+    };
+    let name = "write_image_ahead";
+    let running = result(name, "RUNNING", &Value::Null, &Value::Null);
+    let failed = result(
+        name,
+        "FAILED",
+        &json!({"details": "disk full"}),
+        &Value::Null,
+    );
+    let digest = trivet_model::Digest::Sha256([0xab; 32]);
+    let facts = json!({"image_bytes": 9, "os_hash_value": digest.to_string()});
+    let written = done(name, &facts);
+    let other = done("get_deploy_steps", &json!({}));
+    assert_eq!(read(&[]), Ok(Report::Unknown));
+    assert_eq!(
+        read(&[other.clone(), write_image_done()]),
+        Ok(Report::Unknown)
+    );
+    assert_eq!(read(&[failed.clone(), running]), Ok(Report::Running));
+    let bytes = 9;
+    let want = Report::Written { digest, bytes };
+    assert_eq!(read(&[failed.clone(), written, other]), Ok(want));
+    let message = "disk full".to_owned();
+    assert_eq!(read(&[failed]), Ok(Report::Failed { message }));
+    for facts in [json!({}), json!({"image_bytes": 9}), Value::Null] {
+        let error = read(&[done(name, &facts)]).unwrap_err();
+        assert!(error.to_string().contains("not which one"), "{error}");
+    }
+    assert!(read(&[result(name, "LOST", &Value::Null, &Value::Null)]).is_err());
+}
+
+#[test]
+fn a_step_that_fetched_nothing_of_its_image_says_so() {
+    for (reported, image_is_on_disk) in [(json!(true), true), (json!("yes"), false)] {
+        let mut list = write_image_done();
+        list["command_result"]["image_was_on_disk"] = reported;
+        let event = looked(&[list]).unwrap();
+        let AgentEvent::StepDone {
+            image_was_on_disk, ..
+        } = event
+        else {
+            panic!("{event:?}");
+        };
+        assert_eq!(image_was_on_disk, image_is_on_disk);
+    }
 }

@@ -22,7 +22,7 @@ fn keys() -> Vec<(String, String)> {
 /// A file with the required keys of all sections except `section`, which has only `rest`.
 fn file(section: &str, rest: &str) -> String {
     let head = match section {
-        "dhcp" | "registry" | "webhook" => format!("[[{section}]]"),
+        "dhcp" | "registry" | "webhook" | "images.ahead" => format!("[[{section}]]"),
         "boot.loaders" => "[boot.loaders]".to_owned(),
         other => format!("[{other}]"),
     };

@@ -52,3 +52,64 @@ fn mistakes_say_what_would_be_right() {
     );
     bad("[images]\nreserve = 1\n", 2, "images.reserve", "unknown");
 }
+
+#[test]
+fn images_that_are_written_ahead_name_nodes_or_a_share() {
+    let text = "[[images.ahead]]\nimage = \"debian-12\"\nnodes = 3\n\
+                [[images.ahead]]\nimage = \"debian-12\"\nshare = \"50%\"\n\
+                resource_class = \"big\"\n";
+    let ahead = good(text).images.ahead;
+    let one = |nodes, class: Option<&str>| ImageAheadSettings {
+        image: "debian-12".to_owned(),
+        nodes,
+        resource_class: class.map(str::to_owned),
+    };
+    assert_eq!(
+        ahead,
+        [
+            one(ImageAheadNodes::Count(3), None),
+            one(ImageAheadNodes::Percent(50), Some("big"))
+        ]
+    );
+    assert_eq!(good("[images]\n").images.ahead, []);
+}
+
+#[test]
+fn mistakes_in_images_ahead_say_what_would_be_right() {
+    let ahead = |rest: &str| format!("[[images.ahead]]\n{rest}");
+    for (rest, line, key, word) in [
+        ("nodes = 3\n", 1, "image", "is missing"),
+        ("image = \"a\"\n", 1, "nodes", "either nodes"),
+        (
+            "image = \"a\"\nnodes = 3\nshare = \"5%\"\n",
+            3,
+            "nodes",
+            "either nodes",
+        ),
+        ("image = \"a\"\nnodes = 0\n", 3, "nodes", "between"),
+        (
+            "image = \"http://h/a\"\nnodes = 1\n",
+            2,
+            "image",
+            "not a URL",
+        ),
+        ("image = \"a\"\nshare = \"0%\"\n", 3, "share", "\"100%\""),
+        ("image = \"a\"\nshare = \"101%\"\n", 3, "share", "\"100%\""),
+        ("image = \"a\"\nshare = \"50\"\n", 3, "share", "\"100%\""),
+        (
+            "image = \"a\"\nnodes = 1\n[[images.ahead]]\nimage = \"a\"\nnodes = 2\n",
+            5,
+            "image",
+            "two sections",
+        ),
+    ] {
+        bad(&ahead(rest), line, &format!("images.ahead.{key}"), word);
+    }
+    let many = ahead("image = \"a\"\nnodes = 1\n").repeat(17);
+    let list = mistakes(&many);
+    assert!(
+        list.iter()
+            .any(|(_, key, sentence)| key == "images.ahead" && sentence.contains("at most 16"))
+    );
+    bad("[images]\nahead = 1\n", 2, "images.ahead", "sections");
+}

@@ -247,6 +247,7 @@ fn settings(
         pace: IpmiTiming::default(),
         power_sync_interval_ms: Some(10_000),
         boots_at_once: BootLimitRule::default(),
+        images_ahead: Vec::new(),
         hardware: hardware_types(),
         faults: Vec::new(),
     })

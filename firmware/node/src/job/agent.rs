@@ -275,8 +275,13 @@ impl NodeTransition<'_> {
                 interface,
                 reboot_requested,
                 result,
+                image_was_on_disk,
             } if step == present && self.is_at(at) => {
                 self.keep_raid(&interface, &step, result);
+                if let (true, Some(image)) = (image_was_on_disk, self.node.deployment()) {
+                    let image = image.file_name.clone();
+                    self.note(NoteKind::ImageWasOnDisk { image });
+                }
                 self.note(NoteKind::StepDone { step });
                 if let Some(job) = &mut self.node.job {
                     job.at += 1;

@@ -5,7 +5,7 @@
 //! is removed, and the next job boots as usual.
 
 use trivet_model::order::VerbArgs;
-use trivet_model::{JobKind, JobPhase, Node, NoteKind, PowerState, StepKind};
+use trivet_model::{JobKind, JobPhase, Node, NoteKind, PowerState, ProvisionState, StepKind};
 
 use super::bootloader::is_partition;
 use crate::{NodeAction, NodeEvent, NodeLimits, NodeTransition};
@@ -22,7 +22,7 @@ pub(super) fn keeps_agent(node: &Node, limits: &NodeLimits) -> bool {
 
 /// Whether the running agent can do the next job. A session without heartbeats for a heartbeat
 /// timeout is removed, so an existing session is recent.
-fn is_ready(node: &Node, limits: &NodeLimits) -> bool {
+pub(super) fn is_ready(node: &Node, limits: &NodeLimits) -> bool {
     keeps_agent(node, limits)
         && node.agent.as_ref().is_some_and(|agent| agent.url.is_some())
         && node.power_state != Some(PowerState::Off)
@@ -39,6 +39,9 @@ impl NodeTransition<'_> {
         self.start_job(kind, Some(step_kind), args);
         if ready && self.uses_agent() {
             self.node.agent = agent;
+            if let Some(agent) = &mut self.node.agent {
+                agent.disk_may_change();
+            }
             self.note(NoteKind::AgentReused);
             self.enter(JobPhase::GetSteps);
         } else {
@@ -52,9 +55,14 @@ impl NodeTransition<'_> {
         if !has_callback || !keeps_agent(&self.node, self.limits) {
             return self.enter(JobPhase::FinalOff);
         }
+        let cleans = self.node.job.as_ref().map(|job| job.kind) == Some(JobKind::Clean);
         let agent = self.node.agent.take();
         self.finish();
         self.node.agent = agent;
+        let is_available = self.node.provision_state == ProvisionState::Available;
+        if let Some(agent) = &mut self.node.agent {
+            agent.is_clean = cleans && is_available;
+        }
         self.note(NoteKind::AgentKeepsRunning);
         self.await_heartbeat();
     }
@@ -85,7 +93,13 @@ impl NodeTransition<'_> {
             return;
         }
         match event {
-            NodeEvent::Heartbeat | NodeEvent::Restarted => self.await_heartbeat(),
+            NodeEvent::Heartbeat => {
+                self.await_heartbeat();
+                self.read_image_ahead();
+            }
+            NodeEvent::Restarted => self.await_heartbeat(),
+            NodeEvent::ImageAheadDue(ahead) => self.write_image_ahead(ahead),
+            NodeEvent::Agent(order, answer) => self.idle_agent_replied(order, answer),
             NodeEvent::TimerExpired => {
                 self.node.agent = None;
                 let seconds = self.limits.heartbeat_timeout_ms / 1000;

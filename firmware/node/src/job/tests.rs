@@ -19,6 +19,7 @@ mod bootloader;
 mod disable_power_off;
 mod fast_track;
 mod heartbeat_timeout;
+mod image_ahead;
 mod inspection;
 mod lost_agent;
 mod medium;
@@ -182,6 +183,7 @@ fn done(step: &str) -> Result<AgentEvent, AgentError> {
         at: None,
         reboot_requested: false,
         result: Value::Null,
+        image_was_on_disk: false,
     })
 }
 
@@ -237,6 +239,7 @@ fn a_step_that_creates_a_raid_stores_its_configuration() {
             at: None,
             reboot_requested: false,
             result,
+            image_was_on_disk: false,
         })
     };
     let config = json!({"logical_disks": [{"controller": "software"}]});
@@ -442,6 +445,7 @@ fn a_step_that_wants_a_reboot_gets_one_and_the_next_step_follows() {
             at: None,
             reboot_requested: true,
             result: Value::Null,
+            image_was_on_disk: false,
         }));
     rig.boots().handle(NodeEvent::Heartbeat);
     let AgentOrder::Execute { step, .. } = rig.agent_order() else {

@@ -1,6 +1,8 @@
 //! Calls to agents, and their replies.
 
-use trivet_model::{AgentError, AgentEvent, AgentOrder, EvidenceNote, Node, NodeId, NoteKind, Now};
+use trivet_model::{
+    AgentError, AgentEvent, AgentOrder, EvidenceNote, ImageAheadReport, Node, NodeId, NoteKind, Now,
+};
 use trivet_node::NodeEvent;
 
 use crate::{Rack, RackOutput, disk_size};
@@ -23,12 +25,18 @@ impl Rack {
                 .push_back((id, NodeEvent::Agent(order, Err(error))));
             return;
         };
-        if let (Some(url), AgentOrder::Execute { step, .. }) = (&session.url, &mut order) {
-            self.settings.rewrite_urls(&mut step.args, url);
+        let args = match &mut order {
+            AgentOrder::Execute { step, .. } => Some(&mut step.args),
+            AgentOrder::WriteImageAhead { args } => Some(args),
+            _ => None,
+        };
+        if let (Some(url), Some(args)) = (&session.url, args) {
+            self.settings.rewrite_urls(args, url);
         }
         match (trivet_agent::call(&node, &ports, &order), &session.url) {
             (Ok(request), Some(url)) => {
-                let looks = order == AgentOrder::ListCommands;
+                // A node without a job keeps the time-out of its agent.
+                let looks = order.is_reading() || node.job.is_none();
                 let call = self.agents.begin_call(id, order);
                 self.outputs.push(RackOutput::CallAgent {
                     node: id,
@@ -82,7 +90,9 @@ impl Rack {
                 // Before any of it is parsed or truncated.
                 trivet_agent::redact_token(&mut body, token);
                 let node = self.records.node(id).map(AsRef::as_ref);
+                let ahead = session.and_then(|agent| agent.ahead.as_ref());
                 let deployment = node.and_then(Node::deployment);
+                let deployment = deployment.or(ahead.map(|ahead| &ahead.deployment));
                 for secret in deployment.iter().flat_map(|deployment| deployment.tokens()) {
                     trivet_agent::redact_token(&mut body, secret);
                 }
@@ -96,7 +106,11 @@ impl Rack {
                 })
             }
         };
-        if let Ok(AgentEvent::StepFailed { message: reply, .. }) = &mut answer {
+        if let Ok(
+            AgentEvent::StepFailed { message: reply, .. }
+            | AgentEvent::ImageAhead(ImageAheadReport::Failed { message: reply }),
+        ) = &mut answer
+        {
             *reply = super::callers::redacted(std::mem::take(reply));
         }
         if let Ok(AgentEvent::StepFailed { message: reply, .. }) = &answer

@@ -108,6 +108,8 @@ impl Rack {
                 url: None,
                 verify_ca: None,
                 version: None,
+                is_clean: false,
+                ahead: None,
             });
             agent_token = token;
             self.record_caller(now, &mut node, from, proof);
@@ -328,6 +330,7 @@ impl Rack {
                 url: Some(heartbeat.callback_url),
                 verify_ca: heartbeat.agent_verify_ca,
                 version: heartbeat.agent_version,
+                ..session.clone()
             });
             self.records.put_node(now, ready);
             self.note(now, Some(id), NoteKind::AgentReady { version });
@@ -344,6 +347,7 @@ impl Rack {
         self.agents.heartbeat_received(id);
         if node.provision_state.is_waiting() || node.job.is_none() {
             self.events.push_back((id, NodeEvent::Heartbeat));
+            self.plan_image_ahead(now, id);
         }
     }
 

@@ -28,7 +28,7 @@ impl Rack {
         node: &Node,
         (command, params, wait): (String, JsonObject, bool),
     ) -> Result<(), OrderRefusal> {
-        let source = self.call_agent_raw(node, &command, params, wait)?;
+        let source = self.call_agent_raw(now, node, &command, params, wait)?;
         let reply = DeferredReply {
             ticket,
             due: now.tick.after_ms(DEFERRED_REPLY_MS_MAX),
@@ -41,6 +41,7 @@ impl Rack {
 
     fn call_agent_raw(
         &mut self,
+        now: Now,
         node: &Node,
         command: &str,
         params: JsonObject,
@@ -72,6 +73,19 @@ impl Rack {
             let sentence = format!("Node {id} accepts no agent command: {error}.");
             OrderRefusal::new(RefusalKind::Invalid, sentence)
         })?;
+        if let (None, Some(session)) = (&node.job, &node.agent) {
+            // What the command does with the disk is not known.
+            let mut session = session.clone();
+            session.disk_may_change();
+            let agent = Some(session);
+            self.records.put_node(
+                now,
+                Node {
+                    agent,
+                    ..node.clone()
+                },
+            );
+        }
         let session = node.agent.as_ref();
         let call = self.agents.next_call();
         self.outputs.push(RackOutput::CallAgent {

@@ -32,6 +32,8 @@ pub(super) fn at_write(bench: &mut RackBench, info: Value) -> NodeId {
             url: Some("http://10.0.0.100:9999".into()),
             verify_ca: None,
             version: None,
+            is_clean: false,
+            ahead: None,
         });
     });
     id
@@ -466,7 +468,7 @@ fn a_config_drive_is_fetched_at_an_address_of_this_deployment() {
     assert_eq!(granted(&mut bench, &path), None, "it has expired");
 }
 
-fn stored_image(
+pub(super) fn stored_image(
     bench: &mut RackBench,
     number: u64,
     name: &str,

@@ -9,8 +9,8 @@ use trivet_model::deployment::{DriveLocation, ImageChecksum, ImageLocation, Part
 use trivet_model::image::ImageFormat;
 use trivet_model::node::{JsonObject, NodeLocation};
 use trivet_model::{
-    AgentAuthentication, AgentCaller, AgentQuery, AgentSession, ImageDeployment, Job, JobKind,
-    JobPhase, JobStep, Node, NodeId, PowerState, ProvisionState, StepKind,
+    AgentAuthentication, AgentCaller, AgentQuery, AgentSession, ImageAhead, ImageDeployment, Job,
+    JobKind, JobPhase, JobStep, Node, NodeId, PowerState, ProvisionState, StepKind,
 };
 
 use super::codec::{
@@ -143,6 +143,8 @@ tagged_fields! {
         3 "url" url: Optional<Text> = None;
         4 "verify_ca" verify_ca: Optional<Text> = None;
         5 "version" version: Optional<Text> = None;
+        6 "is_clean" is_clean: Flag = false;
+        7 "ahead" ahead: Optional<SealedForm<ImageAhead>> = None;
     }
 }
 

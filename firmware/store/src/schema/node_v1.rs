@@ -175,6 +175,8 @@ impl AgentV1 {
             url: self.url,
             verify_ca: self.verify_ca,
             version: self.version,
+            is_clean: false,
+            ahead: None,
         }
     }
 }

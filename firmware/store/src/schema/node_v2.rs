@@ -181,6 +181,8 @@ impl AgentV2 {
             url: self.url,
             verify_ca: self.verify_ca,
             version: self.version,
+            is_clean: false,
+            ahead: None,
         })
     }
 }

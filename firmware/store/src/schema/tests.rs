@@ -80,6 +80,8 @@ fn full_node() -> Node {
             url: Some("u1".to_owned()),
             verify_ca: Some("c1".to_owned()),
             version: Some("v1".to_owned()),
+            is_clean: false,
+            ahead: None,
         }),
         ..Node::new(id, "ipmi", UnixMs(4))
     }

@@ -149,6 +149,7 @@ fn an_earlier_step_of_the_same_name_is_not_taken_for_the_present_one() {
             at: Some(at),
             reboot_requested: false,
             result: Value::Null,
+            image_was_on_disk: false,
         })
     };
     rig.handle(NodeEvent::Heartbeat).agent(first(0));
