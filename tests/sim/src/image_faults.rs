@@ -11,6 +11,8 @@ use crate::faults::Incident;
 
 /// Where the image comes from.
 const RAW_URL: &str = "http://images.example/disk.raw";
+/// The name of the image in the catalogue.
+pub(crate) const AHEAD_IMAGE: &str = "popular";
 const PACKED_URL: &str = "http://images.example/disk.raw.gz";
 
 /// The most faults of the image in one seed.
@@ -101,6 +103,17 @@ impl SimImage {
     pub(crate) fn instance_info(&self) -> Value {
         let sum = Self::digest(&self.bytes).to_string();
         json!({ "image_source": self.url, "image_checksum": sum })
+    }
+
+    /// The entry of the catalogue for the same image.
+    pub(crate) fn catalogue_entry(&self) -> Value {
+        let sum = Self::digest(&self.bytes).to_string();
+        let format = if self.url == PACKED_URL {
+            "gzip"
+        } else {
+            "raw"
+        };
+        json!({"name": AHEAD_IMAGE, "sources": [self.url], "checksum": sum, "format": format})
     }
 
     pub(crate) fn empty_disk() -> SimImageDisk {

@@ -75,6 +75,12 @@ pub fn run_without_faults(fast_track: bool) -> SeedReport {
     run_to_end(simulation::RackSimulation::without_faults(fast_track))
 }
 
+/// One machine with our own agent and fast track, whose image is written ahead while its node is
+/// available for so long.
+pub fn run_with_image_ahead(available_ms: u64) -> SeedReport {
+    run_to_end(simulation::RackSimulation::with_image_ahead(available_ms))
+}
+
 /// The end of a run with a fault that a rule of the diagnosis explains.
 #[derive(Debug)]
 pub struct DiagnosisReport {

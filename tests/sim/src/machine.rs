@@ -23,12 +23,14 @@ use crate::network::{
     AgentCall, HTTP_TIMEOUT_MS, SimHttpClient, SimHttpResult, TFTP_PORT, relay_address, url_path,
 };
 
+mod disk;
 mod faulty_chassis;
 mod host_system;
 mod own_agent;
 mod power_delay;
 mod stock_agent;
 
+pub(crate) use disk::SimMachineDisk;
 pub(crate) use faulty_chassis::THIRD_REQUEST;
 use host_system::{HostSystem, RunningAgent};
 pub(crate) use own_agent::WRITE_MS;
@@ -37,17 +39,6 @@ pub(crate) use stock_agent::InjectedAgentFault;
 
 /// From power-on to the start of the firmware's network code.
 const POST_MS: u64 = 800;
-
-/// The content of the disk.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum SimMachineDisk {
-    /// Nothing bootable.
-    Empty,
-    /// A write has started and not finished.
-    Incomplete,
-    /// An image with this digest.
-    Image([u8; 32]),
-}
 
 /// An output of the machine.
 #[derive(Debug)]
@@ -407,7 +398,9 @@ impl FaultyMachine {
                 let result = Err("connection refused".to_owned());
                 return out.push(SimMachineOutput::Answer { to, result });
             }
-            Some(RunningAgent::Own(own)) => own.handle_call(now, location, to, request, out),
+            Some(RunningAgent::Own(own)) => {
+                own.handle_call(now, (location, self.disk), to, request, out)
+            }
             Some(RunningAgent::Stock(stock)) => {
                 stock.handle_call(now, power_changes, to, request, out);
                 None
@@ -444,6 +437,9 @@ impl FaultyMachine {
                 SimAgentEffect::DiskErased => self.disk = SimMachineDisk::Empty,
                 SimAgentEffect::ImageWritten(image) => {
                     self.disk = SimMachineDisk::Image(sha256(&image));
+                }
+                SimAgentEffect::ImageWrittenAhead(image) => {
+                    self.disk = SimMachineDisk::WrittenAhead(sha256(&image));
                 }
                 SimAgentEffect::RescueEnabled(_) => self.rescued = true,
                 SimAgentEffect::PoweredOff => self.case.power_off(),

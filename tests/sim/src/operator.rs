@@ -40,6 +40,7 @@ pub(crate) const CLASS: &str = "sim";
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum SimOperatorRequest {
     ReadNode,
+    CreateImage,
     CreateNode,
     CreatePort,
     SetImage,
@@ -90,6 +91,10 @@ pub(crate) struct SimOperator {
     /// The properties in the record.
     properties: Value,
     goal: SimOperatorGoal,
+    /// The image for the catalogue, if it is written ahead.
+    image: Value,
+    /// How long the node stays available before it is deployed.
+    available_ms: u64,
 }
 
 impl SimOperator {
@@ -125,7 +130,15 @@ impl SimOperator {
             bmc_of: machine,
             properties: json!({}),
             goal: SimOperatorGoal::Active,
+            image: Value::Null,
+            available_ms: 0,
         }
+    }
+
+    /// Adds this image to the catalogue, and lets its node wait for a deployment.
+    pub(crate) fn expect_ahead(&mut self, image: Value, available_ms: u64) {
+        (self.image, self.available_ms) = (image, available_ms);
+        self.next = SimOperatorRequest::CreateImage;
     }
 
     /// The machine of its node.
@@ -179,6 +192,9 @@ impl SimOperator {
         let node = format!("/v1/nodes/{}", self.node);
         let (method, path, body) = match self.sent {
             SimOperatorRequest::ReadNode => ("GET", node, Value::Null),
+            SimOperatorRequest::CreateImage => {
+                ("POST", "/trivet/images".to_owned(), self.image.clone())
+            }
             SimOperatorRequest::CreateNode => ("POST", "/v1/nodes".to_owned(), self.node_body()),
             SimOperatorRequest::CreatePort => {
                 let body = json!({
@@ -252,14 +268,19 @@ impl SimOperator {
         self.next = SimOperatorRequest::ReadNode;
         match (requested, status) {
             // Repeating is safe: an existing record gives a conflict.
-            (SimOperatorRequest::CreateNode | SimOperatorRequest::CreatePort, None | Some(503)) => {
-                self.next = requested;
+            (
+                SimOperatorRequest::CreateImage
+                | SimOperatorRequest::CreateNode
+                | SimOperatorRequest::CreatePort,
+                None | Some(503),
+            ) => self.next = requested,
+            (SimOperatorRequest::CreateImage, _) | (SimOperatorRequest::ReadNode, Some(404)) => {
+                self.next = SimOperatorRequest::CreateNode;
             }
             (SimOperatorRequest::CreateNode, Some(201 | 409)) => {
                 self.next = SimOperatorRequest::CreatePort;
             }
             (SimOperatorRequest::CreatePort, Some(201 | 409)) => self.has_port = true,
-            (SimOperatorRequest::ReadNode, Some(404)) => self.next = SimOperatorRequest::CreateNode,
             (SimOperatorRequest::ReadNode, Some(200)) => {
                 let body = answer.map(|(_, body)| body).unwrap_or_default();
                 let node = serde_json::from_slice(&body).unwrap_or_default();
@@ -325,6 +346,9 @@ impl SimOperator {
                 }
             }
             ProvisionState::InspectFail => Verb::Inspect,
+            ProvisionState::Available if self.available_ms > 0 => {
+                return Some(std::mem::take(&mut self.available_ms));
+            }
             ProvisionState::Available | ProvisionState::DeployFail => {
                 if node["instance_info"]["image_source"].is_null() {
                     self.next = SimOperatorRequest::SetImage;

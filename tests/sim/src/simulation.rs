@@ -25,6 +25,7 @@ use crate::trace::{Trace, short_hash};
 mod delivery;
 mod diagnosed;
 mod image_checks;
+mod images_ahead;
 mod job_watch;
 mod machine_outputs;
 mod steady;
@@ -95,7 +96,9 @@ impl RackSimulation {
             faults.add_fault_points(seed, count);
         }
         faults.add_image_faults(seed);
-        Self::with(seed, &stock, faults, chance, keep_text)
+        let mut simulation = Self::with(seed, &stock, faults, chance, keep_text);
+        simulation.write_ahead_for_seed(seed);
+        simulation
     }
 
     /// One machine with the stock agent, and one fault at one point.

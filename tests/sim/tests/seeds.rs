@@ -109,6 +109,10 @@ fn all_were_observed(met: &BTreeMap<String, u64>) {
         ("hint requested", &["AwaitStep write_image"]),
     ];
     let images = [
+        "image_ahead_started",
+        "image_ahead_written",
+        "image_ahead_failed",
+        "image_was_on_disk",
         "image source cut",
         "image source slow",
         "image source gone",

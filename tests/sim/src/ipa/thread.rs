@@ -32,6 +32,8 @@ pub enum SimAgentEffect {
     DiskErased,
     /// An image with the right digest was written.
     ImageWritten(Vec<u8>),
+    /// These bytes are on its disk, but the first ones are missing.
+    ImageWrittenAhead(Vec<u8>),
     /// The rescue user can log in with this password hash.
     RescueEnabled(String),
     /// The machine switches itself off.

@@ -8,13 +8,13 @@ use trivet_image_agent::hardware_manager::ManagerError;
 use trivet_image_agent::shell::NO_LOGS;
 use trivet_image_agent::state_machine::{
     AgentDueRequest, AgentIntervals, AgentMachineIdentity, AgentPhase, AgentPlan, AgentState,
-    AgentWork, AgentWorkError, AgentWorkOutcome, WrittenDisk,
+    AgentWork, AgentWorkError, AgentWorkOutcome, ImageOrder, WrittenDisk,
 };
 use trivet_model::{Digest, SeededRandom, Tick};
 use trivet_rack::AgentHttpRequest;
 use trivet_sim::{AgentKernelArguments, SimHardware};
 
-use super::{SimHttpRequest, SimMachineOutput, sha256, url_path};
+use super::{SimHttpRequest, SimMachineDisk, SimMachineOutput, sha256, url_path};
 use crate::ipa::SimAgentEffect;
 use crate::network::{AgentCall, OwnAgentRequestKind, SimHttpClient, SimHttpResult};
 
@@ -28,6 +28,12 @@ pub(super) struct OwnAgent {
     held: Vec<(String, AgentCall)>,
     /// The work in progress, and the image that is being written.
     work: Option<(String, AgentWork, Option<Vec<u8>>)>,
+    /// The image that is being written ahead.
+    ahead: Option<(String, ImageOrder, Option<Vec<u8>>)>,
+    /// The image that this agent has written ahead; the disk has its bytes.
+    ahead_image: Option<Vec<u8>>,
+    /// The work in progress fetches nothing.
+    uses_disk: bool,
 }
 
 /// The address of an agent.
@@ -36,6 +42,33 @@ pub(super) struct SimAgentLocation {
     pub(super) machine: usize,
     pub(super) life: u64,
     pub(super) peer: Ipv4Addr,
+}
+
+/// Whether the disk has all that was written ahead of this image.
+fn is_on_disk(held: Option<&[u8]>, order: &ImageOrder, disk: SimMachineDisk) -> bool {
+    held.is_some_and(|image| {
+        let digest = sha256(image);
+        Digest::Sha256(digest) == order.digest && disk == SimMachineDisk::WrittenAhead(digest)
+    })
+}
+
+/// The request of a command for its image.
+fn image_request(
+    location: SimAgentLocation,
+    command: &str,
+    order: &ImageOrder,
+) -> SimMachineOutput {
+    let url = order.urls.first().cloned().unwrap_or_default();
+    SimMachineOutput::Http {
+        client: SimHttpClient::Image {
+            machine: location.machine,
+            life: location.life,
+            command: command.to_owned(),
+        },
+        peer: location.peer,
+        api: false,
+        request: SimHttpRequest::get(url_path(&url)),
+    }
 }
 
 impl OwnAgent {
@@ -64,6 +97,9 @@ impl OwnAgent {
             agent_state: AgentState::new(identity, plan),
             held: Vec::new(),
             work: None,
+            ahead: None,
+            ahead_image: None,
+            uses_disk: false,
         }
     }
 
@@ -130,7 +166,7 @@ impl OwnAgent {
     pub(super) fn handle_call(
         &mut self,
         now: Tick,
-        location: SimAgentLocation,
+        (location, disk): (SimAgentLocation, SimMachineDisk),
         to: AgentCall,
         request: &AgentHttpRequest,
         out: &mut Vec<SimMachineOutput>,
@@ -152,21 +188,17 @@ impl OwnAgent {
             out.push(SimMachineOutput::Answer { to, result });
         }
         let (command, work) = reply.work?;
-        self.start_work(location, command, work, out)
+        self.start_work((location, disk), command, work, out)
     }
 
     fn start_work(
         &mut self,
-        location: SimAgentLocation,
+        (location, disk): (SimAgentLocation, SimMachineDisk),
         command: String,
         work: AgentWork,
         out: &mut Vec<SimMachineOutput>,
     ) -> Option<SimAgentEffect> {
-        let SimAgentLocation {
-            machine,
-            life,
-            peer,
-        } = location;
+        let SimAgentLocation { machine, life, .. } = location;
         out.push(SimMachineOutput::Log(format!(
             "machine {machine} begins {work:?}"
         )));
@@ -175,21 +207,26 @@ impl OwnAgent {
             command: command.to_owned(),
             after_ms,
         };
+        let held = if work.changes_disks() {
+            self.ahead = None;
+            self.ahead_image.take()
+        } else {
+            None
+        };
         let did = match &work {
+            // As in the real agent, what was written ahead is verified on the disk.
+            AgentWork::WriteImage(order)
+                if !order.is_ahead
+                    && order.partitions.is_none()
+                    && is_on_disk(held.as_deref(), order, disk) =>
+            {
+                out.push(ends(200, &command));
+                self.work = Some((command, work, held));
+                self.uses_disk = true;
+                return None;
+            }
             AgentWork::WriteImage(order) => {
-                let url = order.urls.first().cloned().unwrap_or_default();
-                let who = SimHttpClient::Image {
-                    machine,
-                    life,
-                    command: command.clone(),
-                };
-                let request = SimHttpRequest::get(url_path(&url));
-                out.push(SimMachineOutput::Http {
-                    client: who,
-                    peer,
-                    api: false,
-                    request,
-                });
+                out.push(image_request(location, &command, order));
                 Some(SimAgentEffect::DiskInvalidated)
             }
             AgentWork::Erase { .. } => {
@@ -207,7 +244,15 @@ impl OwnAgent {
                 None
             }
         };
-        self.work = Some((command, work, None));
+        match work {
+            AgentWork::WriteImage(order) if order.is_ahead => {
+                self.ahead = Some((command, order, None));
+            }
+            work => {
+                self.work = Some((command, work, None));
+                self.uses_disk = false;
+            }
+        }
         did
     }
 
@@ -219,12 +264,13 @@ impl OwnAgent {
         answer: SimHttpResult,
         out: &mut Vec<SimMachineOutput>,
     ) {
-        let Some((command, AgentWork::WriteImage(order), place)) = &mut self.work else {
-            return;
+        let (order, place) = match (&mut self.work, &mut self.ahead) {
+            (Some((command, AgentWork::WriteImage(order), place)), _) if command == id => {
+                (&*order, place)
+            }
+            (_, Some((command, order, place))) if command == id => (&*order, place),
+            _ => return,
         };
-        if command != id {
-            return;
-        }
         let failure = match answer {
             Some((200, body)) => {
                 let got = Digest::Sha256(sha256(&body));
@@ -246,7 +292,11 @@ impl OwnAgent {
             Some((status, _)) => AgentWorkError::Download(format!("status {status}")),
             None => AgentWorkError::Download("no answer".to_owned()),
         };
-        self.work = None;
+        if order.is_ahead {
+            self.ahead = None;
+        } else {
+            self.work = None;
+        }
         self.finish(now, id, Err(failure), out);
     }
 
@@ -257,6 +307,16 @@ impl OwnAgent {
         id: &str,
         out: &mut Vec<SimMachineOutput>,
     ) -> Option<SimAgentEffect> {
+        if let Some((_, order, image)) = self.ahead.take_if(|(command, ..)| command == id) {
+            let image = image.unwrap_or_default();
+            let outcome = AgentWorkOutcome::WroteAhead {
+                bytes: image.len() as u64,
+                digest: order.digest,
+            };
+            self.ahead_image = Some(image.clone());
+            self.finish(now, id, Ok(outcome), out);
+            return Some(SimAgentEffect::ImageWrittenAhead(image));
+        }
         let (_, work, image) = self.work.take_if(|(command, ..)| command == id)?;
         let (outcome, did) = match work {
             AgentWork::WriteImage(_) => {
@@ -264,7 +324,7 @@ impl OwnAgent {
                 let outcome = AgentWorkOutcome::Wrote {
                     bytes: image.len() as u64,
                     disk: WrittenDisk::default(),
-                    was_on_disk: false,
+                    was_on_disk: self.uses_disk,
                 };
                 (outcome, SimAgentEffect::ImageWritten(image))
             }

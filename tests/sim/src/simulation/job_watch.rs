@@ -9,6 +9,9 @@ use crate::faults::Incident;
 use crate::ipa::SimIpaRequestKind;
 use crate::network::{OwnAgentRequestKind, SimEvent, SimHttpClient};
 
+/// The command that writes an image ahead.
+const AHEAD_COMMAND: &str = "standby.write_image_ahead";
+
 impl RackSimulation {
     /// Reads the durable state of the box.
     pub(super) fn observe_jobs(&mut self) {
@@ -73,7 +76,11 @@ impl RackSimulation {
     /// The box calls an agent.
     pub(super) fn agent_called(&mut self, node: NodeId, call: u64, request: &AgentHttpRequest) {
         let life = self.box_under_test.life;
-        if let (Some(machine), Some(_)) = (self.machine_of(node), &request.body) {
+        // An order to write ahead keeps our own agent from nothing, and nothing waits for it.
+        let body = request.body.as_deref().unwrap_or_default();
+        let ahead = AHEAD_COMMAND.as_bytes();
+        let is_ahead = body.windows(ahead.len()).any(|part| part == ahead);
+        if let (Some(machine), Some(_), false) = (self.machine_of(node), &request.body, is_ahead) {
             let boot = self.machines[machine].power_changes();
             let broken = self.checks.agents.call_sent(machine, (life, boot), call);
             self.checks.report(broken);
@@ -82,8 +89,17 @@ impl RackSimulation {
 
     pub(super) fn note_written(&mut self, node: Option<NodeId>, kind: &NoteKind) {
         let machine = node.and_then(|node| self.machine_of(node));
-        if let (Some(machine), NoteKind::StepDone { step }) = (machine, kind) {
-            self.checks.agents.step_done(machine, step);
+        let Some(machine) = machine else { return };
+        match kind {
+            NoteKind::StepDone { step } => self.checks.agents.step_done(machine, step),
+            NoteKind::ImageAheadStarted { .. }
+            | NoteKind::ImageAheadWritten { .. }
+            | NoteKind::ImageAheadFailed { .. }
+            | NoteKind::ImageWasOnDisk { .. } => {
+                let count = self.observed.entry(kind.name().to_owned());
+                *count.or_default() += 1;
+            }
+            _ => {}
         }
     }
 
