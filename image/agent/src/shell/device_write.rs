@@ -170,8 +170,8 @@ async fn attempt(
             }
             Ok(false) if writer.messages.is_closed() => return writer.outcome().await,
             Ok(false) => AgentWorkError::Checksum {
-                want: "the chunk list".to_owned(),
-                got: format!("another chunk at byte {at} or after"),
+                want: "the bytes of the chunk list".to_owned(),
+                got: format!("other bytes in the chunk at byte {at} or in a later one"),
             },
             Err(failure) => failure,
         };
@@ -411,7 +411,7 @@ fn write_error(task: &DeviceWriteTask, expected: Digest, error: ImageWriteError)
         // The last chunk, which is checked at the end.
         ImageWriteError::CorruptedChunk { chunk, at } => AgentWorkError::Checksum {
             want: expected.to_string(),
-            got: format!("another chunk {chunk}, at byte {at}"),
+            got: format!("other bytes in chunk {chunk}, at byte {at}"),
         },
         ImageWriteError::Checksum { want, got } => AgentWorkError::Checksum {
             want: want.to_string(),
