@@ -5,6 +5,7 @@
 //! to run here, its figures are constants with their source; if there is none, the comparison
 //! is with a goal of ours.
 
+pub mod agent;
 pub mod api;
 pub mod bmcs;
 pub mod claim;
