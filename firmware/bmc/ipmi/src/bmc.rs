@@ -195,6 +195,16 @@ impl IpmiSimulator {
         self.options.mailbox(block)
     }
 
+    /// The machine's own software clears the mailbox.
+    pub fn clear_mailbox(&mut self) {
+        self.options.clear_mailbox();
+    }
+
+    /// The BMC has no mailbox: boot option 7 is optional.
+    pub fn remove_mailbox(&mut self) {
+        self.options.lacks_mailbox = true;
+    }
+
     /// Stores an inventory in the FRU device, followed by zeros.
     pub fn set_fru(&mut self, inventory: &FruInventory) {
         self.fru.fill(&inventory.emit());

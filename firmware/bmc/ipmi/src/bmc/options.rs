@@ -18,11 +18,18 @@ pub(super) struct BootOptions {
     clearing: u8,
     acknowledge: [u8; 2],
     mailbox: BTreeMap<u8, [u8; MAILBOX_BLOCK_BYTES]>,
+    /// Whether there is no mailbox: the parameter is optional.
+    pub(super) lacks_mailbox: bool,
 }
 
 impl BootOptions {
     pub(super) fn mailbox(&self, block: u8) -> Option<[u8; MAILBOX_BLOCK_BYTES]> {
         self.mailbox.get(&block).copied()
+    }
+
+    /// All blocks are zeros.
+    pub(super) fn clear_mailbox(&mut self) {
+        self.mailbox.values_mut().for_each(|block| block.fill(0));
     }
 
     /// Set System Boot Options; the body of the response.
@@ -33,6 +40,9 @@ impl BootOptions {
         let parameter = selector & 0x7f;
         if let Some(code) = self.outside_set_in_progress(parameter, data) {
             return vec![code];
+        }
+        if parameter == option::MAILBOX && self.lacks_mailbox {
+            return vec![completion::NO_PARAMETER];
         }
         // The top bit would lock the parameter; locks are not implemented.
         let code = match (parameter, data) {
@@ -101,6 +111,7 @@ impl BootOptions {
         let parameter = selector & 0x7f;
         let mut body = vec![completion::OK, 1, parameter];
         match parameter {
+            option::MAILBOX if self.lacks_mailbox => return vec![completion::NO_PARAMETER],
             option::SET_IN_PROGRESS => body.push(self.in_progress),
             option::VALID_BIT_CLEARING => body.push(self.clearing),
             option::INFO_ACKNOWLEDGE => body.extend(self.acknowledge),
@@ -192,6 +203,20 @@ mod tests {
             assert_eq!(options.set(short, &mut chassis), [completion::BAD_LENGTH]);
         }
         assert_eq!(options.read(&[5, 0], &chassis), [completion::BAD_LENGTH]);
+    }
+
+    #[test]
+    fn a_bmc_can_lack_the_mailbox_and_a_machine_can_clear_it() {
+        let mut chassis = FlagsOnlyChassis::default();
+        let mut options = BootOptions::default();
+        let written = [&[option::MAILBOX, 2][..], &[9; 16]].concat();
+        assert_eq!(options.set(&written, &mut chassis), [completion::OK]);
+        options.clear_mailbox();
+        assert_eq!(options.mailbox(2), Some([0; 16]));
+        options.lacks_mailbox = true;
+        let refused = [completion::NO_PARAMETER];
+        assert_eq!(options.set(&written, &mut chassis), refused);
+        assert_eq!(options.read(&[option::MAILBOX, 2, 0], &chassis), refused);
     }
 
     #[test]
