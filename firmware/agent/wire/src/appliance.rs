@@ -49,6 +49,30 @@ pub struct ApiLink {
     pub rel: String,
 }
 
+/// The request of an agent for a certificate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EnrolmentBody {
+    /// The hardware addresses of the machine.
+    pub addresses: Vec<String>,
+    /// The signing request (PKCS #10, DER) in base64.
+    pub csr: String,
+    /// The proof that its sender has the token in the BMC, in base64.
+    pub proof: String,
+}
+
+/// The reply with the certificate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EnrolmentAnswer {
+    /// UUID of the node.
+    pub node: String,
+    /// The certificate, PEM.
+    #[serde(default)]
+    pub certificate: String,
+    /// The certificate of the authority that signed it, PEM.
+    #[serde(default)]
+    pub ca: String,
+}
+
 /// The reply to a lookup that found its node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LookupAnswer {

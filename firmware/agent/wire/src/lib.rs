@@ -15,7 +15,10 @@ pub mod image;
 pub mod inventory;
 mod lenient;
 
-pub use appliance::{HeartbeatBody, LookupAnswer, LookupConfig, LookupNode, VersionDocument};
+pub use appliance::{
+    EnrolmentAnswer, EnrolmentBody, HeartbeatBody, LookupAnswer, LookupConfig, LookupNode,
+    VersionDocument,
+};
 pub use command::{
     AgentFault, CommandError, CommandList, CommandRequest, CommandResult, CommandStatus, IpaStep,
 };
@@ -49,6 +52,8 @@ pub const HEARTBEAT_VERSION: &str = "1.68";
 pub const LOOKUP_PATH: &str = "/v1/lookup";
 /// Path of the heartbeat; the node's UUID follows.
 pub const HEARTBEAT_PATH: &str = "/v1/heartbeat/";
+/// Path for requests of certificates. Only Trivet has it.
+pub const ENROLMENT_PATH: &str = "/trivet/enrol";
 /// Path for inspection data.
 pub const INSPECTION_PATH: &str = "/v1/continue_inspection";
 /// Path of the agent's commands. Without the last slash the agent replies with a redirect that
