@@ -409,8 +409,8 @@ impl Bmcs {
             BmcRequestOrigin::Vendor { ticket } => {
                 self.vendor_order_answered(node, ticket, answer);
             }
-            // It is a request, not an order.
-            BmcRequestOrigin::Medium { .. } => {}
+            // These are requests, not orders.
+            BmcRequestOrigin::Medium { .. } | BmcRequestOrigin::Mailbox(_) => {}
             BmcRequestOrigin::Order(owner) => {
                 if let (Err(error), false) = (&answer, order.at_most_once()) {
                     self.note(node, power_failed(error));

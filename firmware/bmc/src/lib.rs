@@ -35,7 +35,7 @@ pub use deferred_replies::{
 };
 pub use fake::{FakeProtocol, ManualProtocol};
 pub use message::{BmcHttpCall, BmcMessage, BmcSshRun, BmcTransmit};
-pub use outcome::{BmcOrderOwner, BmcOutcome, BmcRequestOrigin};
+pub use outcome::{BmcOrderOwner, BmcOutcome, BmcRequestOrigin, MailboxUse};
 pub use power_change::{PowerChangeRules, PowerChangeStart};
 pub use protocol::{
     BmcInterface, BmcOrderStep, BmcProtocol, BmcProtocolContext, BmcProtocolEvent, BmcReach,

@@ -17,6 +17,15 @@ pub enum BmcOrderOwner {
     Operator,
 }
 
+/// What a job writes into the boot mailbox.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum MailboxUse {
+    /// The one-time token of the coming boot.
+    Token,
+    /// Zeros, at the end of a boot.
+    Clearing,
+}
+
 /// The origin of one request to a BMC. It is stored with the request, and its answer goes there.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum BmcRequestOrigin {
@@ -31,6 +40,8 @@ pub enum BmcRequestOrigin {
         /// It removes the medium.
         ejects: bool,
     },
+    /// A request of a job to write the boot mailbox.
+    Mailbox(MailboxUse),
     /// A vendor method or a BMC request; the caller's reply has this ticket.
     Vendor {
         /// The ticket of the reply.
@@ -90,6 +101,15 @@ pub enum BmcOutcome {
         node: NodeId,
         /// It removes the medium.
         ejects: bool,
+        /// The result.
+        result: Result<(), PowerError>,
+    },
+    /// A request of a job to write the boot mailbox has ended.
+    MailboxWritten {
+        /// The node.
+        node: NodeId,
+        /// What was written.
+        of: MailboxUse,
         /// The result.
         result: Result<(), PowerError>,
     },

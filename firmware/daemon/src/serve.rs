@@ -494,6 +494,8 @@ fn rack_settings(
         },
         kernel_args: settings.boot.kernel_args.clone(),
         heartbeat_timeout_s: settings.agent.heartbeat_timeout_s.into(),
+        ca_key: None,
+        agent_requirement: trivet_rack::CertificateRequirement::None,
         agent_addresses: AgentAddresses {
             any: settings.agent.address_check == config::AgentAddressCheck::Off,
             require_lease: settings.agent.address_check == config::AgentAddressCheck::Strict,

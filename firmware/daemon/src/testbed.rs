@@ -67,6 +67,8 @@ pub(crate) fn settings(directory: &Path) -> Settings {
         },
         kernel_args: String::new(),
         heartbeat_timeout_s: 300,
+        ca_key: None,
+        agent_requirement: trivet_rack::CertificateRequirement::None,
         agent_addresses: trivet_rack::AgentAddresses {
             any: true,
             ..trivet_rack::AgentAddresses::default()

@@ -56,6 +56,11 @@ const BOOT: DriverInfoProperties = &[
         "Accept agents without token support (no authentication). Optional, false by default.",
     ),
     (
+        "agent_require_mtls",
+        "Accept only an agent that has a certificate for the token in its BMC. Optional, as \
+         agent.require in the settings by default.",
+    ),
+    (
         "deploy_kernel",
         "Kernel of the agent's ramdisk, as an http or https URL that the box fetches and serves. \
          Optional: the box has its own.",

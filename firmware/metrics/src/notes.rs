@@ -95,6 +95,7 @@ impl MetricCounts {
             NoteKind::LogsStored { .. } => self.count_as(F::AgentLogs, "stored"),
             NoteKind::LogsMissing { .. } => self.count_as(F::AgentLogs, "missing"),
             NoteKind::AgentLookedUp { .. }
+            | NoteKind::AgentEnrolled { .. }
             | NoteKind::AgentWeaklyAuthenticated { .. }
             | NoteKind::AgentReady { .. }
             | NoteKind::AgentKeepsRunning

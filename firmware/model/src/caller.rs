@@ -3,6 +3,8 @@
 use core::fmt;
 use core::net::IpAddr;
 
+use crate::{KeyDigest, NodeId};
+
 /// Longest stored name of a caller, in characters. Ours.
 const NAME_CHARS_MAX: usize = 64;
 
@@ -66,6 +68,18 @@ pub struct ApiCaller {
     pub global_request: Option<String>,
     /// Method and path.
     pub request_line: String,
+    /// The certificate of a node, if its connection has one.
+    pub certificate: Option<NodeCertificate>,
+}
+
+/// A certificate of a node that the box has signed. Whether it is that of the node's present
+/// boot is decided by the key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct NodeCertificate {
+    /// The node that it names.
+    pub node: NodeId,
+    /// SHA-256 of its public key.
+    pub key: KeyDigest,
 }
 
 impl ApiCaller {
@@ -77,6 +91,7 @@ impl ApiCaller {
             request: String::new(),
             global_request: None,
             request_line: String::new(),
+            certificate: None,
         }
     }
 
@@ -96,6 +111,7 @@ impl fmt::Display for ApiCaller {
             request,
             global_request,
             request_line: what,
+            certificate: _,
         } = self;
         write!(out, "{who} at {from} ({what}, {request}")?;
         if let Some(global) = global_request {

@@ -64,6 +64,7 @@ impl NoteKind {
             | Self::ImageWasOnDisk { .. }
             | Self::ImageFailed { .. } => EventTopic::Image,
             Self::AgentLookedUp { .. }
+            | Self::AgentEnrolled { .. }
             | Self::AgentWeaklyAuthenticated { .. }
             | Self::AgentReady { .. }
             | Self::AgentKeepsRunning
@@ -124,6 +125,7 @@ impl NoteKind {
             Self::ImageFailed { .. } => "image_failed",
             Self::BootFileUnverified { .. } => "boot_file_unverified",
             Self::AgentLookedUp { .. } => "agent_looked_up",
+            Self::AgentEnrolled { .. } => "agent_enrolled",
             Self::AgentWeaklyAuthenticated { .. } => "agent_weakly_authenticated",
             Self::AgentReady { .. } => "agent_ready",
             Self::AgentKeepsRunning => "agent_kept",

@@ -42,7 +42,7 @@ pub use agent::{
 };
 pub use bmc_request::{BmcReply, BmcRequest};
 pub use boot::{BootPlan, KernelBoot};
-pub use caller::{ApiCaller, CallerIdentity};
+pub use caller::{ApiCaller, CallerIdentity, NodeCertificate};
 pub use deployment::ImageDeployment;
 pub use diagnosis::{Diagnosis, SuggestedAction};
 pub use digest::Digest;
@@ -54,8 +54,8 @@ pub use image_ahead::{ImageAhead, ImageAheadPhase};
 pub use link::{LinkId, LinkMode};
 pub use measurement::Measurement;
 pub use node::{
-    AgentAuthentication, AgentCaller, AgentQuery, AgentSession, Job, JobKind, JobPhase, Lease,
-    Node, Port,
+    AgentAuthentication, AgentCaller, AgentQuery, AgentSession, Job, JobKind, JobPhase, KeyDigest,
+    Lease, Node, NodeEnrolment, Port, RedeemedEnrolment,
 };
 pub use note::{EvidenceNote, ImageProblem, Note, NoteKind};
 pub use oci::{OciReference, OciReferenceError};

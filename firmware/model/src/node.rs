@@ -95,6 +95,9 @@ pub struct Node {
     /// Identifies the config drive in `instance_info`, if the box built it from a template.
     #[serde(default)]
     pub template_drive: Option<u64>,
+    /// The one-time token of the present boot, and who redeemed it.
+    #[serde(default)]
+    pub enrolment: Option<NodeEnrolment>,
 }
 
 /// The place of a machine in the data centre.
@@ -144,6 +147,7 @@ impl Node {
             location: None,
             agent_caller: None,
             template_drive: None,
+            enrolment: None,
         }
     }
 
@@ -153,6 +157,18 @@ impl Node {
             Some(Value::Bool(allowed)) => *allowed,
             Some(Value::String(word)) => word.eq_ignore_ascii_case("true"),
             _ => false,
+        }
+    }
+
+    /// Whether the operator accepts only agents that have enrolled for this node; none if the
+    /// settings decide.
+    pub fn requires_enrolment(&self) -> Option<bool> {
+        match self.driver_info.get("agent_require_mtls")? {
+            Value::Bool(required) => Some(*required),
+            Value::String(word) if word.eq_ignore_ascii_case("true") => Some(true),
+            Value::String(word) if word.eq_ignore_ascii_case("false") => Some(false),
+            // What cannot be read must not weaken the node.
+            _ => Some(true),
         }
     }
 
@@ -192,10 +208,24 @@ impl Node {
             let shown = json!({"image": ahead.name, "state": ahead.phase.as_str()});
             info.insert(IMAGE_AHEAD.to_owned(), shown);
         }
+        let strength = self.agent_strength();
+        if strength != NO_AGENT_STRENGTH {
+            info.insert(AGENT_STRENGTH.to_owned(), strength.into());
+        }
         if self.template_drive.is_some() {
             info.insert(TEMPLATE_DRIVE.to_owned(), secret::MASK.into());
         }
         info
+    }
+
+    /// How strongly the present agent is authenticated, for people.
+    pub fn agent_strength(&self) -> &'static str {
+        let caller = self.agent.as_ref().and(self.agent_caller);
+        match caller.map(|caller| caller.authentication) {
+            Some(AgentAuthentication::Certificate) => "out-of-band mTLS",
+            Some(AgentAuthentication::Lease | AgentAuthentication::Weak) => "in-band token",
+            None => NO_AGENT_STRENGTH,
+        }
     }
 
     /// Whether the box put the node into maintenance because its BMC does not answer.
@@ -227,6 +257,12 @@ pub const AGENT_AUTHENTICATION: &str = "agent_authentication";
 /// The key of the image that is written ahead, and how far it is.
 pub const IMAGE_AHEAD: &str = "image_ahead";
 
+/// The key of how strongly the present agent is authenticated.
+pub const AGENT_STRENGTH: &str = "agent_strength";
+
+/// The strength of a node without an agent.
+const NO_AGENT_STRENGTH: &str = "none";
+
 /// The key that says that the config drive was built from a template.
 pub const TEMPLATE_DRIVE: &str = "configdrive_of_template";
 
@@ -237,6 +273,8 @@ words! {
         Lease = "lease",
         /// It called from an address that the box did not lease to the node.
         Weak = "weak",
+        /// It has a certificate for which it redeemed the token in its BMC.
+        Certificate = "certificate",
     }
 }
 
@@ -247,6 +285,55 @@ pub struct AgentCaller {
     pub address: IpAddr,
     /// How it was authenticated.
     pub authentication: AgentAuthentication,
+}
+
+/// The enrolment of one boot. It ends with the boot.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct NodeEnrolment {
+    /// The one-time token, as text.
+    pub token: String,
+    /// The certificate for which it was redeemed.
+    pub redeemed: Option<RedeemedEnrolment>,
+}
+
+/// For what a one-time token was redeemed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct RedeemedEnrolment {
+    /// SHA-256 of the signing request.
+    pub request: KeyDigest,
+    /// SHA-256 of the public key in it: a certificate with this key is that of this boot.
+    pub key: KeyDigest,
+}
+
+/// A SHA-256 of a public key or of what contains one. Its text is in hexadecimal digits.
+#[derive(Clone, Copy, Eq, PartialEq, Serialize, Deserialize)]
+pub struct KeyDigest(pub [u8; 32]);
+
+impl fmt::Display for KeyDigest {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for KeyDigest {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{self}")
+    }
+}
+
+impl FromStr for KeyDigest {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut bytes = [0; 32];
+        if text.len() != 64 || !text.is_ascii() {
+            return Err(());
+        }
+        for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {
+            *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| ())?;
+        }
+        Ok(Self(bytes))
+    }
 }
 
 /// The agent of one boot: its token and its URL.
@@ -333,6 +420,8 @@ words! {
         PowerOff = "power off",
         /// For the boot device to be the network.
         BootFromNet = "boot from net",
+        /// For the BMC to have the one-time token of the coming boot.
+        SendToken = "send token",
         /// For the BMC to accept the power-on.
         PowerOn = "power on",
         /// For the agent's first heartbeat, or its inspection data.

@@ -218,6 +218,11 @@ pub enum NoteKind {
         /// The address that received it.
         from: IpAddr,
     },
+    /// An agent redeemed the one-time token of this boot for a certificate.
+    AgentEnrolled {
+        /// The address that received it.
+        from: IpAddr,
+    },
     /// An agent calls from an address that this box did not lease to the node.
     AgentWeaklyAuthenticated {
         /// The address.
@@ -349,6 +354,11 @@ impl NoteKind {
                     "agent looked its node up; the token was sent to {from}"
                 )
             }
+            Self::AgentEnrolled { from } => write!(
+                out,
+                "agent at {from} has the token from the BMC and got a certificate; without it \
+                 nobody is this node in this boot"
+            ),
             Self::AgentWeaklyAuthenticated { from } => write!(
                 out,
                 "weakly authenticated: the agent calls from {from}, an address that this box did \
@@ -480,6 +490,7 @@ impl fmt::Display for NoteKind {
             | Self::ImageFailed { .. }
             | Self::BootFileUnverified { .. } => self.fmt_image(out),
             Self::AgentLookedUp { .. }
+            | Self::AgentEnrolled { .. }
             | Self::AgentWeaklyAuthenticated { .. }
             | Self::AgentReady { .. }
             | Self::AgentKeepsRunning

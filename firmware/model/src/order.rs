@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::node::JsonObject;
 use crate::secret::SecretText;
 use crate::{
-    BmcRequest, BootDevice, Digest, ImageDeployment, JobStep, MacAddr, Node, NodeId, Port, PortId,
-    PowerOrder, PowerState, Resource, ResourceId, ResourceKind, Verb,
+    BmcRequest, BootDevice, Digest, ImageDeployment, JobStep, KeyDigest, MacAddr, Node, NodeId,
+    Port, PortId, PowerOrder, PowerState, Resource, ResourceId, ResourceKind, Verb,
 };
 
 /// One change requested through the API. Reads are not orders, unless a BMC or an agent must be
@@ -115,6 +115,8 @@ pub enum RackOrder {
         /// The content of the heartbeat.
         heartbeat: AgentHeartbeat,
     },
+    /// An agent that has read the one-time token in its BMC requests a certificate.
+    Enrol(EnrolmentRequest),
     /// An agent from before tokens looks its node up.
     LegacyLookup {
         /// Its hardware addresses.
@@ -163,6 +165,7 @@ impl RackOrder {
             Self::CheckDeploy(_)
             | Self::Lookup { .. }
             | Self::Heartbeat { .. }
+            | Self::Enrol(_)
             | Self::LegacyLookup { .. }
             | Self::LegacyHeartbeat { .. }
             | Self::Inventory { .. } => return None,
@@ -193,6 +196,7 @@ impl RackOrder {
             | Self::FetchImage(_)
             | Self::DropImage(_)
             | Self::DeletePort(_)
+            | Self::Enrol(_)
             | Self::Inventory { .. } => None,
         }
     }
@@ -293,6 +297,8 @@ pub enum OrderOutcome {
     Stored,
     /// The lookup found this node.
     Found(Box<LookupResult>),
+    /// The one-time token of this node was redeemed: the caller gets a certificate for it.
+    Enrolled(NodeId),
     /// The inspection data belong to this node.
     Inspected(NodeId),
     /// Why a deployment would be refused; none if it would not.
@@ -301,6 +307,19 @@ pub enum OrderOutcome {
     Reply(Value),
     /// Under way: the reply comes later.
     Deferred,
+}
+
+/// The request of an agent for a certificate. Its form was checked, and its sender has the key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct EnrolmentRequest {
+    /// The hardware addresses of the machine.
+    pub addresses: Vec<MacAddr>,
+    /// The signing request in DER.
+    pub csr: Vec<u8>,
+    /// SHA-256 of the public key in it.
+    pub key: KeyDigest,
+    /// The proof that its sender has the one-time token.
+    pub proof: Vec<u8>,
 }
 
 /// The reply to an agent's lookup.
@@ -350,6 +369,12 @@ pub enum RefusalKind {
 }
 
 impl OrderRefusal {
+    /// The same reply for each reason: a caller without the token learns nothing.
+    pub fn of_enrolment() -> Self {
+        let sentence = "Enrolment refused: the notes of the node say why, if there is such a node.";
+        Self::new(RefusalKind::Forbidden, sentence)
+    }
+
     /// The refusal of a heartbeat without the right token. It is the same for a node that does
     /// not exist, so that a caller cannot find out which nodes exist.
     pub fn of_heartbeat() -> Self {

@@ -56,7 +56,7 @@ pub fn step(
 /// now is not the one of that boot.
 pub fn awaits_reset(node: &Node) -> bool {
     node.job.as_ref().is_some_and(|job| match job.phase {
-        JobPhase::BootFromNet => true,
+        JobPhase::BootFromNet | JobPhase::SendToken => true,
         JobPhase::PowerOn => boots_by_reset(node),
         _ => false,
     })
@@ -87,6 +87,7 @@ pub fn boots_agent(node: &Node) -> bool {
             && matches!(
                 job.phase,
                 JobPhase::BootFromNet
+                    | JobPhase::SendToken
                     | JobPhase::PowerOn
                     | JobPhase::AwaitAgent
                     | JobPhase::GetSteps
@@ -120,6 +121,7 @@ impl NodeTransition<'_> {
             NodeEvent::Power(order, answer) => self.bmc_replied(phase, order, answer),
             NodeEvent::Agent(order, answer) => self.agent_replied(phase, &order, answer),
             NodeEvent::MediumReady(result) => self.medium_ready(phase, result),
+            NodeEvent::TokenSent => self.token_sent(phase),
             NodeEvent::MachineSeen => self.machine_seen(phase),
             NodeEvent::Heartbeat => self.agent_heartbeat(phase),
             NodeEvent::Inspected {
@@ -222,7 +224,7 @@ impl NodeTransition<'_> {
         let has_to_load = match phase {
             // The instance that is torn down is powered off before the job may end.
             JobPhase::ReadPower | JobPhase::PowerOff => job.kind != JobKind::TearDown,
-            JobPhase::BootFromNet | JobPhase::PowerOn => true,
+            JobPhase::BootFromNet | JobPhase::SendToken | JobPhase::PowerOn => true,
             JobPhase::StartInstance => netboots_instance(&self.node),
             JobPhase::AwaitAgent => self.node.agent.is_none(),
             _ => false,
@@ -305,7 +307,10 @@ impl NodeTransition<'_> {
         }
         match phase {
             // A new boot has a new agent with a new token.
-            JobPhase::PowerOff | JobPhase::BootFromNet => self.node.agent = None,
+            JobPhase::PowerOff | JobPhase::BootFromNet => {
+                self.node.agent = None;
+                self.node.enrolment = None;
+            }
             JobPhase::AwaitAgent
             | JobPhase::AwaitStep
             | JobPhase::AwaitBootloader
@@ -343,6 +348,7 @@ impl NodeTransition<'_> {
             JobPhase::PowerOff | JobPhase::FinalOff => NodeAction::Power(PowerOrder::Off),
             JobPhase::BootFromNet if self.uses_medium() => NodeAction::InsertMedium,
             JobPhase::BootFromNet => NodeAction::Power(self.boot_order(BootDevice::Pxe)),
+            JobPhase::SendToken => NodeAction::SendToken,
             JobPhase::BootFromDisk => NodeAction::Power(PowerOrder::SetBoot {
                 device: BootDevice::Disk,
                 persistent: true,
@@ -412,6 +418,9 @@ impl NodeTransition<'_> {
     /// Clears the agent session of this boot and the data that belong to it.
     pub(crate) fn clear_boot(&mut self) {
         self.node.agent = None;
+        if self.node.enrolment.take().is_some() {
+            self.actions.push(NodeAction::ClearMailbox);
+        }
         self.node.instance_info.remove(RESCUE_HASH);
     }
 

@@ -34,6 +34,9 @@ pub enum NodeEvent {
     Agent(AgentOrder, Result<AgentEvent, AgentError>),
     /// The BMC has the medium that the machine is to boot from, or could not get it.
     MediumReady(Result<(), PowerError>),
+    /// The BMC has the one-time token of the coming boot, or cannot have it. A machine without a
+    /// token boots all the same: what its agent may do then is decided when it calls.
+    TokenSent,
     /// The machine was seen on the network.
     MachineSeen,
     /// The agent of this boot was authenticated and sent a heartbeat.
@@ -98,6 +101,11 @@ pub enum NodeAction {
     InsertMedium,
     /// Have the BMC remove that medium. It is not awaited: a medium that stays does not harm.
     EjectMedium,
+    /// Make a one-time token for the coming boot, store it and write it into the boot mailbox.
+    /// The result is [`NodeEvent::TokenSent`].
+    SendToken,
+    /// Clear the boot mailbox. It is not awaited: the token in it is no longer valid.
+    ClearMailbox,
     /// Send this order to the agent.
     Agent(AgentOrder),
     /// Send [`NodeEvent::TimerExpired`] after this many milliseconds. It replaces any earlier
@@ -128,6 +136,7 @@ pub enum NodeAction {
 
 /// Time-outs and numbers of retries. Each is a setting.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting")]
 pub struct NodeLimits {
     /// Time from when a machine was first seen to its agent's first heartbeat.
     pub agent_wait_ms: u64,
@@ -160,6 +169,8 @@ pub struct NodeLimits {
     pub erase: EraseScope,
     /// Agents keep running between two jobs.
     pub fast_track: bool,
+    /// Before each boot of the agent a one-time token is written into the BMC.
+    pub sends_tokens: bool,
 }
 
 /// Which of the agent's erase steps automated cleaning runs.
@@ -193,6 +204,7 @@ impl Default for NodeLimits {
             boots_max: 4,
             erase: EraseScope::default(),
             fast_track: false,
+            sends_tokens: false,
         }
     }
 }

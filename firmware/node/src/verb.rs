@@ -152,6 +152,7 @@ impl NodeTransition<'_> {
             Verb::Manage => {
                 self.node.job = None;
                 self.node.agent = None;
+                self.node.enrolment = None;
             }
             Verb::Inspect => {
                 self.node.inspection_started_at = Some(self.now.wall);

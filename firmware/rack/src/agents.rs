@@ -3,6 +3,7 @@
 mod by_bmc;
 pub(crate) mod callers;
 mod calls;
+mod enrolment;
 mod inspection;
 mod logs;
 mod lookup;
@@ -11,9 +12,11 @@ mod vendor;
 use std::collections::BTreeMap;
 
 use trivet_bmc::{DeferredReplies, DeferredReply, node_deleted};
+use trivet_certs_enrol::FailedProofs;
 use trivet_model::{AgentOrder, NodeId, PowerOrder, Tick};
 
 pub use callers::AgentAddresses;
+pub use enrolment::CertificateRequirement;
 
 use crate::RackOutput;
 
@@ -35,6 +38,8 @@ pub(crate) struct AgentsPart {
     by_node: BTreeMap<NodeId, AgentTransientState>,
     /// The number of the last call to any agent.
     calls: u64,
+    /// Wrong proofs of callers that want to enrol.
+    pub(crate) failed_proofs: FailedProofs,
     /// Replies to callers that wait for an agent; the source is the number of the call.
     replies: DeferredReplies<u64>,
 }
@@ -73,6 +78,7 @@ impl AgentsPart {
         Self {
             by_node: BTreeMap::new(),
             calls,
+            failed_proofs: FailedProofs::default(),
             replies: DeferredReplies::default(),
         }
     }
@@ -111,6 +117,8 @@ impl AgentsPart {
         let Self {
             by_node,
             calls: _,
+            // They are of addresses.
+            failed_proofs: _,
             replies,
         } = self;
         by_node.remove(&id);

@@ -248,6 +248,9 @@ impl Rack {
                 ejects,
                 result,
             } => self.medium_answered(now, node, ejects, result),
+            BmcOutcome::MailboxWritten { node, of, result } => {
+                self.mailbox_written(now, node, of, result);
+            }
             BmcOutcome::PowerRead { node, answer } => {
                 self.clear_power_failure(now, node);
                 let event = NodeEvent::Power(PowerOrder::Status, Ok(answer));

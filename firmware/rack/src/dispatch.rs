@@ -282,6 +282,8 @@ impl Rack {
                 NodeAction::Power(order) => self.order_power(now, id, order),
                 NodeAction::InsertMedium => self.insert_medium(now, id),
                 NodeAction::EjectMedium => self.eject_medium(now, id),
+                NodeAction::SendToken => self.send_token(now, id),
+                NodeAction::ClearMailbox => self.clear_mailbox(now, id),
                 NodeAction::Agent(order) => self.call_agent(now, id, order),
                 NodeAction::WakeAfter(ms) => self.nodes.wake_at(id, now.tick.after_ms(ms)),
                 NodeAction::CollectLogs(agent) => {

@@ -35,7 +35,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub use agents::AgentAddresses;
+pub use agents::{AgentAddresses, CertificateRequirement};
 pub use bounds::{NODES_MAX, PORTS_MAX, RESOURCES_MAX};
 pub use dispatch::Rack;
 pub use durable::make_durable;
@@ -54,8 +54,8 @@ pub use trivet_story as story;
 use trivet_model::secret::SecretText;
 use trivet_model::view::LogBundle;
 use trivet_model::{
-    ApiCaller, BoxFault, LinkId, MacAddr, Measurement, NodeId, Note, OrderOutcome, OrderRefusal,
-    RackOrder,
+    ApiCaller, BoxFault, KeyDigest, LinkId, MacAddr, Measurement, NodeId, Note, OrderOutcome,
+    OrderRefusal, RackOrder,
 };
 
 /// The settings of the rack, fixed at start.
@@ -81,6 +81,11 @@ pub struct Settings {
     pub kernel_args: String,
     /// In seconds; sent to agents at lookup.
     pub heartbeat_timeout_s: u64,
+    /// SHA-256 of the public key of the box's CA, if agents reach the API over TLS: then each
+    /// boot of an agent has a one-time token.
+    pub ca_key: Option<KeyDigest>,
+    /// Which agents need a certificate from their first request on.
+    pub agent_requirement: CertificateRequirement,
     /// From which addresses agents may call.
     pub agent_addresses: AgentAddresses,
     /// Time-outs and numbers of retries of jobs.

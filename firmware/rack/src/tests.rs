@@ -8,6 +8,7 @@ mod boot_files;
 mod boot_queue;
 mod callers;
 mod diagnosis;
+mod enrolment;
 mod flash;
 mod hardware;
 mod health;
@@ -118,6 +119,8 @@ pub(crate) fn settings() -> Settings {
         },
         kernel_args: String::new(),
         heartbeat_timeout_s: 300,
+        ca_key: None,
+        agent_requirement: crate::CertificateRequirement::None,
         agent_addresses: crate::AgentAddresses {
             any: true,
             ..crate::AgentAddresses::default()

@@ -71,6 +71,7 @@ impl JobRecorder<'_> {
             JobPhase::ReadPower
             | JobPhase::PowerOff
             | JobPhase::BootFromNet
+            | JobPhase::SendToken
             | JobPhase::PowerOn => Stage::Power,
             JobPhase::AwaitAgent => {
                 if self

@@ -149,6 +149,8 @@ pub struct NodeCard {
     pub agent_address: Option<String>,
     /// This box did not lease that address to the node.
     pub weakly_authenticated: bool,
+    /// How strongly its present agent is authenticated.
+    pub agent_strength: &'static str,
     /// Its timeline, newest first, at most [`NOTES_PER_NODE_MAX`] notes.
     pub notes: Vec<NoteLine>,
 }
@@ -321,6 +323,7 @@ fn card(view: &RackView, node: &NodeView, notes_max: usize, now: UnixMs) -> Node
         heartbeat_at_ms: node.live.heartbeat_at.map(|at| at.0),
         agent_address: record.agent_address().map(|address| address.to_string()),
         weakly_authenticated: record.is_weakly_authenticated(),
+        agent_strength: record.agent_strength(),
         notes: node
             .timeline
             .iter()
@@ -497,11 +500,13 @@ mod tests {
 
     #[test]
     fn a_weakly_authenticated_node_is_shown_with_its_agents_address() {
-        for (authentication, weak) in [
-            (AgentAuthentication::Weak, true),
-            (AgentAuthentication::Lease, false),
+        for (authentication, weak, strength) in [
+            (AgentAuthentication::Weak, true, "in-band token"),
+            (AgentAuthentication::Lease, false, "in-band token"),
+            (AgentAuthentication::Certificate, false, "out-of-band mTLS"),
         ] {
             let case = NodeViewCase::new(ProvisionState::CleanWait).change(|node| {
+                node.agent = Some(trivet_model::AgentSession::legacy());
                 node.agent_caller = Some(AgentCaller {
                     address: [192, 0, 2, 66].into(),
                     authentication,
@@ -510,6 +515,7 @@ mod tests {
             let card = &model(&view_of(vec![case]), NOW).nodes[0];
             assert_eq!(card.agent_address.as_deref(), Some("192.0.2.66"));
             assert_eq!(card.weakly_authenticated, weak);
+            assert_eq!(card.agent_strength, strength);
         }
     }
 

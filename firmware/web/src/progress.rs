@@ -69,6 +69,7 @@ fn job_permille(job: &Job, files: FetchedFiles) -> u64 {
         JobPhase::ReadPower => 10,
         JobPhase::PowerOff => 30,
         JobPhase::BootFromNet => 70,
+        JobPhase::SendToken => 90,
         JobPhase::PowerOn => 110,
         JobPhase::AwaitAgent => 150 + booting(files) * 250 / 1000,
         JobPhase::GetSteps => 420,
@@ -129,6 +130,7 @@ mod tests {
         let boot = [
             JobPhase::PowerOff,
             JobPhase::BootFromNet,
+            JobPhase::SendToken,
             JobPhase::PowerOn,
             JobPhase::AwaitAgent,
             JobPhase::GetSteps,

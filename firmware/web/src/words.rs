@@ -70,6 +70,7 @@ fn phase(node: &NodeView, job: &Job) -> String {
         JobPhase::ReadPower => "reading the power state".to_owned(),
         JobPhase::PowerOff => "powering off before the agent boots".to_owned(),
         JobPhase::BootFromNet => "choosing the network as boot device".to_owned(),
+        JobPhase::SendToken => "writing the one-time token into the BMC".to_owned(),
         JobPhase::PowerOn => "powering on".to_owned(),
         JobPhase::AwaitAgent => booting(node),
         JobPhase::GetSteps => "requesting the agent's steps".to_owned(),

@@ -177,6 +177,8 @@ fn settings(addresses: u8, lease_s: u32, fast_track: bool) -> trivet_rack::Setti
         files: files(),
         kernel_args: String::new(),
         heartbeat_timeout_s: 30,
+        ca_key: None,
+        agent_requirement: trivet_rack::CertificateRequirement::None,
         agent_addresses: trivet_rack::AgentAddresses::default(),
         limits: NodeLimits {
             agent_wait_ms: 60_000,
@@ -194,6 +196,7 @@ fn settings(addresses: u8, lease_s: u32, fast_track: bool) -> trivet_rack::Setti
             boots_max: 3,
             erase: trivet_rack::EraseScope::default(),
             fast_track,
+            sends_tokens: false,
         },
         pace: IpmiTiming {
             first_retry_ms: 250,

@@ -219,6 +219,8 @@ fn settings() -> Settings {
         },
         kernel_args: String::new(),
         heartbeat_timeout_s: 300,
+        ca_key: None,
+        agent_requirement: trivet_rack::CertificateRequirement::None,
         agent_addresses: trivet_rack::AgentAddresses::default(),
         limits: NodeLimits::default(),
         pace: IpmiTiming::default(),

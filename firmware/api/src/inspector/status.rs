@@ -36,7 +36,11 @@ fn read(view: &NodeView) -> Option<IntrospectionStatus> {
     let early = |phase| {
         matches!(
             phase,
-            JobPhase::PowerOff | JobPhase::BootFromNet | JobPhase::PowerOn | JobPhase::AwaitAgent
+            JobPhase::PowerOff
+                | JobPhase::BootFromNet
+                | JobPhase::SendToken
+                | JobPhase::PowerOn
+                | JobPhase::AwaitAgent
         )
     };
     let (state, error, finished_at) = match node.provision_state {

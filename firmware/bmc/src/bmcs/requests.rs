@@ -1,10 +1,11 @@
 //! BMC requests other than power: which protocol carries them, and where the reply goes.
 
+use trivet_model::bmc_request::HiddenBytes;
 use trivet_model::{BmcReply, BmcRequest, NodeId, PowerError};
 
 use super::{BmcExchange, Bmcs};
 use crate::context::BmcContext;
-use crate::outcome::{BmcOutcome, BmcRequestOrigin};
+use crate::outcome::{BmcOutcome, BmcRequestOrigin, MailboxUse};
 use crate::protocol::{BmcReach, BmcTarget};
 
 impl Bmcs {
@@ -13,6 +14,18 @@ impl Bmcs {
     pub fn medium_request(&mut self, context: &mut BmcContext, id: NodeId, request: &BmcRequest) {
         let ejects = matches!(request, BmcRequest::EjectMedia { .. });
         self.send_request(context, id, BmcRequestOrigin::Medium { ejects }, request);
+    }
+
+    /// Writes the boot mailbox for a job. The result is [`BmcOutcome::MailboxWritten`].
+    pub fn write_mailbox(
+        &mut self,
+        context: &mut BmcContext,
+        id: NodeId,
+        content: HiddenBytes,
+        of: MailboxUse,
+    ) {
+        let request = BmcRequest::WriteMailbox(content);
+        self.send_request(context, id, BmcRequestOrigin::Mailbox(of), &request);
     }
 
     /// Sends a BMC request of a caller or of a job.
@@ -69,6 +82,11 @@ impl Bmcs {
                     ejects,
                     result: reply.map(|_| ()),
                 });
+            }
+            BmcRequestOrigin::Mailbox(of) => {
+                let result = reply.map(|_| ());
+                let outcome = BmcOutcome::MailboxWritten { node, of, result };
+                self.outcomes.push_back(outcome);
             }
             BmcRequestOrigin::Order(_)
             | BmcRequestOrigin::PowerChange

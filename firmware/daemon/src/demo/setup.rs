@@ -230,6 +230,8 @@ fn settings(
         kernel_args: String::new(),
         heartbeat_timeout_s: 3,
         // All of it is on loopback.
+        ca_key: None,
+        agent_requirement: trivet_rack::CertificateRequirement::None,
         agent_addresses: trivet_rack::AgentAddresses {
             any: true,
             ..trivet_rack::AgentAddresses::default()

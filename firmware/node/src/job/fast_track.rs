@@ -35,10 +35,10 @@ impl NodeTransition<'_> {
         // its first lookup reported this: an agent that runs already does not know.
         let partition = kind == JobKind::Deploy && is_partition(&self.node.instance_info);
         let ready = is_ready(&self.node, self.limits) && !partition;
-        let agent = self.node.agent.take();
+        let (agent, enrolment) = (self.node.agent.take(), self.node.enrolment.take());
         self.start_job(kind, Some(step_kind), args);
         if ready && self.uses_agent() {
-            self.node.agent = agent;
+            (self.node.agent, self.node.enrolment) = (agent, enrolment);
             if let Some(agent) = &mut self.node.agent {
                 agent.disk_may_change();
             }
@@ -56,9 +56,9 @@ impl NodeTransition<'_> {
             return self.enter(JobPhase::FinalOff);
         }
         let cleans = self.node.job.as_ref().map(|job| job.kind) == Some(JobKind::Clean);
-        let agent = self.node.agent.take();
+        let (agent, enrolment) = (self.node.agent.take(), self.node.enrolment.take());
         self.finish();
-        self.node.agent = agent;
+        (self.node.agent, self.node.enrolment) = (agent, enrolment);
         let is_available = self.node.provision_state == ProvisionState::Available;
         if let Some(agent) = &mut self.node.agent {
             agent.is_clean = cleans && is_available;
@@ -101,11 +101,11 @@ impl NodeTransition<'_> {
             NodeEvent::ImageAheadDue(ahead) => self.write_image_ahead(ahead),
             NodeEvent::Agent(order, answer) => self.idle_agent_replied(order, answer),
             NodeEvent::TimerExpired => {
-                self.node.agent = None;
+                self.clear_boot();
                 let seconds = self.limits.heartbeat_timeout_ms / 1000;
                 self.note(NoteKind::AgentExpired { seconds });
             }
-            _ if self.node.power_state == Some(PowerState::Off) => self.node.agent = None,
+            _ if self.node.power_state == Some(PowerState::Off) => self.clear_boot(),
             _ => {}
         }
     }

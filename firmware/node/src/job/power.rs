@@ -66,11 +66,20 @@ impl NodeTransition<'_> {
 
     /// The next boot is as it should be.
     pub(super) fn boot_device_set(&mut self) {
-        self.enter(if self.uses_agent() {
-            JobPhase::PowerOn
-        } else {
+        self.enter(if !self.uses_agent() {
             JobPhase::StartInstance
+        } else if self.limits.sends_tokens {
+            JobPhase::SendToken
+        } else {
+            JobPhase::PowerOn
         });
+    }
+
+    /// The BMC has the token of the coming boot, or cannot have it.
+    pub(super) fn token_sent(&mut self, phase: JobPhase) {
+        if phase == JobPhase::SendToken {
+            self.enter(JobPhase::PowerOn);
+        }
     }
 
     /// Handles the reply to a step that switches power.

@@ -25,6 +25,7 @@ mod lost_agent;
 mod medium;
 mod netboot;
 mod power;
+mod token;
 mod verbs;
 
 const NOW: Now = Now {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use trivet_agent_inventory::InspectionResult;
 use trivet_model::node::JsonObject;
 use trivet_model::{
-    JobPhase, MacAddr, NodeId, NoteKind, Now, OrderOutcome, Port, PortId, ProvisionState,
+    ApiCaller, JobPhase, MacAddr, NodeId, NoteKind, Now, OrderOutcome, Port, PortId, ProvisionState,
 };
 use trivet_model::{Node, OrderRefusal, RefusalKind};
 use trivet_node::NodeEvent;
@@ -22,9 +22,10 @@ impl Rack {
     pub(crate) fn inventory(
         &mut self,
         now: Now,
-        from: IpAddr,
+        caller: &ApiCaller,
         document: &Value,
     ) -> Result<OrderOutcome, OrderRefusal> {
+        let from = caller.from;
         let findings = trivet_agent_inventory::read(document).map_err(|problem| {
             let sentence = problem.to_string();
             self.inspection_refused(now, from, document, &sentence);
@@ -46,6 +47,7 @@ impl Rack {
             self.note_refused(now, id, from, NOT_INSPECTED);
             return Err(Self::nothing_found());
         }
+        let strength = self.check_certificate(now, &node, caller)?;
         let proof = match by_mac {
             Some(_) => self.check_inspection_caller(now, &node, from)?,
             None => self.check_found_by_bmc(now, &node, from, &findings)?,
@@ -55,7 +57,7 @@ impl Rack {
             let sentence = format!("Node {id} is being switched on; send again.");
             return Err(OrderRefusal::new(RefusalKind::Conflict, sentence));
         }
-        self.record_caller(now, &mut node, from, proof);
+        self.record_caller(now, &mut node, from, strength.or(proof));
         self.records.put_node(now, node.clone());
         self.make_ports(now, id, &findings);
         if by_mac.is_none() {

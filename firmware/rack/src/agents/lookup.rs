@@ -2,15 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use trivet_model::caller::printable;
 use trivet_model::note::LOOKUP_MACS_NOTED_MAX;
 use trivet_model::order::{AgentHeartbeat, LookupResult};
 use trivet_model::secret::{MASK, masked};
 use trivet_model::{
-    AgentAuthentication, AgentSession, EvidenceNote, MacAddr, Node, NodeId, NoteKind, Now,
-    OrderOutcome, OrderRefusal, RefusalKind,
+    AgentAuthentication, AgentSession, ApiCaller, EvidenceNote, MacAddr, Node, NodeId, NoteKind,
+    Now, OrderOutcome, OrderRefusal, RefusalKind,
 };
 use trivet_node::NodeEvent;
 
@@ -53,10 +52,11 @@ impl Rack {
     fn expected(
         &mut self,
         now: Now,
-        from: IpAddr,
+        caller: &ApiCaller,
         addresses: &[MacAddr],
         node: Option<NodeId>,
     ) -> Result<(Node, AgentAuthentication), OrderRefusal> {
+        let from = caller.from;
         let named = node.is_some();
         let id = node.or_else(|| self.only_owner(now, from, addresses));
         let Some(node) = id.and_then(|id| self.require_node(id).ok()) else {
@@ -78,18 +78,20 @@ impl Rack {
             self.note_refused(now, node.id, from, NOT_RESTARTED);
             return Err(Self::nothing_found());
         }
+        let strength = self.check_certificate(now, &node, caller)?;
         let proof = self.check_lookup(now, &node, addresses, from)?;
-        Ok((node, proof))
+        Ok((node, strength.or(proof)))
     }
 
     pub(crate) fn lookup(
         &mut self,
         now: Now,
-        from: IpAddr,
+        caller: &ApiCaller,
         addresses: &[MacAddr],
         node: Option<NodeId>,
     ) -> Result<OrderOutcome, OrderRefusal> {
-        let (mut node, proof) = self.expected(now, from, addresses, node)?;
+        let (mut node, proof) = self.expected(now, caller, addresses, node)?;
+        let from = caller.from;
         let id = node.id;
         let mut agent_token = MASK.to_owned();
         // The box lost power between the commit of a token and the first heartbeat: the agent
@@ -135,11 +137,12 @@ impl Rack {
     pub(crate) fn legacy_lookup(
         &mut self,
         now: Now,
-        from: IpAddr,
+        caller: &ApiCaller,
         addresses: &[MacAddr],
         node: Option<NodeId>,
     ) -> Result<OrderOutcome, OrderRefusal> {
-        let (mut node, proof) = self.expected(now, from, addresses, node)?;
+        let (mut node, proof) = self.expected(now, caller, addresses, node)?;
+        let from = caller.from;
         let id = node.id;
         let other = node.agent.as_ref().is_some_and(|agent| !agent.is_legacy());
         if !node.allows_legacy_agent() || other {
@@ -171,13 +174,15 @@ impl Rack {
     pub(crate) fn legacy_heartbeat(
         &mut self,
         now: Now,
-        from: IpAddr,
+        caller: &ApiCaller,
         id: NodeId,
         url: String,
     ) -> Result<(), OrderRefusal> {
+        let from = caller.from;
         let mut node = self
             .require_node(id)
             .map_err(|_| OrderRefusal::of_heartbeat())?;
+        self.check_certificate(now, &node, caller)?;
         let checked = self.check_heartbeat(&node, from);
         let checked = checked.and_then(|()| self.check_callback(&url, from));
         let allowed = node.allows_legacy_agent();
@@ -263,15 +268,13 @@ impl Rack {
     pub(crate) fn heartbeat(
         &mut self,
         now: Now,
-        from: IpAddr,
+        caller: &ApiCaller,
         id: NodeId,
         heartbeat: AgentHeartbeat,
     ) -> Result<(), OrderRefusal> {
-        let node = self
-            .records
-            .node(id)
-            .ok_or_else(OrderRefusal::of_heartbeat)?;
-        let node = Arc::clone(node);
+        let from = caller.from;
+        let node = self.records.node(id).cloned();
+        let node = node.ok_or_else(OrderRefusal::of_heartbeat)?;
         let Some(session) = &node.agent else {
             self.note_refused(
                 now,
@@ -281,6 +284,7 @@ impl Rack {
             );
             return Err(OrderRefusal::of_heartbeat());
         };
+        self.check_certificate(now, &node, caller)?;
         let guess = heartbeat.agent_token.as_deref();
         let former = session.former_token.as_ref();
         let former = former.filter(|token| trivet_certs_enrol::matches(token, guess));

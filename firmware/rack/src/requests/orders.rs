@@ -1,6 +1,5 @@
 //! Orders of callers of the API: carried out, or refused with nothing changed.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -30,7 +29,7 @@ impl Rack {
         order: RackOrder,
     ) -> Result<OrderOutcome, OrderRefusal> {
         let Some(word) = order.word() else {
-            return self.order(now, ticket, caller.from, order);
+            return self.order(now, ticket, &caller, order);
         };
         let node = self.subject(&order);
         // A node that is deleted has no name afterwards.
@@ -38,7 +37,7 @@ impl Rack {
             .and_then(|id| self.records.node(id))
             .map(|node| node.label());
         let before = self.outputs.len();
-        let result = self.order(now, ticket, caller.from, order);
+        let result = self.order(now, ticket, &caller, order);
         let refused = match &result {
             Err(refusal) if refusal.kind == RefusalKind::Stale => return result,
             Err(refusal) => Some(refusal.sentence.clone()),
@@ -77,7 +76,7 @@ impl Rack {
         &mut self,
         now: Now,
         ticket: u64,
-        from: IpAddr,
+        caller: &ApiCaller,
         order: RackOrder,
     ) -> Result<OrderOutcome, OrderRefusal> {
         match order {
@@ -127,19 +126,24 @@ impl Rack {
             RackOrder::CheckDeploy(node) => return self.check_deploy(now, node),
             RackOrder::Maintenance { node, on, reason } => self.maintenance(now, node, on, reason),
             RackOrder::Lookup { addresses, node } => {
-                return self.lookup(now, from, &addresses, node);
+                return self.lookup(now, caller, &addresses, node);
             }
-            RackOrder::Heartbeat { node, heartbeat } => self.heartbeat(now, from, node, heartbeat),
+            RackOrder::Heartbeat { node, heartbeat } => {
+                self.heartbeat(now, caller, node, heartbeat)
+            }
+            RackOrder::Enrol(request) => return self.enrol(now, caller.from, &request),
             RackOrder::LegacyLookup { addresses, node } => {
-                return self.legacy_lookup(now, from, &addresses, node);
+                return self.legacy_lookup(now, caller, &addresses, node);
             }
-            RackOrder::LegacyHeartbeat { node, url } => self.legacy_heartbeat(now, from, node, url),
+            RackOrder::LegacyHeartbeat { node, url } => {
+                self.legacy_heartbeat(now, caller, node, url)
+            }
             RackOrder::Vendor { node, method } => {
                 return self
                     .vendor(now, ticket, node, method)
                     .map(|()| OrderOutcome::Deferred);
             }
-            RackOrder::Inventory { document } => return self.inventory(now, from, &document),
+            RackOrder::Inventory { document } => return self.inventory(now, caller, &document),
         }
         .map(|()| OrderOutcome::Stored)
     }

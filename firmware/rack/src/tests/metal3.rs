@@ -159,6 +159,8 @@ fn images_and_drives_are_fetched_at_the_address_that_the_record_names() {
 /// Nodes without ports, each with its own BMC, whose machines boot the agent to be inspected.
 fn inspecting(count: u8) -> (RackBench, Vec<NodeId>) {
     let mut bench = RackBench::with(Settings {
+        ca_key: None,
+        agent_requirement: crate::CertificateRequirement::None,
         agent_addresses: AgentAddresses::default(),
         ..settings()
     });

@@ -10,7 +10,8 @@ use trivet_model::image::ImageFormat;
 use trivet_model::node::{JsonObject, NodeLocation};
 use trivet_model::{
     AgentAuthentication, AgentCaller, AgentQuery, AgentSession, ImageAhead, ImageDeployment, Job,
-    JobKind, JobPhase, JobStep, Node, NodeId, PowerState, ProvisionState, StepKind,
+    JobKind, JobPhase, JobStep, KeyDigest, Node, NodeEnrolment, NodeId, PowerState, ProvisionState,
+    RedeemedEnrolment, StepKind,
 };
 
 use super::codec::{
@@ -59,6 +60,7 @@ tagged_fields! {
         31 "location" location: OptionalPart<LocationFields> = None;
         32 "agent_caller" agent_caller: OptionalPart<CallerFields> = None;
         33 "template_drive" template_drive: Optional<Number<u64>> = None;
+        34 "enrolment" enrolment: OptionalPart<EnrolmentFields> = None;
     }
 }
 
@@ -145,6 +147,22 @@ tagged_fields! {
         5 "version" version: Optional<Text> = None;
         6 "is_clean" is_clean: Flag = false;
         7 "ahead" ahead: Optional<SealedForm<ImageAhead>> = None;
+    }
+}
+
+tagged_fields! {
+    /// Fields of the enrolment of the agent of one boot.
+    EnrolmentFields: NodeEnrolment {
+        1 "token" token: SealedText;
+        2 "redeemed" redeemed: OptionalPart<RedeemedFields> = None;
+    }
+}
+
+tagged_fields! {
+    /// Fields of a redeemed enrolment.
+    RedeemedFields: RedeemedEnrolment {
+        1 "request" request: Word<KeyDigest>;
+        2 "key" key: Word<KeyDigest>;
     }
 }
 

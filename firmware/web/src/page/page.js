@@ -214,10 +214,10 @@
       facts.push(["File", (path || "") + " " + bytes(sent) + " of " + bytes(size)]);
     }
     if (node.agent_address) {
-      const how = node.weakly_authenticated ? "weakly authenticated: not leased by this box"
-        : "leased by this box";
-      facts.push(["Agent's address", node.agent_address + ", " + how]);
+      const how = node.weakly_authenticated ? ", weakly authenticated: not leased by this box" : "";
+      facts.push(["Agent's address", node.agent_address + how]);
     }
+    facts.push(["Agent authenticated by", node.agent_strength]);
     if (node.maintenance) facts.push(["Maintenance", node.maintenance_reason || "yes"]);
     by("detail-facts").replaceChildren(...facts.flatMap(([term, text]) => {
       const [key, value] = [make("dt"), make("dd")];
