@@ -30,9 +30,9 @@ use table::call::ApiCall;
 use table::error::ApiFault;
 use table::version;
 pub use table::version::{VERSION_MAX, VERSION_MIN, Version};
-use trivet::images;
 pub use trivet::images::{LocalImage, upload_range, upload_target};
 pub use trivet::telemetry::{EventQuery, TelemetryRequest, telemetry_request};
+use trivet::{enrolment, images};
 
 /// Longest request body in bytes. Ours: inspection data with its logs is the largest body of a
 /// correct client.
@@ -135,6 +135,8 @@ pub enum ResponsePlan {
     Lookup,
     /// The lookup response for an agent without token support.
     LegacyLookup,
+    /// The node for which an agent gets a certificate.
+    Enrolled,
     /// The node that the inspection data belongs to.
     Inspected,
     /// The reply of the BMC or the agent.
@@ -277,6 +279,7 @@ fn finished(
         }
         (ResponsePlan::Lookup, OrderOutcome::Found(found)) => Ok(agent::found(call, &found)),
         (ResponsePlan::Inspected, OrderOutcome::Inspected(id)) => Ok(agent::inspected(id)),
+        (ResponsePlan::Enrolled, OrderOutcome::Enrolled(id)) => Ok(enrolment::enrolled(id)),
         (ResponsePlan::LegacyLookup, OrderOutcome::Found(found)) => {
             Ok(passthru::found(call, &found))
         }
@@ -291,6 +294,7 @@ fn finished(
             ResponsePlan::Lookup
             | ResponsePlan::LegacyLookup
             | ResponsePlan::Inspected
+            | ResponsePlan::Enrolled
             | ResponsePlan::CommandReply
             | ResponsePlan::Media
             | ResponsePlan::Validated(_),

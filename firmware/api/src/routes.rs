@@ -11,7 +11,9 @@ use crate::table::call::ApiCall;
 use crate::table::error::ApiFault;
 use crate::table::path_forms;
 use crate::table::route::{self, ApiRoute};
-use crate::trivet::{agent_artifacts, bmc_requests, images, lan, progress, story, telemetry};
+use crate::trivet::{
+    agent_artifacts, bmc_requests, enrolment, images, lan, progress, story, telemetry,
+};
 use crate::{ApiOutcome, BODY_BYTES_MAX, Response, inspector, trivet};
 
 /// All rows. The first matching row is used, so fixed segments are before segments in braces.
@@ -48,6 +50,7 @@ pub(crate) const TABLES: &[&[ApiRoute]] = &[
     story::ROUTES,
     bmc_requests::ROUTES,
     telemetry::ROUTES,
+    enrolment::ROUTES,
 ];
 
 /// All rows in order.

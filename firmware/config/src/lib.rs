@@ -32,11 +32,11 @@ pub use crate::power::PowerSettings;
 pub use crate::reader::TEXT_BYTES_MAX;
 pub use crate::service::{API_PORT, HTTP_PORT, HTTPS_PORT, INSPECTOR_PORT, PANEL_PORT, TFTP_PORT};
 pub use crate::settings::{
-    AgentAddressCheck, AgentRamdiskSettings, AgentSettings, ApiAuthSettings, ApiSettings,
-    ApplianceSettings, BootLoaderSettings, BootSettings, CleaningErase, DailyWindow, DhcpMode,
-    DhcpPoolSettings, DhcpSettings, DhcpSource, HardwareSettings, HardwareType, HttpSettings,
-    ImageAheadNodes, ImageAheadSettings, ImageCacheSettings, InspectorSettings, Ipv4Network,
-    LimitSettings, PanelSettings, RegistrySettings, Settings, TftpSettings,
+    AgentAddressCheck, AgentRamdiskSettings, AgentRequirement, AgentSettings, ApiAuthSettings,
+    ApiSettings, ApplianceSettings, BootLoaderSettings, BootSettings, CleaningErase, DailyWindow,
+    DhcpMode, DhcpPoolSettings, DhcpSettings, DhcpSource, HardwareSettings, HardwareType,
+    HttpSettings, ImageAheadNodes, ImageAheadSettings, ImageCacheSettings, InspectorSettings,
+    Ipv4Network, LimitSettings, PanelSettings, RegistrySettings, Settings, TftpSettings,
 };
 pub use crate::value::{LISTEN_MAX, LOADER_BYTES_MAX};
 pub use crate::webhook::{MetricsSettings, WEBHOOKS_MAX, WebhookSettings};

@@ -9,9 +9,9 @@ use crate::contradiction::{ListenTransport, SettingsClaims};
 use crate::mistake::SettingsMistakes;
 use crate::reader::{LocatedValue, SettingsSection, nearest};
 use crate::settings::{
-    AgentAddressCheck, AgentRamdiskSettings, AgentSettings, ApiAuthSettings, ApiSettings,
-    ApplianceSettings, BootSettings, CleaningErase, HardwareSettings, HardwareType, HttpSettings,
-    InspectorSettings, LimitSettings, PanelSettings, TftpSettings,
+    AgentAddressCheck, AgentRamdiskSettings, AgentRequirement, AgentSettings, ApiAuthSettings,
+    ApiSettings, ApplianceSettings, BootSettings, CleaningErase, HardwareSettings, HardwareType,
+    HttpSettings, InspectorSettings, LimitSettings, PanelSettings, TftpSettings,
 };
 use crate::value;
 
@@ -436,6 +436,7 @@ pub(crate) fn agent(root: &SettingsSection<'_>, mistakes: &mut SettingsMistakes)
         "erase",
         "fast_track",
         "address_check",
+        "require",
     ];
     section.allow_only(&known, mistakes);
     let timeout = section.number("heartbeat_timeout_s", 10..=86_400, mistakes);
@@ -453,6 +454,24 @@ pub(crate) fn agent(root: &SettingsSection<'_>, mistakes: &mut SettingsMistakes)
             .flag("fast_track", mistakes)
             .is_some_and(|stays| stays.value),
         address_check: address_check(&section, mistakes),
+        require: requirement(&section, mistakes),
+    }
+}
+
+fn requirement(section: &SettingsSection<'_>, mistakes: &mut SettingsMistakes) -> AgentRequirement {
+    let Some(text) = section.text("require", mistakes) else {
+        return AgentRequirement::default();
+    };
+    match text.value {
+        "none" => AgentRequirement::None,
+        "mtls-with-token" => AgentRequirement::MtlsWithToken,
+        "mtls" => AgentRequirement::Mtls,
+        other => {
+            let sentence =
+                format!("`{other}` is unknown: write \"none\", \"mtls-with-token\" or \"mtls\"");
+            mistakes.add(text.at, &section.key("require"), sentence);
+            AgentRequirement::default()
+        }
     }
 }
 

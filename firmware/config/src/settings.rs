@@ -493,6 +493,21 @@ pub struct AgentSettings {
     pub fast_track: bool,
     /// From which addresses agents may call.
     pub address_check: AgentAddressCheck,
+    /// Which agents need a certificate for the token in their BMC.
+    pub require: AgentRequirement,
+}
+
+/// Which agents need a certificate from their first request on. An agent that has enrolled needs
+/// it in any case.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum AgentRequirement {
+    /// None.
+    #[default]
+    None,
+    /// Those of nodes whose BMC has the token of this boot.
+    MtlsWithToken,
+    /// All.
+    Mtls,
 }
 
 /// From which addresses agents may call.
@@ -530,6 +545,7 @@ impl Default for AgentSettings {
             erase: CleaningErase::default(),
             fast_track: false,
             address_check: AgentAddressCheck::default(),
+            require: AgentRequirement::default(),
         }
     }
 }

@@ -13,6 +13,7 @@ use trivet_model::{NodeId, UnixMs};
 use trivet_rack::{AgentHttpRequest, RackInput};
 
 use crate::listeners::agents;
+use crate::tls_identity::AgentCallIdentity;
 
 /// Bundles kept for one node. Ours.
 const BUNDLES_MAX: usize = 5;
@@ -34,6 +35,14 @@ pub(crate) struct AgentLogStore {
     collecting: Arc<Semaphore>,
     /// Unpacked logs are longer still: one bundle is packed at a time.
     packing: Arc<Semaphore>,
+}
+
+/// Where an agent listens, whom it is, and what is shown to it.
+pub(crate) struct AgentToCall {
+    pub(crate) url: String,
+    /// Its certificate, the only one to trust.
+    pub(crate) verify_ca: Option<String>,
+    pub(crate) shown: Option<AgentCallIdentity>,
 }
 
 impl AgentLogStore {
@@ -61,14 +70,15 @@ impl AgentLogStore {
     pub(crate) async fn collect(
         self,
         node: NodeId,
-        at: (String, Option<String>),
+        agent: AgentToCall,
         request_with_token: (AgentHttpRequest, SecretText),
         now: UnixMs,
     ) -> RackInput {
-        let ((url, verify_ca), (request, token)) = (at, request_with_token);
+        let (request, token) = request_with_token;
         // The semaphore is never closed, so this always succeeds.
         let _turn = Arc::clone(&self.collecting).acquire_owned().await;
-        let answer = agents::call(&url, verify_ca.as_deref(), &request).await;
+        let (pin, shown) = (agent.verify_ca.as_deref(), agent.shown.as_ref());
+        let answer = agents::call(&agent.url, pin, shown, &request).await;
         // Unpacking and packing is done on a separate thread.
         let _turn_to_pack = Arc::clone(&self.packing).acquire_owned().await;
         let keeping = tokio::task::spawn_blocking(move || {

@@ -10,12 +10,13 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 use trivet_board_linux::{BoxKeyFile, FileFlash};
-use trivet_model::{Note, NoteKind};
+use trivet_certs_authority::Authority;
+use trivet_model::{KeyDigest, Note, NoteKind};
 use trivet_rack::bmc::{BmcHttpCall, BmcMessage, BmcSshRun, BmcTransmit};
 use trivet_rack::{RackInput, RackOutput};
 use trivet_store::{OpenError, Store};
 
-use crate::agent_logs::AgentLogStore;
+use crate::agent_logs::{AgentLogStore, AgentToCall};
 use crate::auth::Authenticator;
 use crate::cache::{ImageCache, ImageCacheOptions, ImageReports};
 use crate::clock::DaemonClock;
@@ -25,7 +26,7 @@ use crate::listeners::{
 };
 use crate::log::NOTE;
 use crate::log::throttle::{self, LogThrottle};
-use crate::tls_identity::ServerTls;
+use crate::tls_identity::{AgentCallIdentity, ServerTls};
 use crate::webhooks::{self, Webhook};
 
 /// Receives a note and the display name of its node.
@@ -36,6 +37,20 @@ pub(crate) type NoteSink = Box<dyn FnMut(&Note, Option<&str>) + Send>;
 pub(crate) struct TcpService {
     pub(crate) sockets: Vec<TcpListener>,
     pub(crate) tls: Option<ServerTls>,
+}
+
+/// How nodes get certificates, and how the box shows its own to their agents.
+#[derive(Clone)]
+pub(crate) struct NodeTrust {
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) shown: AgentCallIdentity,
+}
+
+impl NodeTrust {
+    /// SHA-256 of the public key of the authority.
+    pub(crate) fn ca_key(&self) -> KeyDigest {
+        KeyDigest(self.authority.key_digest())
+    }
 }
 
 /// Everything the appliance needs to run. The sockets are already open, so that their
@@ -56,6 +71,8 @@ pub(crate) struct ApplianceResources {
     /// The host names under which clients may call the API and the web page.
     pub(crate) hosts: browser::HostNames,
     pub(crate) facts: trivet_api::ApiFacts,
+    /// Certificates of nodes, where the API has TLS.
+    pub(crate) trust: Option<NodeTrust>,
     pub(crate) connections_max: usize,
     pub(crate) transfers_max: usize,
     /// The directory of cached images, and the options for fetching them.
@@ -130,6 +147,7 @@ impl RunningAppliance {
             engine: Arc::clone(&back),
             cache: cache.clone(),
             bmc: Arc::clone(&bmc_socket),
+            shown: parts.trust.as_ref().map(|trust| trust.shown.clone()),
             dhcp: dhcp.clone(),
             ssh: parts.ssh,
             redfish: parts.redfish,
@@ -165,6 +183,7 @@ impl RunningAppliance {
             logs,
             any_agent_address,
             hosts: parts.hosts.clone(),
+            authority: parts.trust.map(|trust| trust.authority),
             refusals: api::RefusalLog::new(clock.now().tick),
             observed: api::ApiTelemetry::new(parts.open_metrics),
         });
@@ -296,6 +315,8 @@ struct OutputDispatcher {
     engine: Arc<OnceLock<Engine>>,
     cache: ImageCache,
     bmc: Arc<UdpSocket>,
+    /// What agents that have enrolled ask for.
+    shown: Option<AgentCallIdentity>,
     dhcp: dhcp::DhcpListeners,
     ssh: ssh::SshCommandRunner,
     redfish: redfish::RedfishHttpClient,
@@ -324,8 +345,10 @@ impl OutputDispatcher {
                 verify_ca,
                 request,
             } => {
+                let shown = self.shown.clone();
                 self.spawn_request(async move {
-                    let result = agents::call(&url, verify_ca.as_deref(), &request).await;
+                    let pin = verify_ca.as_deref();
+                    let result = agents::call(&url, pin, shown.as_ref(), &request).await;
                     RackInput::AgentAnswered { node, call, result }
                 });
             }
@@ -337,7 +360,12 @@ impl OutputDispatcher {
                 token,
             } => {
                 let (logs, now) = (self.logs.clone(), self.clock.now().wall);
-                self.spawn_request(logs.collect(node, (url, verify_ca), (request, token), now));
+                let agent = AgentToCall {
+                    url,
+                    verify_ca,
+                    shown: self.shown.clone(),
+                };
+                self.spawn_request(logs.collect(node, agent, (request, token), now));
             }
             RackOutput::DropLogs(node) => {
                 let logs = self.logs.clone();

@@ -343,6 +343,13 @@ pub(crate) fn unreadable(settings: &Settings) -> Vec<String> {
                 .to_owned(),
         );
     }
+    let has_tls = settings.api.as_ref().is_some_and(|api| api.tls);
+    if settings.agent.require != trivet_config::AgentRequirement::None && !has_tls {
+        lines.push(
+            "agent.require: needs api.tls = true; without it no agent can get a certificate"
+                .to_owned(),
+        );
+    }
     lines
 }
 

@@ -1,5 +1,6 @@
 //! `trivet serve`: runs the appliance on real interfaces, as the settings file says.
 
+mod agents;
 mod dhcp_links;
 
 pub(crate) use dhcp_links::{missing_loaders, plan};
@@ -20,9 +21,11 @@ use trivet_config::{self as config, Settings};
 use trivet_images::ImageLibraryOptions;
 use trivet_images::rate_limit::ImageFillWindow;
 use trivet_model::BoxFault;
-use trivet_rack::{AgentAddresses, BootLimitRule, NodeLimits, RackFilePaths, WildcardListeners};
+use trivet_rack::{BootLimitRule, RackFilePaths, WildcardListeners};
 
-use crate::appliance::{self, ApplianceResources, RunningAppliance, TcpService, open_store};
+use crate::appliance::{
+    self, ApplianceResources, NodeTrust, RunningAppliance, TcpService, open_store,
+};
 use crate::auth::Authenticator;
 use crate::cache::{ImageCacheOptions, Origin};
 use crate::clock::DaemonClock;
@@ -45,6 +48,7 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     let name = settings.appliance.name.clone().unwrap_or_else(host_name);
     let (certificate, fingerprint) = certificate(&settings, &name, clock)?;
     let tls = |wanted: bool| wanted.then(|| certificate.tls());
+    let api_has_tls = settings.api.as_ref().is_some_and(|api| api.tls);
     let api = settings.api.as_ref();
     let panel = settings.panel.as_ref();
     let http = settings.http.as_ref();
@@ -58,7 +62,7 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     let mut parts = ApplianceResources {
         api: TcpService {
             sockets: listen("API", api.map(|api| &api.listen), &awaited).await?,
-            tls: tls(api.is_some_and(|api| api.tls)),
+            tls: api_has_tls.then(|| certificate.mutual_tls()),
         },
         inspector: plain(listen("inspector", inspector.map(|one| &one.listen), &awaited).await?),
         http: plain(listen("HTTP", http.map(|http| &http.listen), &awaited).await?),
@@ -80,6 +84,7 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
         auth: auth(api, clock),
         hosts: host_names(&settings, &name),
         facts: facts(&settings, name, clock),
+        trust: api_has_tls.then(|| certificate.node_trust()),
         connections_max,
         transfers_max: listeners::tftp::transfers_max(
             settings.limits.transfers_max,
@@ -494,14 +499,10 @@ fn rack_settings(
         },
         kernel_args: settings.boot.kernel_args.clone(),
         heartbeat_timeout_s: settings.agent.heartbeat_timeout_s.into(),
-        ca_key: None,
-        agent_requirement: trivet_rack::CertificateRequirement::None,
-        agent_addresses: AgentAddresses {
-            any: settings.agent.address_check == config::AgentAddressCheck::Off,
-            require_lease: settings.agent.address_check == config::AgentAddressCheck::Strict,
-            bmc_networks: bmc_networks(settings),
-        },
-        limits: node_limits(settings),
+        ca_key: parts.trust.as_ref().map(NodeTrust::ca_key),
+        agent_requirement: agents::requirement(settings),
+        agent_addresses: agents::addresses(settings),
+        limits: agents::node_limits(settings, parts.trust.is_some()),
         pace: trivet_rack::IpmiTiming::default(),
         power_sync_interval_ms: Some(u64::from(settings.limits.power_fresh_s) * 1000)
             .filter(|every_ms| *every_ms > 0),
@@ -510,27 +511,6 @@ fn rack_settings(
         hardware: hardware(settings),
         faults,
     })
-}
-
-fn node_limits(settings: &Settings) -> NodeLimits {
-    NodeLimits {
-        boot_ms: u64::from(settings.agent.boot_wait_s) * 1000,
-        agent_wait_ms: u64::from(settings.agent.wait_s) * 1000,
-        heartbeat_timeout_ms: u64::from(settings.agent.heartbeat_timeout_s) * 1000,
-        fast_track: settings.agent.fast_track,
-        power_timeout_ms: u64::from(settings.power.power_state_change_timeout_s) * 1000,
-        soft_off_ms: u64::from(settings.power.soft_power_off_timeout_s) * 1000,
-        bmc_wait_ms: u64::from(settings.power.bmc_wait_s) * 1000,
-        bmc_reset: settings.power.bmc_reset,
-        power_off_after_deploy_failure: settings.power.power_off_after_deploy_failure,
-        power_sync_retries_max: settings.power.power_state_sync_max_retries,
-        erase: match settings.agent.erase {
-            trivet_config::CleaningErase::Metadata => trivet_rack::EraseScope::Metadata,
-            trivet_config::CleaningErase::Full => trivet_rack::EraseScope::Full,
-            trivet_config::CleaningErase::None => trivet_rack::EraseScope::None,
-        },
-        ..NodeLimits::default()
-    }
 }
 
 /// The faults that exist from the start.
@@ -543,13 +523,6 @@ pub(crate) fn faults(settings: &Settings) -> Vec<BoxFault> {
     faults.extend(check::loopback_addresses(settings));
     faults.extend(check::plain_tokens(settings));
     faults
-}
-
-fn bmc_networks(settings: &Settings) -> Vec<(Ipv4Addr, u8)> {
-    let networks = settings.hardware.bmc_networks.iter();
-    networks
-        .map(|network| (network.address, network.prefix))
-        .collect()
 }
 
 fn boots_at_once(settings: &Settings) -> BootLimitRule {

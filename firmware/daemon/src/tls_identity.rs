@@ -14,7 +14,9 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 use trivet_certs_authority::{Authority, SERVER_DAYS};
 use trivet_model::Now;
+use trivet_net_tls::{ClientIdentity, ClientPolicy, mutual_server_config, server_config};
 
+use crate::appliance::NodeTrust;
 use crate::clock::DaemonClock;
 
 /// The box's CA: created at the first start, read after that.
@@ -78,11 +80,15 @@ impl From<TlsAcceptor> for ServerTls {
 /// The server certificate of the box: created at each start, and renewed before it
 /// expires.
 pub(crate) struct ServerCertificate {
-    authority: Authority,
+    authority: Arc<Authority>,
     names: Vec<String>,
     addresses: Vec<IpAddr>,
     made_s: AtomicU64,
     tls: ServerTls,
+    /// The same, for the API: clients may show a certificate of this authority.
+    mutual: ServerTls,
+    /// What the box shows to agents.
+    shown: AgentCallIdentity,
 }
 
 impl ServerCertificate {
@@ -94,14 +100,30 @@ impl ServerCertificate {
         now: Now,
     ) -> anyhow::Result<Self> {
         let now_s = now.wall.0 / 1000;
-        let tls = acceptor(&authority, &names, &addresses, now_s)?.into();
+        let [tls, mutual] = acceptors(&authority, &names, &addresses, now_s)?;
+        let shown = AgentCallIdentity(Arc::new(RwLock::new(box_identity(&authority, now_s)?)));
         Ok(Self {
-            authority,
+            authority: Arc::new(authority),
             names,
             addresses,
             made_s: AtomicU64::new(now_s),
-            tls,
+            tls: tls.into(),
+            mutual: mutual.into(),
+            shown,
         })
+    }
+
+    /// TLS that asks clients for a certificate of a node. A client may have none.
+    pub(crate) fn mutual_tls(&self) -> ServerTls {
+        self.mutual.clone()
+    }
+
+    /// How nodes get certificates, and what the box shows to their agents.
+    pub(crate) fn node_trust(&self) -> NodeTrust {
+        NodeTrust {
+            authority: Arc::clone(&self.authority),
+            shown: self.shown.clone(),
+        }
     }
 
     /// TLS with this certificate and its successors.
@@ -112,8 +134,11 @@ impl ServerCertificate {
     /// Creates a new certificate for connections from now on.
     pub(crate) fn renew(&self, now: Now) -> anyhow::Result<()> {
         let now_s = now.wall.0 / 1000;
-        let acceptor = acceptor(&self.authority, &self.names, &self.addresses, now_s)?;
-        self.tls.replace(acceptor);
+        let [tls, mutual] = acceptors(&self.authority, &self.names, &self.addresses, now_s)?;
+        let shown = box_identity(&self.authority, now_s)?;
+        self.tls.replace(tls);
+        self.mutual.replace(mutual);
+        *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = shown;
         self.made_s.store(now_s, Ordering::Relaxed);
         Ok(())
     }
@@ -141,15 +166,40 @@ impl ServerCertificate {
     }
 }
 
-fn acceptor(
+/// The acceptor of listeners for people, and that of listeners for agents: a browser that is
+/// asked for a certificate would ask its user.
+fn acceptors(
     authority: &Authority,
     names: &[String],
     addresses: &[IpAddr],
     now_s: u64,
-) -> anyhow::Result<TlsAcceptor> {
+) -> anyhow::Result<[TlsAcceptor; 2]> {
     let (chain, key) = authority.server_certificate(names, addresses, now_s)?;
-    let config = trivet_net_tls::server_config(&chain, &key)?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    let clients = ClientPolicy::Optional(authority.certificate_pem());
+    let configs = [
+        server_config(&chain, &key)?,
+        mutual_server_config(&chain, &key, clients)?,
+    ];
+    Ok(configs.map(|config| TlsAcceptor::from(Arc::new(config))))
+}
+
+/// The certificate that the box shows to agents that have enrolled, and its successors.
+#[derive(Clone)]
+pub(crate) struct AgentCallIdentity(Arc<RwLock<ClientIdentity>>);
+
+impl AgentCallIdentity {
+    /// The present one.
+    pub(crate) fn current(&self) -> ClientIdentity {
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+fn box_identity(authority: &Authority, now_s: u64) -> anyhow::Result<ClientIdentity> {
+    let (chain, key) = authority.box_client_certificate(now_s)?;
+    Ok(ClientIdentity::load(&chain, &key)?)
 }
 
 /// Writes a private file atomically and durably.

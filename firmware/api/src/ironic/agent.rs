@@ -91,6 +91,7 @@ pub fn agent_call(
             "POST",
             ["v1", "heartbeat", ident] | ["v1", "nodes", ident, "vendor_passthru", "heartbeat"],
         ) => Some(("heartbeat", named(ident))),
+        ("POST", ["trivet", "enrol"]) => Some(("enrolment", None)),
         ("POST", ["v1", "continue_inspection" | "continue"]) => Some(("inspection data", None)),
         _ => None,
     }

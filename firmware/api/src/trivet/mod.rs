@@ -3,6 +3,7 @@
 
 pub(crate) mod agent_artifacts;
 pub(crate) mod bmc_requests;
+pub(crate) mod enrolment;
 pub(crate) mod images;
 pub(crate) mod lan;
 pub(crate) mod nodes;

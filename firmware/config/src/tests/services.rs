@@ -148,6 +148,16 @@ fn agents_addresses_and_networks_of_bmcs_are_read() {
         "agent.address_check",
         "strict",
     );
+    for (word, requirement) in [
+        ("none", crate::AgentRequirement::None),
+        ("mtls-with-token", crate::AgentRequirement::MtlsWithToken),
+        ("mtls", crate::AgentRequirement::Mtls),
+    ] {
+        let text = format!("[agent]\nrequire = \"{word}\"\n");
+        assert_eq!(good(&text).agent.require, requirement);
+    }
+    let wrong = "[agent]\nrequire = \"yes\"\n";
+    bad(wrong, 2, "agent.require", "mtls-with-token");
     let networks = good("[hardware]\nbmc_networks = [\"192.0.2.0/24\"]\n");
     assert_eq!(networks.hardware.bmc_networks[0].prefix, 24);
     bad(

@@ -67,7 +67,6 @@ impl DemoAppliance {
     /// Starts the appliance with its files in `data`.
     pub(crate) async fn start(data: &Path) -> anyhow::Result<Self> {
         let clock = DaemonClock::start();
-        let files = demo_files(data)?;
         let home = any_port(Ipv4Addr::LOCALHOST);
         let api = sockets::tcp("API", home).await?;
         let http = sockets::tcp("HTTP", home).await?;
@@ -109,6 +108,7 @@ impl DemoAppliance {
             auth: Authenticator::Open,
             hosts: HostNames::default(),
             facts: facts(clock),
+            trust: None,
             connections_max: 4096,
             transfers_max: 1024,
             logs: data.join("logs"),
@@ -117,7 +117,7 @@ impl DemoAppliance {
             open_metrics: false,
             webhooks: Vec::new(),
         };
-        let settings = settings(data, files, api_url, http_url)?;
+        let settings = settings(data, demo_files(data)?, api_url, http_url)?;
         let store = open_store(data, STORE_MIB)?;
         let appliance = RunningAppliance::start(clock, parts, settings, store)?;
         let view = appliance.engine.watch();

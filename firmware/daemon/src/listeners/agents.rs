@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::tls_identity::AgentCallIdentity;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Method, Request, Uri};
@@ -94,6 +95,7 @@ fn is_own(address: IpAddr) -> bool {
 pub(crate) async fn call(
     url: &str,
     verify_ca: Option<&str>,
+    shown: Option<&AgentCallIdentity>,
     request: &AgentHttpRequest,
 ) -> Result<(u16, Vec<u8>), String> {
     let endpoint = AgentEndpoint::of(url)?;
@@ -101,6 +103,11 @@ pub(crate) async fn call(
     let server = if endpoint.secure {
         let pem = verify_ca.ok_or("it uses TLS but sent no certificate to trust")?;
         let config = pinned_client_config(pem).map_err(|error| error.to_string())?;
+        // An agent that has enrolled asks for it, others do not.
+        let config = match shown {
+            Some(shown) => shown.current().shown_by(config),
+            None => config,
+        };
         HttpServer::secure(&host, port, Arc::new(config))
     } else {
         HttpServer::plain(&host, port)

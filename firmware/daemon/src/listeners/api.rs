@@ -11,9 +11,11 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 use trivet_api::{Access, ApiFacts, ApiOutcome};
+use trivet_certs_authority::Authority;
 use trivet_metrics::MetricFamily;
 use trivet_model::{
-    ApiCaller, CallerIdentity, Entropy, NodeId, OrderRefusal, RackOrder, RefusalKind, Tick,
+    ApiCaller, CallerIdentity, Entropy, NodeId, OrderOutcome, OrderRefusal, RackOrder, RefusalKind,
+    Tick,
 };
 use trivet_rack::{RackInput, RefusedAgent, RefusedRequest};
 
@@ -27,6 +29,7 @@ use crate::clock::{DaemonClock, DaemonEntropy};
 use crate::engine::{self, Engine};
 use crate::log::throttle::{self, LogThrottle};
 
+mod enrolment;
 mod telemetry;
 mod upload;
 
@@ -55,6 +58,8 @@ pub(crate) struct ApiService {
     pub(crate) any_agent_address: bool,
     /// The host names under which clients may call it.
     pub(crate) hosts: HostNames,
+    /// Signs certificates of nodes; none where the API is without TLS.
+    pub(crate) authority: Option<Arc<Authority>>,
     /// The log of refused agents.
     pub(crate) refusals: RefusalLog,
     /// Metrics, health and events.
@@ -133,10 +138,12 @@ impl ApiService {
         if let Err(refused) = self.check_browser(&head.headers) {
             return response(refuse(&request, &refused));
         }
-        let (caller, role) = match self.caller(&request, access, &head.headers, peer).await {
-            Ok((caller, role)) => (Arc::new(caller), role),
+        let (mut caller, role) = match self.caller(&request, access, &head.headers, peer).await {
+            Ok(found) => found,
             Err(response) => return *response,
         };
+        caller.certificate = head.extensions.get().copied();
+        let caller = Arc::new(caller);
         let progress = head
             .extensions
             .get::<RequestProgress>()
@@ -295,6 +302,10 @@ impl ApiService {
                 heartbeat.callback_refused =
                     agents::check_callback(&heartbeat.callback_url, any).err();
             }
+            let signing = match self.signing_request(request, caller, &mut order) {
+                Ok(signing) => signing,
+                Err(response) => return *response,
+            };
             let last = (tries >= TRIES_MAX).then(|| order.clone());
             let result = match callback_refusal(&order, self.any_agent_address) {
                 Some(why) => {
@@ -306,6 +317,9 @@ impl ApiService {
                 }
                 None => self.engine.order(Arc::clone(caller), order).await,
             };
+            if let (Ok(OrderOutcome::Enrolled(node)), Some(signing)) = (&result, &signing) {
+                return self.certificate(request, *node, signing);
+            }
             // The rack itself records all other refused orders.
             if let Err(refusal) = &result
                 && refusal.kind == RefusalKind::Unavailable

@@ -15,6 +15,9 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConnection;
+use trivet_model::{KeyDigest, NodeCertificate};
+use trivet_net_tls::{NODE_URI_PREFIX, PeerCertificate};
 
 use crate::tls_identity::ServerTls;
 
@@ -244,11 +247,31 @@ async fn connection(
         Some(acceptor) => {
             let handshake = tokio::time::timeout(waits.handshake, acceptor.accept(stream));
             if let Ok(Ok(stream)) = handshake.await {
+                let handler = match node_certificate(stream.get_ref().1) {
+                    Some(certificate) => handler_for_node(handler, certificate),
+                    None => handler,
+                };
                 let stream = TrackedStream::new(stream, progress);
                 requests(TokioIo::new(stream), peer, true, waits, handler).await;
             }
         }
     }
+}
+
+/// The node that the verified certificate of the client names.
+fn node_certificate(connection: &ServerConnection) -> Option<NodeCertificate> {
+    let shown = PeerCertificate::read(connection.peer_certificates()?.first()?)?;
+    let node = shown.uri?.strip_prefix(NODE_URI_PREFIX)?.parse().ok()?;
+    let key = KeyDigest(shown.key);
+    Some(NodeCertificate { node, key })
+}
+
+/// The handler, whose requests have the certificate of their connection.
+fn handler_for_node(handler: HttpHandler, certificate: NodeCertificate) -> HttpHandler {
+    Arc::new(move |peer, secure, mut request| -> HttpResponseFuture {
+        request.extensions_mut().insert(certificate);
+        handler(peer, secure, request)
+    })
 }
 
 async fn requests<S>(

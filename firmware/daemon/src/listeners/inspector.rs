@@ -155,6 +155,7 @@ mod tests {
             cache,
             any_agent_address: true,
             hosts: browser::HostNames::default(),
+            authority: None,
             refusals: crate::listeners::api::RefusalLog::new(clock.now().tick),
             observed: crate::listeners::api::ApiTelemetry::new(false),
             logs: crate::agent_logs::AgentLogStore::at(scratch.0.join("logs")),

@@ -56,7 +56,7 @@ const FINE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
 #[tokio::test]
 async fn a_plain_call_carries_path_and_body() {
     let (address, agent) = agent(FINE, None).await;
-    let answer = call(&format!("http://{address}"), None, &request(5000)).await;
+    let answer = call(&format!("http://{address}"), None, None, &request(5000)).await;
     assert_eq!(answer, Ok((200, b"{}".to_vec())));
     let seen = agent.await.unwrap();
     let line = format!("POST /v1/commands/?agent_token={SECRET} HTTP/1.1\r\n");
@@ -68,7 +68,7 @@ async fn a_plain_call_carries_path_and_body() {
 async fn a_redirect_is_an_answer_and_is_not_followed() {
     let moved = "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n";
     let (address, _agent) = agent(moved, None).await;
-    let answer = call(&format!("http://{address}"), None, &request(5000)).await;
+    let answer = call(&format!("http://{address}"), None, None, &request(5000)).await;
     assert_eq!(answer, Ok((302, Vec::new())));
 }
 
@@ -88,7 +88,13 @@ fn certified() -> (String, TlsAcceptor) {
 async fn an_agent_with_the_certificate_it_sent_is_called() {
     let (pin, acceptor) = certified();
     let (address, agent) = agent(FINE, Some(acceptor)).await;
-    let answer = call(&format!("https://{address}"), Some(&pin), &request(5000)).await;
+    let answer = call(
+        &format!("https://{address}"),
+        Some(&pin),
+        None,
+        &request(5000),
+    )
+    .await;
     assert_eq!(answer, Ok((200, b"{}".to_vec())));
     assert!(agent.await.unwrap().contains(SECRET));
 }
@@ -99,7 +105,7 @@ async fn an_agent_with_another_certificate_or_none_receives_no_token() {
     for pin in [Some(other.as_str()), None, Some("no certificate")] {
         let (_, acceptor) = certified();
         let (address, agent) = agent(FINE, Some(acceptor)).await;
-        let answer = call(&format!("https://{address}"), pin, &request(5000)).await;
+        let answer = call(&format!("https://{address}"), pin, None, &request(5000)).await;
         let reply = answer.unwrap_err();
         assert!(!reply.contains(SECRET), "{reply}");
         if pin == Some(other.as_str()) {
@@ -112,13 +118,13 @@ async fn an_agent_with_another_certificate_or_none_receives_no_token() {
 async fn an_agent_that_is_silent_gone_or_endless_is_an_error_without_the_token() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
-    let reply = call(&url, None, &request(50)).await.unwrap_err();
+    let reply = call(&url, None, None, &request(50)).await.unwrap_err();
     assert_eq!(reply, "no answer within 50 ms");
     drop(silent);
-    let gone = call(&url, None, &request(5000)).await.unwrap_err();
+    let gone = call(&url, None, None, &request(5000)).await.unwrap_err();
     let endless = "HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n";
     let (address, _agent) = agent(endless, None).await;
-    let long = call(&format!("http://{address}"), None, &request(5000)).await;
+    let long = call(&format!("http://{address}"), None, None, &request(5000)).await;
     for reply in [gone, long.unwrap_err()] {
         assert!(!reply.contains(SECRET), "{reply}");
     }

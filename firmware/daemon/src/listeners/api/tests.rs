@@ -1,5 +1,6 @@
 //! Tests of the Ironic API over loopback, with a real engine.
 
+mod enrolment;
 mod telemetry;
 mod upload;
 
@@ -19,7 +20,7 @@ struct ServedApi {
     engine: Engine,
     address: SocketAddr,
     notes: Arc<Mutex<Vec<String>>>,
-    _listeners: JoinSet<()>,
+    listeners: JoinSet<()>,
     scratch: TestbedDirectory,
 }
 
@@ -54,6 +55,7 @@ async fn served_api(auth: impl FnOnce(&TestbedDirectory) -> Authenticator) -> Se
         cache,
         any_agent_address: true,
         hosts: HostNames::default(),
+        authority: None,
         refusals: RefusalLog::new(clock.now().tick),
         observed: ApiTelemetry::new(false),
         logs: AgentLogStore::at(scratch.0.join("logs")),
@@ -68,7 +70,7 @@ async fn served_api(auth: impl FnOnce(&TestbedDirectory) -> Authenticator) -> Se
         engine,
         address,
         notes,
-        _listeners: tasks,
+        listeners: tasks,
         scratch,
     }
 }
