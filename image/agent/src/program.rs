@@ -3,13 +3,16 @@
 
 mod appliance;
 mod clock;
+mod enrolment;
 mod journal;
 mod logs;
 mod machine;
+mod mailbox;
 mod settings;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -36,6 +39,7 @@ use crate::state_machine::{
 };
 use appliance::ApplianceFacts;
 use clock::KernelEntropy;
+use enrolment::AgentEnrolment;
 
 /// How long disks are awaited: the kernel finds them while the network comes up. The stock
 /// agent waits in steps of 3 s.
@@ -44,6 +48,9 @@ const DISK_SEARCHES_MAX: usize = 20;
 
 /// How many bytes of an image are between two lines. Ours.
 const PROGRESS_BYTES: u64 = 256 << 20;
+
+const PLAIN_URL: &str = "the BMC has a token of a box whose API has TLS, and ipa-api-url is not \
+                         https: another machine may have answered the boot request";
 
 /// Events of the agent that wait to be logged.
 const EVENTS_MAX: usize = 64;
@@ -77,12 +84,8 @@ pub async fn run(arguments: &[&str], in_ramdisk: bool) -> Result<AgentExit, Prog
         links = Some(bring_up(&parameters).await);
     }
     let listen = listening_address(&parameters)?;
-    let client = AgentHttpClient {
-        own: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        trust: appliance::trust(&parameters).map_err(ProgramError::Appliance)?,
-    };
-    let facts = find_appliance(&parameters, &client, in_ramdisk).await;
-    let mut options = options(&parameters, client, listen, facts).await?;
+    let (client, facts, enrolled) = reach_appliance(&parameters, in_ramdisk).await?;
+    let mut options = options(&parameters, (client, enrolled), listen, facts).await?;
     options.rescue = in_ramdisk.then(rescue_file).flatten();
     let exit = run_shell(options, parameters.debug).await?;
     match exit {
@@ -144,6 +147,60 @@ fn listening_address(parameters: &AgentParameters) -> Result<SocketAddr, Program
     Ok(SocketAddr::new(host, parameters.listen_port))
 }
 
+/// Finds the appliance, and enrols if the BMC has a token for this boot.
+async fn reach_appliance(
+    parameters: &AgentParameters,
+    in_ramdisk: bool,
+) -> Result<
+    (
+        AgentHttpClient,
+        Option<ApplianceFacts>,
+        Option<AgentEnrolment>,
+    ),
+    ProgramError,
+> {
+    let has_url = !parameters.standalone && !parameters.api_urls.is_empty();
+    let wanted = in_ramdisk && has_url;
+    let token = if wanted {
+        spawn_blocking(enrolment::take_token).await.ok().flatten()
+    } else {
+        None
+    };
+    let trust = match &token {
+        None => appliance::trust(parameters).map_err(ProgramError::Appliance)?,
+        Some(token) => {
+            clock::correct(token.unix_s.cast_signed());
+            Some(enrolment::pinned(token).map_err(ProgramError::Appliance)?)
+        }
+    };
+    let mut client = AgentHttpClient {
+        own: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        trust,
+    };
+    let facts = find_appliance(parameters, &client, in_ramdisk).await;
+    let (Some(token), Some(found)) = (token, &facts) else {
+        return Ok((client, facts, None));
+    };
+    if !found.url.starts_with("https://") {
+        return Err(ProgramError::Appliance(PLAIN_URL.to_owned()));
+    }
+    let bundle = appliance::bundle(parameters);
+    let enrolled = enrolment::enrol(&found.url, &client, &token.token, link_macs(), bundle).await;
+    let enrolled = enrolled.map_err(ProgramError::Appliance)?;
+    log("enrolled: requests have a certificate, and only the appliance is answered");
+    client.trust = Some(Arc::clone(&enrolled.client));
+    Ok((client, facts, Some(enrolled)))
+}
+
+/// The hardware addresses of all links.
+fn link_macs() -> Vec<String> {
+    let links = trivet_board_linux::interfaces().unwrap_or_default();
+    links
+        .iter()
+        .map(|link| MacAddr(link.mac).to_string())
+        .collect()
+}
+
 /// What the appliance says about itself. Without a URL there is none.
 async fn find_appliance(
     parameters: &AgentParameters,
@@ -166,7 +223,7 @@ async fn find_appliance(
 
 async fn options(
     parameters: &AgentParameters,
-    client: AgentHttpClient,
+    (client, enrolled): (AgentHttpClient, Option<AgentEnrolment>),
     listen: SocketAddr,
     facts: Option<ApplianceFacts>,
 ) -> Result<AgentOptions, ProgramError> {
@@ -180,7 +237,8 @@ async fn options(
     let api_minor = facts.as_ref().map_or(0, |facts| facts.minor);
     let tls = match &advertise {
         Some(host) if api_minor >= AGENT_VERIFY_CA_MINOR => {
-            Some(AgentTlsIdentity::create(host, clock::unix_s())?)
+            let ca = enrolled.as_ref().map(|enrolled| enrolled.ca.as_str());
+            Some(AgentTlsIdentity::create(host, clock::unix_s(), ca)?)
         }
         _ => None,
     };

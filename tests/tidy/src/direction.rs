@@ -72,6 +72,8 @@ const ALLOWED_DEPENDENCIES: [(&str, &[&str]); 26] = [
             "firmware/net",
             "firmware/net/http",
             "firmware/net/tls",
+            // What it reads from its BMC and proves to the box.
+            "certs/enrol",
             "board/linux",
             "image/disks",
             "image/inventory",

@@ -44,12 +44,16 @@ pub(super) fn trust(parameters: &AgentParameters) -> Result<Option<Arc<ClientCon
         let (config, _) = made.map_err(|error| error.to_string())?;
         return Ok(Some(Arc::new(config)));
     }
-    let chosen = parameters.ca_file.as_deref().map(Path::new);
-    let Some(bundle) = system_authorities(chosen) else {
+    let Some(bundle) = bundle(parameters) else {
         return Ok(None);
     };
     let config = bundled_client_config(&[bundle]).map_err(|error| error.to_string())?;
     Ok(Some(Arc::new(config)))
+}
+
+/// The authorities of the parameters, or of the system.
+pub(super) fn bundle(parameters: &AgentParameters) -> Option<String> {
+    system_authorities(parameters.ca_file.as_deref().map(Path::new))
 }
 
 /// Asks the URLs in turn, again and again, until one answers. Any answer counts.

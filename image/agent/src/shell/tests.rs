@@ -527,7 +527,7 @@ async fn serves_tls_with_the_certificate_of_its_heartbeats() {
     let disk = ScratchDiskFile::new();
     let now_unix_s = crate::program::unix_s();
     let options = AgentOptions {
-        tls: Some(AgentTlsIdentity::create(OWN, now_unix_s).unwrap()),
+        tls: Some(AgentTlsIdentity::create(OWN, now_unix_s, None).unwrap()),
         ..options(Some(&appliance), &disk)
     };
     let machine = AgentUnderTest::run(options, disk);
@@ -545,7 +545,7 @@ async fn serves_tls_with_the_certificate_of_its_heartbeats() {
         .call(("GET", &url), None, Vec::new())
         .await;
     assert_eq!(status, 200);
-    let other = AgentTlsIdentity::create(OWN, now_unix_s).unwrap();
+    let other = AgentTlsIdentity::create(OWN, now_unix_s, None).unwrap();
     let (status, _) = trusting(&other.certificate_pem)
         .call(("GET", &url), None, Vec::new())
         .await;

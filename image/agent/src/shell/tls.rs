@@ -8,7 +8,9 @@ use std::sync::Arc;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use rustls::ServerConfig;
 use time::{Duration, OffsetDateTime};
-use trivet_net_tls::{TlsConfigError, server_config};
+use trivet_net_tls::{
+    BOX_CLIENT_NAME, ClientPolicy, TlsConfigError, mutual_server_config, server_config,
+};
 
 /// How far the clock of the appliance may be behind. The stock agent's
 /// `auto_tls_allowed_clock_skew`.
@@ -41,8 +43,13 @@ pub enum AgentTlsError {
 }
 
 impl AgentTlsIdentity {
-    /// Makes a key and a certificate for this host, an address or a name.
-    pub fn create(host: &str, now_unix_s: i64) -> Result<Self, AgentTlsError> {
+    /// Makes a key and a certificate for this host, an address or a name. With the certificate of
+    /// a CA (PEM) the listener accepts only the box of that CA.
+    pub fn create(
+        host: &str,
+        now_unix_s: i64,
+        ca_pem: Option<&str>,
+    ) -> Result<Self, AgentTlsError> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = match host.parse::<IpAddr>() {
             Ok(address) => SanType::IpAddress(address),
@@ -61,7 +68,14 @@ impl AgentTlsIdentity {
         params.not_after = now + Duration::days(VALID_DAYS);
         let key = KeyPair::generate()?;
         let certificate_pem = params.self_signed(&key)?.pem();
-        let server = server_config(&certificate_pem, &key.serialize_pem())?;
+        let key_pem = key.serialize_pem();
+        let server = match ca_pem {
+            Some(ca) => {
+                let callers = ClientPolicy::Named(ca, BOX_CLIENT_NAME);
+                mutual_server_config(&certificate_pem, &key_pem, callers)?
+            }
+            None => server_config(&certificate_pem, &key_pem)?,
+        };
         Ok(Self {
             certificate_pem,
             server: Arc::new(server),
@@ -76,14 +90,14 @@ mod tests {
     #[test]
     fn a_certificate_has_the_address_or_the_name() {
         for host in ["192.0.2.7", "[2001:db8::1]", "node1.example"] {
-            let identity = AgentTlsIdentity::create(host, 1_802_000_000).unwrap();
+            let identity = AgentTlsIdentity::create(host, 1_802_000_000, None).unwrap();
             assert!(
                 identity
                     .certificate_pem
                     .starts_with("-----BEGIN CERTIFICATE")
             );
         }
-        let error = AgentTlsIdentity::create("\u{fc}node", 0).unwrap_err();
+        let error = AgentTlsIdentity::create("\u{fc}node", 0, None).unwrap_err();
         assert!(matches!(error, AgentTlsError::Name(_)));
     }
 }
