@@ -103,6 +103,7 @@ fn api_request(method: &'static str, path: String, body: &Value) -> SimHttpReque
         query: String::new(),
         version: Some(VERSION.to_owned()),
         body,
+        certificate: None,
         timeout_ms: HTTP_TIMEOUT_MS,
     }
 }

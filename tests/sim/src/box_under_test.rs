@@ -18,8 +18,8 @@ use trivet_board_sim::{SimFlash, box_key};
 use trivet_images::ImageEntryId;
 use trivet_images::simulated::{SimImageDisk, SimImageShell};
 use trivet_model::{
-    ApiCaller, CallerIdentity, Entropy as _, NodeId, NoteKind, Now, RackOrder, RackView,
-    RefusalKind, SeededRandom, Tick, UnixMs,
+    ApiCaller, CallerIdentity, Entropy as _, KeyDigest, NodeCertificate, NodeId, NoteKind, Now,
+    RackOrder, RackView, RefusalKind, SeededRandom, Tick, UnixMs,
 };
 use trivet_rack::bmc::BmcTransmit;
 use trivet_rack::dhcp::{self, BootServer, Subnet};
@@ -31,6 +31,7 @@ use trivet_store::{Store, StoreRecords};
 
 use crate::file_servers::SimFileServers;
 use crate::image_faults::SimImage;
+use crate::machine::sha256;
 use crate::network::{API_URL, BOX, HTTP_URL, SimHttpExchange};
 
 /// Segments of the store: small, so that the log wraps around within one run.
@@ -215,8 +216,13 @@ fn settings(addresses: u8, lease_s: u32, fast_track: bool) -> trivet_rack::Setti
 
 impl BoxUnderTest {
     pub(crate) fn new(seed: u64, addresses: u8, lease_s: u32, image: SimImage) -> Self {
+        let mut settings = settings(addresses, lease_s, seed % 4 == 3);
+        if seed % 5 == 2 {
+            settings.ca_key = Some(KeyDigest([0xca; 32]));
+            settings.limits.sends_tokens = true;
+        }
         Self {
-            settings: settings(addresses, lease_s, seed % 4 == 3),
+            settings,
             facts: ApiFacts {
                 agent_missing: false,
                 agent_iso: false,
@@ -514,7 +520,10 @@ impl RunningBox {
                 let response = trivet_api::conflict_after_retry(tries, response);
                 out.push(http_output(exchange, response));
             }
-            trivet_api::ApiOutcome::Order { order, then } => {
+            trivet_api::ApiOutcome::Order { mut order, then } => {
+                if let RackOrder::Enrol(enrolment) = &mut order {
+                    enrolment.key = KeyDigest(sha256(&enrolment.csr));
+                }
                 self.order(exchange, order, then, tries);
             }
             // No client of these racks reads logs.
@@ -531,7 +540,7 @@ impl RunningBox {
     ) {
         self.tickets += 1;
         let ticket = self.tickets;
-        let caller = caller(exchange.peer);
+        let caller = caller(exchange.peer, exchange.certificate);
         self.orders.insert(
             ticket,
             SimPendingOrder {
@@ -549,10 +558,11 @@ impl RunningBox {
 }
 
 /// The API has no authentication here.
-fn caller(from: Ipv4Addr) -> Arc<ApiCaller> {
+fn caller(from: Ipv4Addr, certificate: Option<NodeCertificate>) -> Arc<ApiCaller> {
     let caller = ApiCaller {
         identity: CallerIdentity::Anyone,
         request: "req-sim".to_owned(),
+        certificate,
         ..ApiCaller::agent(from.into())
     };
     Arc::new(caller.with_request_line("SIM", "/"))

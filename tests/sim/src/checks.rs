@@ -373,6 +373,7 @@ mod tests {
             query: String::new(),
             version: Some("1.62".to_owned()),
             body: Vec::new(),
+            certificate: None,
         };
         let body = serde_json::json!({"config": {"agent_token": token}});
         (Rc::new(exchange), body.to_string().into_bytes())

@@ -7,7 +7,6 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use trivet_agent_wire::LOOKUP_VERSION;
 use trivet_bmc_ipmi::bmc::{IpmiChassis as _, IpmiSimulator};
 use trivet_model::{BootDevice, PowerOrder, PowerState, SeededRandom, Tick};
 use trivet_rack::AgentHttpRequest;
@@ -26,13 +25,15 @@ use crate::network::{
 mod disk;
 mod faulty_chassis;
 mod host_system;
+mod http_request;
 mod own_agent;
 mod power_delay;
 mod stock_agent;
 
 pub(crate) use disk::SimMachineDisk;
 pub(crate) use faulty_chassis::THIRD_REQUEST;
-use host_system::{HostSystem, RunningAgent};
+use host_system::{AgentStart, HostSystem, RunningAgent};
+pub(crate) use http_request::SimHttpRequest;
 pub(crate) use own_agent::WRITE_MS;
 use power_delay::MachinePowerDelay;
 pub(crate) use stock_agent::InjectedAgentFault;
@@ -93,33 +94,6 @@ pub(crate) struct AgentCallTrace {
     pub(crate) response: String,
 }
 
-/// An HTTP request.
-#[derive(Debug)]
-pub(crate) struct SimHttpRequest {
-    pub(crate) method: &'static str,
-    pub(crate) path: String,
-    pub(crate) query: String,
-    pub(crate) version: Option<String>,
-    pub(crate) body: Vec<u8>,
-    /// Timeout of the client.
-    pub(crate) timeout_ms: u64,
-}
-
-impl SimHttpRequest {
-    /// A GET request.
-    pub(crate) fn get(path: &str) -> Self {
-        let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        Self {
-            method: "GET",
-            path: path.to_owned(),
-            query: query.to_owned(),
-            version: Some(LOOKUP_VERSION.to_owned()),
-            body: Vec::new(),
-            timeout_ms: HTTP_TIMEOUT_MS,
-        }
-    }
-}
-
 enum SimMachineSoftware {
     Nothing,
     Post { until: Tick, device: BootDevice },
@@ -161,9 +135,13 @@ pub(crate) struct FaultyMachine {
 impl FaultyMachine {
     pub(crate) fn new(index: usize, seed: u64, stock: bool) -> Self {
         let hardware = SimHardware::new(index as u16 + 1);
+        let mut bmc = IpmiSimulator::new(hardware.bmc());
+        if index % 4 == 3 {
+            bmc.remove_mailbox();
+        }
         Self {
             index,
-            bmc: IpmiSimulator::new(hardware.bmc()),
+            bmc,
             agent_hardware: hardware.clone(),
             hardware,
             disk: SimMachineDisk::Empty,
@@ -340,7 +318,7 @@ impl FaultyMachine {
                             ..
                         },
                     ) if at == life => {
-                        own.handle_response(now, sender, answer, entropy);
+                        own.handle_response(now, sender, answer, entropy, out);
                     }
                     (
                         Some(RunningAgent::Own(own)),
@@ -583,7 +561,13 @@ impl FaultyMachine {
                 let seed = self
                     .stock
                     .then(|| stock_agent::seed_of(&self.entropy, life));
-                let did = host.poll_agent(now, &self.agent_hardware, seed, (index, life), out);
+                let bmc = &mut self.bmc;
+                let start = AgentStart {
+                    hardware: &self.agent_hardware,
+                    stock: seed,
+                    take_token: &mut || own_agent::take_token(bmc, life),
+                };
+                let did = host.poll_agent(now, start, (index, life), out);
                 self.apply_effects(did);
             }
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
-use trivet_model::{NodeId, Tick};
+use trivet_model::{NodeCertificate, NodeId, Tick};
 use trivet_rack::AgentHttpRequest;
 
 use crate::faults::Incident;
@@ -84,6 +84,7 @@ pub(crate) enum SimHttpClient {
 /// The kind of an agent's request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum OwnAgentRequestKind {
+    Enrolment,
     Inspection,
     Lookup,
     Heartbeat,
@@ -102,6 +103,8 @@ pub(crate) struct SimHttpExchange {
     pub(crate) query: String,
     pub(crate) version: Option<String>,
     pub(crate) body: Vec<u8>,
+    /// The certificate of the connection.
+    pub(crate) certificate: Option<NodeCertificate>,
 }
 
 /// Status and body, or `None` without a response.

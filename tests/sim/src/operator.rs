@@ -243,6 +243,7 @@ impl SimOperator {
             query: query.to_owned(),
             version: Some(VERSION.to_owned()),
             body,
+            certificate: None,
             timeout_ms: HTTP_TIMEOUT_MS,
         }
     }

@@ -125,6 +125,7 @@ fn all_were_observed(met: &BTreeMap<String, u64>) {
         .iter()
         .flat_map(|(what, places)| places.iter().map(move |place| format!("{what} @ {place}")))
         .chain(images.map(str::to_owned))
+        .chain(["enrolled @ AwaitAgent".to_owned()])
         .filter(|key| !met.contains_key(key))
         .collect();
     assert!(missing.is_empty(), "never met: {missing:#?}\nmet: {met:#?}");

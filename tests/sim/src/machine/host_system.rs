@@ -1,5 +1,6 @@
 //! A running kernel with its address and, in the ramdisk, its agent.
 
+use trivet_certs_enrol::MailboxContent;
 use trivet_model::Tick;
 use trivet_sim::{AgentKernelArguments, SimHardware};
 
@@ -18,6 +19,15 @@ pub(super) struct HostSystem {
     pub(super) agent: Option<RunningAgent>,
 }
 
+/// What an agent that starts finds.
+pub(super) struct AgentStart<'a> {
+    pub(super) hardware: &'a SimHardware,
+    /// The seed of the stock agent; without it our own agent starts.
+    pub(super) stock: Option<u64>,
+    /// Reads the token in the BMC, once.
+    pub(super) take_token: &'a mut dyn FnMut() -> Option<MailboxContent>,
+}
+
 /// The running agent.
 pub(super) enum RunningAgent {
     Own(Box<OwnAgent>),
@@ -28,7 +38,7 @@ impl HostSystem {
     pub(super) fn deadline(&self) -> Option<Tick> {
         let agent = match &self.agent {
             None => None,
-            Some(RunningAgent::Own(own)) => own.agent_state.wake_at(),
+            Some(RunningAgent::Own(own)) => own.deadline(),
             Some(RunningAgent::Stock(stock)) => stock.deadline(),
         };
         // Without an address the agent can do nothing.
@@ -41,8 +51,7 @@ impl HostSystem {
     pub(super) fn poll_agent(
         &mut self,
         now: Tick,
-        hardware: &SimHardware,
-        stock: Option<u64>,
+        start: AgentStart<'_>,
         (machine, life): (usize, u64),
         out: &mut Vec<SimMachineOutput>,
     ) -> Vec<SimAgentEffect> {
@@ -53,11 +62,16 @@ impl HostSystem {
             && let Some(line) = &self.line
             && line.api_url.is_some()
         {
-            self.agent = Some(match stock {
+            let hardware = start.hardware;
+            self.agent = Some(match start.stock {
                 Some(seed) => {
                     RunningAgent::Stock(Box::new(StockAgent::new(now, hardware, line, peer, seed)))
                 }
-                None => RunningAgent::Own(Box::new(OwnAgent::new(hardware, line, peer))),
+                None => {
+                    let token = (start.take_token)();
+                    let own = OwnAgent::new(now, (hardware, life), line, peer, token);
+                    RunningAgent::Own(Box::new(own))
+                }
             });
         }
         let location = SimAgentLocation {

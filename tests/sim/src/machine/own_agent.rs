@@ -2,15 +2,21 @@
 
 use std::net::Ipv4Addr;
 
-use serde_json::Value;
-use trivet_agent_wire::{AGENT_PORT, HEARTBEAT_VERSION, INSPECTION_PATH};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use trivet_agent_wire::{
+    AGENT_PORT, ENROLMENT_PATH, EnrolmentAnswer, EnrolmentBody, HEARTBEAT_VERSION, INSPECTION_PATH,
+};
+use trivet_bmc_ipmi::bmc::IpmiSimulator;
+use trivet_certs_enrol::{MailboxContent, prove};
 use trivet_image_agent::hardware_manager::ManagerError;
 use trivet_image_agent::shell::NO_LOGS;
 use trivet_image_agent::state_machine::{
     AgentDueRequest, AgentIntervals, AgentMachineIdentity, AgentPhase, AgentPlan, AgentState,
     AgentWork, AgentWorkError, AgentWorkOutcome, ImageOrder, WrittenDisk,
 };
-use trivet_model::{Digest, SeededRandom, Tick};
+use trivet_model::{Digest, KeyDigest, NodeCertificate, SeededRandom, Tick};
 use trivet_rack::AgentHttpRequest;
 use trivet_sim::{AgentKernelArguments, SimHardware};
 
@@ -22,8 +28,39 @@ use crate::network::{AgentCall, OwnAgentRequestKind, SimHttpClient, SimHttpResul
 const ERASE_MS: u64 = 900;
 pub(crate) const WRITE_MS: u64 = 1500;
 
+/// Pause after an enrolment without an answer.
+const ENROLMENT_RETRY_MS: u64 = 1000;
+
+/// How far an agent is with its enrolment.
+enum SimEnrolment {
+    /// There was no token.
+    InBand,
+    /// It requests a certificate.
+    Requested {
+        body: EnrolmentBody,
+        key: KeyDigest,
+        /// When it sends the request; none while it is under way.
+        due: Option<Tick>,
+    },
+    /// Its requests have this certificate.
+    Certified(NodeCertificate),
+}
+
+/// How often a token is not found by the agent that it is for.
+const LOST_ONE_IN: u64 = 6;
+
+/// Reads the token in a BMC, and clears it. In some boots it is lost.
+pub(super) fn take_token(bmc: &mut IpmiSimulator, life: u64) -> Option<MailboxContent> {
+    let blocks = (0..5).map(|block| bmc.mailbox(block).unwrap_or_default());
+    let bytes: Vec<u8> = blocks.flatten().collect();
+    let content = MailboxContent::decode(&bytes).ok()?;
+    bmc.clear_mailbox();
+    (life % LOST_ONE_IN != LOST_ONE_IN - 1).then_some(content)
+}
+
 pub(super) struct OwnAgent {
     pub(super) agent_state: AgentState,
+    enrolment: SimEnrolment,
     /// Calls that wait for a command to end.
     held: Vec<(String, AgentCall)>,
     /// The work in progress, and the image that is being written.
@@ -73,10 +110,29 @@ fn image_request(
 
 impl OwnAgent {
     pub(super) fn new(
-        hardware: &SimHardware,
+        now: Tick,
+        (hardware, life): (&SimHardware, u64),
         line: &AgentKernelArguments,
         address: Ipv4Addr,
+        token: Option<MailboxContent>,
     ) -> Self {
+        let enrolment = match token {
+            None => SimEnrolment::InBand,
+            Some(content) => {
+                // The box of the simulation takes any bytes, and their digest as the key.
+                let csr = format!("request of {} in its boot {life}", hardware.mac);
+                let proof = prove(&content.token, csr.as_bytes());
+                SimEnrolment::Requested {
+                    body: EnrolmentBody {
+                        addresses: vec![hardware.mac.to_string()],
+                        csr: STANDARD.encode(&csr),
+                        proof: STANDARD.encode(proof),
+                    },
+                    key: KeyDigest(sha256(csr.as_bytes())),
+                    due: Some(now),
+                }
+            }
+        };
         let identity = AgentMachineIdentity {
             macs: vec![hardware.mac],
             inventory: hardware.inventory(1 << 30),
@@ -95,11 +151,62 @@ impl OwnAgent {
         };
         Self {
             agent_state: AgentState::new(identity, plan),
+            enrolment,
             held: Vec::new(),
             work: None,
             ahead: None,
             ahead_image: None,
             uses_disk: false,
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Tick> {
+        match &self.enrolment {
+            SimEnrolment::Requested { due, .. } => *due,
+            SimEnrolment::InBand | SimEnrolment::Certified(_) => self.agent_state.wake_at(),
+        }
+    }
+
+    /// The request for a certificate, if it is due. Nothing else is sent before its answer.
+    fn enrol(&mut self, now: Tick, location: SimAgentLocation, out: &mut Vec<SimMachineOutput>) {
+        let SimEnrolment::Requested { body, due, .. } = &mut self.enrolment else {
+            return;
+        };
+        if due.take_if(|due| *due <= now).is_none() {
+            return;
+        }
+        let mut request = SimHttpRequest::get(ENROLMENT_PATH);
+        (request.method, request.body) = ("POST", json!(body).to_string().into_bytes());
+        request.version = None;
+        out.push(SimMachineOutput::Http {
+            client: SimHttpClient::Agent {
+                machine: location.machine,
+                life: location.life,
+                kind: OwnAgentRequestKind::Enrolment,
+            },
+            peer: location.peer,
+            api: true,
+            request,
+        });
+    }
+
+    fn enrolled(
+        &mut self,
+        now: Tick,
+        (status, body): (u16, &[u8]),
+        out: &mut Vec<SimMachineOutput>,
+    ) {
+        let SimEnrolment::Requested { key, due, .. } = &mut self.enrolment else {
+            return;
+        };
+        let answer: Option<EnrolmentAnswer> = serde_json::from_slice(body).ok();
+        let node = answer.and_then(|answer| answer.node.parse().ok());
+        match node.filter(|_| status == 200) {
+            Some(node) => {
+                out.push(SimMachineOutput::Observed("enrolled"));
+                self.enrolment = SimEnrolment::Certified(NodeCertificate { node, key: *key });
+            }
+            None => *due = Some(now.after_ms(ENROLMENT_RETRY_MS)),
         }
     }
 
@@ -109,8 +216,14 @@ impl OwnAgent {
         location: SimAgentLocation,
         out: &mut Vec<SimMachineOutput>,
     ) {
+        self.enrol(now, location, out);
+        let certificate = match &self.enrolment {
+            SimEnrolment::Requested { .. } => return,
+            SimEnrolment::InBand => None,
+            SimEnrolment::Certified(certificate) => Some(*certificate),
+        };
         for act in self.agent_state.due_requests(now) {
-            let (kind, request) = match act {
+            let (kind, mut request) = match act {
                 AgentDueRequest::PostInspection { body } => {
                     let mut request = SimHttpRequest::get(INSPECTION_PATH);
                     (request.method, request.body, request.version) = ("POST", body, None);
@@ -127,6 +240,7 @@ impl OwnAgent {
                     (OwnAgentRequestKind::Heartbeat, request)
                 }
             };
+            request.certificate = certificate;
             let who = SimHttpClient::Agent {
                 machine: location.machine,
                 life: location.life,
@@ -147,9 +261,11 @@ impl OwnAgent {
         kind: OwnAgentRequestKind,
         answer: SimHttpResult,
         entropy: &mut SeededRandom,
+        out: &mut Vec<SimMachineOutput>,
     ) {
         let (status, body) = answer.unwrap_or_default();
         match kind {
+            OwnAgentRequestKind::Enrolment => self.enrolled(now, (status, &body), out),
             OwnAgentRequestKind::Inspection => self
                 .agent_state
                 .handle_inspection_response(now, status, &body, entropy),

@@ -194,6 +194,7 @@ impl RackSimulation {
             query: request.query,
             version: request.version,
             body: request.body,
+            certificate: request.certificate,
         });
         self.checks.request_sent(&exchange);
         self.exchanges.insert(number, Rc::clone(&exchange));
