@@ -2,11 +2,13 @@
  * all of parameter 5 (boot flags) and parameter 7 (boot initiator mailbox), after
  * sections 28.12 and 28.13 of the IPMI 2.0 specification. Loaded by
  * `loadlib "options.so" "DIRECTORY"`; the flags are five bytes in DIRECTORY/flags, so
- * that the machine can read them at power-on and clear flags for one boot. */
+ * that the machine can read them at power-on and clear flags for one boot. With a file
+ * DIRECTORY/no-mailbox there is no parameter 7, as in BMCs that do not have it. */
 #include <stdio.h>
 #include <string.h>
 #include <OpenIPMI/mcserv.h>
 #include <OpenIPMI/serv.h>
+#include <unistd.h>
 
 #define OK 0x00
 #define NO_PARAMETER 0x80
@@ -17,7 +19,7 @@
 #define BLOCKS 5
 #define BLOCK 16
 
-static char path[4096];
+static char path[4096], no_mailbox[4096];
 static unsigned char blocks[BLOCKS][BLOCK];
 
 static void read_flags(unsigned char flags[5])
@@ -54,6 +56,8 @@ static unsigned char set_option(const unsigned char *data, unsigned int len)
             return BAD_LENGTH;
         return write_flags(data + 1) ? OK : 0xff;
     case MAILBOX:
+        if (access(no_mailbox, F_OK) == 0)
+            return NO_PARAMETER;
         if (len < 2 || len > 2 + BLOCK)
             return BAD_LENGTH;
         if (data[1] >= BLOCKS)
@@ -93,6 +97,10 @@ static void handle_get(lmc_data_t *mc, msg_t *msg, unsigned char *rdata, unsigne
         *rdata_len = 8;
         break;
     case MAILBOX:
+        if (access(no_mailbox, F_OK) == 0) {
+            rdata[0] = NO_PARAMETER;
+            break;
+        }
         if (msg->data[1] >= BLOCKS) {
             rdata[0] = BAD_FIELD;
             break;
@@ -108,7 +116,9 @@ static void handle_get(lmc_data_t *mc, msg_t *msg, unsigned char *rdata, unsigne
 
 int ipmi_sim_module_init(sys_data_t *sys, const char *directory)
 {
-    if (snprintf(path, sizeof path, "%s/flags", directory) >= (int) sizeof path)
+    if (snprintf(path, sizeof path, "%s/flags", directory) >= (int) sizeof path ||
+        snprintf(no_mailbox, sizeof no_mailbox, "%s/no-mailbox", directory) >=
+            (int) sizeof no_mailbox)
         return 1;
     return ipmi_emu_register_cmd_handler(0x00, 0x08, handle_set, NULL) ||
            ipmi_emu_register_cmd_handler(0x00, 0x09, handle_get, NULL);
