@@ -15,8 +15,8 @@ pub use request::{
     RequestParseError, parse,
 };
 pub use response::{
-    BootFileMetadata, BootHttpResponse, NO_FILE, NOT_FOUND, TEXT, UNAVAILABLE, media_type,
-    parse_error_response, respond, unavailable, wrong_image,
+    BootFileMetadata, BootHttpResponse, FORBIDDEN, NO_FILE, NOT_FOUND, TEXT, UNAVAILABLE,
+    forbidden, media_type, parse_error_response, respond, unavailable, wrong_image,
 };
 pub use script::{agent_arguments, misread_character, script};
 

@@ -62,6 +62,8 @@ pub fn media_type(path: &str) -> &'static str {
     }
 }
 
+/// Status line for a file of another client.
+pub const FORBIDDEN: &str = "403 Forbidden";
 /// Status line for a missing file.
 pub const NOT_FOUND: &str = "404 Not Found";
 /// Status line for a file that is not available now.
@@ -125,6 +127,11 @@ pub fn unavailable(request: &BootHttpRequest, sentence: &str, now: SystemTime) -
     let mut out = ResponseWriter::new(request, now);
     out.field("Retry-After", "10");
     out.sentence(UNAVAILABLE, sentence)
+}
+
+/// The reply to a client that may not have the file.
+pub fn forbidden(request: &BootHttpRequest, sentence: &str, now: SystemTime) -> BootHttpResponse {
+    ResponseWriter::new(request, now).sentence(FORBIDDEN, sentence)
 }
 
 /// The reply when the source of an image is known to have other bytes. A client error, so that

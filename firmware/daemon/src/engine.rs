@@ -19,7 +19,8 @@ use tracing::{error, warn};
 use trivet_board_linux::FileFlash;
 use trivet_metrics::MetricFamily;
 use trivet_model::{
-    ApiCaller, NoteKind, OrderOutcome, OrderRefusal, RackOrder, RackView, RefusalKind,
+    ApiCaller, NodeCertificate, NoteKind, OrderOutcome, OrderRefusal, RackOrder, RackView,
+    RefusalKind,
 };
 use trivet_rack::{FileGrant, Outbox, Rack, RackInput, RackOutput, Settings};
 use trivet_store::{CommitError, Store};
@@ -157,13 +158,14 @@ impl Engine {
     pub(crate) async fn file(
         &self,
         protocol: trivet_rack::FileServerProtocol,
-        peer: std::net::IpAddr,
+        (peer, certificate): (std::net::IpAddr, Option<NodeCertificate>),
         path: String,
     ) -> Result<Option<FileGrant>, EngineBusy> {
         let (reply, answer) = oneshot::channel();
         let wanted = PendingFileRequest {
             listener: protocol,
             peer,
+            certificate,
             path,
             reply,
         };
@@ -255,6 +257,7 @@ pub(crate) fn log_refusal(caller: &Arc<ApiCaller>, order: &RackOrder, refusal: &
 struct PendingFileRequest {
     listener: trivet_rack::FileServerProtocol,
     peer: std::net::IpAddr,
+    certificate: Option<NodeCertificate>,
     path: String,
     reply: oneshot::Sender<Option<FileGrant>>,
 }
@@ -488,11 +491,13 @@ impl EngineThread {
             }
             EngineMessage::File(wanted) => {
                 let (protocol, peer, path) = (wanted.listener, wanted.peer, wanted.path.clone());
+                let certificate = wanted.certificate;
                 self.files.insert(ticket, wanted);
                 Some(RackInput::FileRequested {
                     ticket,
                     protocol,
                     peer,
+                    certificate,
                     path,
                 })
             }

@@ -29,7 +29,10 @@ pub(crate) async fn open(grant: FileGrant) -> Option<OpenedFile> {
             content: OpenedFileContent::Bytes(bytes),
         }),
         // The cache opens the first two.
-        FileGrant::Image(_) | FileGrant::ChunkList(_) | FileGrant::Unavailable(_) => None,
+        FileGrant::Image(_)
+        | FileGrant::ChunkList(_)
+        | FileGrant::Unavailable(_)
+        | FileGrant::Forbidden(_) => None,
         FileGrant::File(candidates) => {
             tokio::task::spawn_blocking(move || candidates.iter().find_map(open_below))
                 .await

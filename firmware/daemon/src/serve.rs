@@ -66,10 +66,7 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
         },
         inspector: plain(listen("inspector", inspector.map(|one| &one.listen), &awaited).await?),
         http: plain(listen("HTTP", http.map(|http| &http.listen), &awaited).await?),
-        https: TcpService {
-            sockets: listen("HTTPS", http.map(|http| &http.tls_listen), &awaited).await?,
-            tls: tls(http.is_some_and(|http| !http.tls_listen.is_empty())),
-        },
+        https: https(http, &certificate, api_has_tls, &awaited).await?,
         panel: TcpService {
             sockets: listen("panel", panel.map(|panel| &panel.listen), &awaited).await?,
             tls: tls(panel.is_some_and(|panel| panel.tls)),
@@ -108,6 +105,22 @@ pub(crate) async fn run(file: &Path, settings: Settings) -> anyhow::Result<()> {
     let ended = run_to_end(appliance, settings, missing).await;
     reloading.abort();
     ended
+}
+
+/// The listener of files over TLS. Where agents get certificates it asks clients for them.
+async fn https(
+    http: Option<&config::HttpSettings>,
+    certificate: &ServerCertificate,
+    has_agents: bool,
+    awaited: &check::AwaitedInterfaces,
+) -> anyhow::Result<TcpService> {
+    let sockets = listen("HTTPS", http.map(|http| &http.tls_listen), awaited).await?;
+    let tls = match (sockets.is_empty(), has_agents) {
+        (true, _) => None,
+        (false, true) => Some(certificate.mutual_tls()),
+        (false, false) => Some(certificate.tls()),
+    };
+    Ok(TcpService { sockets, tls })
 }
 
 fn log_warnings(settings: &Settings) {
@@ -468,6 +481,12 @@ fn rack_settings(
     let api_url = url_for_nodes(links, api_public, scheme, &parts.api.sockets)?;
     let http_everywhere = wildcard_port(http_public, &parts.http.sockets);
     let http_url = url_for_nodes(links, http_public, "http", &parts.http.sockets)?;
+    // A certificate comes only from an API with TLS.
+    let https = match (&parts.trust, http_public) {
+        (Some(_), None) => &parts.https.sockets[..],
+        _ => &[],
+    };
+    let https_url = url_for_nodes(links, None, "https", https)?;
     let images = settings.appliance.data.join("images");
     let ramdisk = settings.boot.ramdisk.as_ref();
     let mut faults = faults(settings);
@@ -493,9 +512,11 @@ fn rack_settings(
         },
         api_url,
         http_url,
+        https_url,
         wildcard_listeners: WildcardListeners {
             api: wildcard_port(api_public, &parts.api.sockets).map(|port| (scheme, port)),
             http: http_everywhere,
+            https: wildcard_port(None, https),
         },
         kernel_args: settings.boot.kernel_args.clone(),
         heartbeat_timeout_s: settings.agent.heartbeat_timeout_s.into(),

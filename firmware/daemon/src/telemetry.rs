@@ -191,7 +191,7 @@ impl Telemetry {
                         let is_here = image.is_some_and(|one| one.state == ImageState::Complete);
                         if is_here { "hit" } else { "miss" }
                     }
-                    Some(FileGrant::Unavailable(_)) => "refused",
+                    Some(FileGrant::Unavailable(_) | FileGrant::Forbidden(_)) => "refused",
                     _ => return,
                 };
                 self.counts().add(MetricFamily::ImageReads, [result, ""], 1);

@@ -52,6 +52,7 @@ pub(crate) fn settings(directory: &Path) -> Settings {
         dhcp: None,
         api_url: "http://192.0.2.1:6385".to_owned(),
         http_url: "http://192.0.2.1:8080".to_owned(),
+        https_url: String::new(),
         wildcard_listeners: trivet_rack::WildcardListeners::default(),
         images: trivet_images::ImageCatalogue::default(),
         cache: false,

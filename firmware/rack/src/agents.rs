@@ -17,6 +17,7 @@ use trivet_model::{AgentOrder, NodeId, PowerOrder, Tick};
 
 pub use callers::AgentAddresses;
 pub use enrolment::CertificateRequirement;
+pub(crate) use enrolment::NEEDS_CERTIFICATE;
 
 use crate::RackOutput;
 

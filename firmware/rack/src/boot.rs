@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use trivet_bootfiles::{BootRoute, RelativePath};
 use trivet_bootqueue::BootQueue;
-use trivet_model::{NodeId, NoteKind, Now, Tick};
+use trivet_model::{NodeCertificate, NodeId, NoteKind, Now, Tick};
 
+use crate::agents::NEEDS_CERTIFICATE;
 use crate::records::RecordIndex;
 use crate::{ConfinedFile, FileGrant, FileServerProtocol, Rack, RackFilePaths, Settings};
 
@@ -66,7 +67,7 @@ impl Rack {
         &mut self,
         now: Now,
         protocol: FileServerProtocol,
-        peer: IpAddr,
+        (peer, certificate): (IpAddr, Option<NodeCertificate>),
         path: &str,
     ) -> Option<FileGrant> {
         let route = match protocol {
@@ -83,6 +84,11 @@ impl Rack {
             if let BootRoute::Script(_) | BootRoute::Kernel | BootRoute::Ramdisk = &route {
                 self.agents.restart_seen(id);
             }
+        }
+        if let BootRoute::NodeImage(id) | BootRoute::NodeDrive(id) = &route
+            && !self.may_fetch(now, *id, peer, certificate)
+        {
+            return Some(FileGrant::Forbidden(NEEDS_CERTIFICATE));
         }
         let files = &self.settings.files;
         match route {

@@ -158,9 +158,11 @@ impl Rack {
                 ticket,
                 protocol,
                 peer,
+                certificate,
                 path,
             } => {
-                let grant = self.file_requested(now, protocol, peer, &path);
+                let client = (peer, certificate);
+                let grant = self.file_requested(now, protocol, client, &path);
                 self.outputs.push(RackOutput::File { ticket, grant });
             }
             RackInput::FileSent {

@@ -54,8 +54,8 @@ pub use trivet_story as story;
 use trivet_model::secret::SecretText;
 use trivet_model::view::LogBundle;
 use trivet_model::{
-    ApiCaller, BoxFault, KeyDigest, LinkId, MacAddr, Measurement, NodeId, Note, OrderOutcome,
-    OrderRefusal, RackOrder,
+    ApiCaller, BoxFault, KeyDigest, LinkId, MacAddr, Measurement, NodeCertificate, NodeId, Note,
+    OrderOutcome, OrderRefusal, RackOrder,
 };
 
 /// The settings of the rack, fixed at start.
@@ -67,6 +67,9 @@ pub struct Settings {
     pub api_url: String,
     /// Where nodes reach boot files and images, without a slash at the end.
     pub http_url: String,
+    /// The same files over TLS; empty if there is no such listener. Agents with a certificate
+    /// fetch the config drive and the image of their node there, and nobody else gets them.
+    pub https_url: String,
     /// Which of these services listen on every address.
     pub wildcard_listeners: WildcardListeners,
     /// The images in the box's own directory.
@@ -212,6 +215,8 @@ pub enum RackInput {
         protocol: FileServerProtocol,
         /// The client's address.
         peer: IpAddr,
+        /// The certificate of the connection.
+        certificate: Option<NodeCertificate>,
         /// The path as received.
         path: String,
     },
@@ -406,6 +411,8 @@ pub enum FileGrant {
     ChunkList(trivet_images::ImageKey),
     /// Nothing yet, for the reason in this sentence; a later request may succeed.
     Unavailable(String),
+    /// Nothing for this client, for the reason in this sentence.
+    Forbidden(&'static str),
 }
 
 /// An image that may be read.

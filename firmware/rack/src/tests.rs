@@ -107,6 +107,7 @@ pub(crate) fn settings() -> Settings {
         }),
         api_url: "http://10.0.0.1:6385".into(),
         http_url: "http://10.0.0.1:8080".into(),
+        https_url: String::new(),
         wildcard_listeners: crate::WildcardListeners::default(),
         images,
         cache: true,

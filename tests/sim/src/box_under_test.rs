@@ -167,6 +167,7 @@ fn settings(addresses: u8, lease_s: u32, fast_track: bool) -> trivet_rack::Setti
         }),
         api_url: API_URL.to_owned(),
         http_url: HTTP_URL.to_owned(),
+        https_url: String::new(),
         wildcard_listeners: trivet_rack::WildcardListeners::default(),
         images: trivet_images::ImageCatalogue::default(),
         cache: true,

@@ -71,6 +71,7 @@ impl SimFileServers {
 
     pub(crate) fn http_request(&mut self, exchange: Rc<SimHttpExchange>) -> RackInput {
         let (peer, path) = (IpAddr::V4(exchange.peer), exchange.path.clone());
+        let certificate = exchange.certificate;
         self.tickets += 1;
         self.pending
             .insert(self.tickets, SimFileRequest::Http(exchange));
@@ -78,6 +79,7 @@ impl SimFileServers {
             ticket: self.tickets,
             protocol: FileServerProtocol::Http,
             peer,
+            certificate,
             path,
         }
     }
@@ -111,6 +113,7 @@ impl SimFileServers {
                 .insert(self.tickets, SimFileRequest::Tftp { peer, packet });
             let peer = IpAddr::V4(*peer.ip());
             inbox(RackInput::FileRequested {
+                certificate: None,
                 ticket: self.tickets,
                 protocol: FileServerProtocol::Tftp,
                 peer,

@@ -209,6 +209,7 @@ fn settings() -> Settings {
         dhcp: None,
         api_url: String::new(),
         http_url: String::new(),
+        https_url: String::new(),
         wildcard_listeners: trivet_rack::WildcardListeners::default(),
         images: trivet_images::ImageCatalogue::default(),
         cache: false,

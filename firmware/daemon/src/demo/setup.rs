@@ -220,6 +220,7 @@ fn settings(
         images: image_directory::catalogue(&data.join("images"), |_| {})?,
         api_url,
         http_url,
+        https_url: String::new(),
         wildcard_listeners: trivet_rack::WildcardListeners::default(),
         cache: true,
         image_library: trivet_images::ImageLibraryOptions {

@@ -206,6 +206,7 @@ fn a_refused_order_leaves_the_others_of_its_batch_alone() {
     let wanted = PendingFileRequest {
         listener: FileServerProtocol::Http,
         peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        certificate: None,
         path: "/boot/52:54:00:00:00:01/script".to_owned(),
         reply,
     };
@@ -282,7 +283,7 @@ async fn a_full_queue_answers_later_and_still_can_be_stopped() {
     let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
     assert!(
         engine
-            .file(FileServerProtocol::Http, peer, path)
+            .file(FileServerProtocol::Http, (peer, None), path)
             .await
             .is_err()
     );

@@ -123,6 +123,8 @@ enum BootImageError {
     Temporary(String),
     /// Its source has wrong bytes; a repeated request fails too.
     Permanent(String),
+    /// It is not for this client.
+    Forbidden(&'static str),
 }
 
 impl BootImageError {
@@ -237,6 +239,10 @@ impl BootConnection {
                 let answer = httpboot::unavailable(request, &why, self.now());
                 (httpboot::UNAVAILABLE, why, answer)
             }
+            BootImageError::Forbidden(why) => {
+                let answer = httpboot::forbidden(request, why, self.now());
+                (httpboot::FORBIDDEN, why.to_owned(), answer)
+            }
             BootImageError::Permanent(why) => {
                 let answer = httpboot::wrong_image(request, &why, self.now());
                 (httpboot::NOT_FOUND, why, answer)
@@ -316,7 +322,11 @@ impl BootConnection {
         let path = request.path.clone();
         match self
             .engine
-            .file(FileServerProtocol::Http, self.peer, path)
+            .file(
+                FileServerProtocol::Http,
+                (self.peer, self.stream.certificate()),
+                path,
+            )
             .await
         {
             Err(EngineBusy) => Err(BootImageError::Temporary(
@@ -328,6 +338,7 @@ impl BootConnection {
                 found.map(Some)
             }
             Ok(Some(FileGrant::Unavailable(why))) => Err(BootImageError::temporary(why)),
+            Ok(Some(FileGrant::Forbidden(why))) => Err(BootImageError::Forbidden(why)),
             Ok(Some(FileGrant::ChunkList(key))) => {
                 let list = self.cache.chunk_list(key).await.map(FileGrant::Bytes);
                 Ok(match list {

@@ -259,7 +259,7 @@ async fn connection(
 }
 
 /// The node that the verified certificate of the client names.
-fn node_certificate(connection: &ServerConnection) -> Option<NodeCertificate> {
+pub(super) fn node_certificate(connection: &ServerConnection) -> Option<NodeCertificate> {
     let shown = PeerCertificate::read(connection.peer_certificates()?.first()?)?;
     let node = shown.uri?.strip_prefix(NODE_URI_PREFIX)?.parse().ok()?;
     let key = KeyDigest(shown.key);

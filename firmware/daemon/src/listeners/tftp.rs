@@ -302,7 +302,7 @@ impl TftpServerThread {
         self.runtime.spawn(async move {
             let peer = client.peer.ip();
             let (opened, busy) = match engine
-                .file(FileServerProtocol::Tftp, peer, path.clone())
+                .file(FileServerProtocol::Tftp, (peer, None), path.clone())
                 .await
             {
                 Ok(Some(grant)) => (files::open(grant).await, false),

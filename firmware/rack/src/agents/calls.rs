@@ -25,13 +25,14 @@ impl Rack {
                 .push_back((id, NodeEvent::Agent(order, Err(error))));
             return;
         };
+        let closed = self.has_closed_files(&node);
         let args = match &mut order {
             AgentOrder::Execute { step, .. } => Some(&mut step.args),
             AgentOrder::WriteImageAhead { args } => Some(args),
             _ => None,
         };
         if let (Some(url), Some(args)) = (&session.url, args) {
-            self.settings.rewrite_urls(args, url);
+            self.settings.rewrite_urls(args, url, closed);
         }
         match (trivet_agent::call(&node, &ports, &order), &session.url) {
             (Ok(request), Some(url)) => {

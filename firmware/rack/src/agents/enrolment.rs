@@ -10,12 +10,14 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 use trivet_bmc::MailboxUse;
+
 use trivet_certs_enrol::{EnrolmentToken, MAILBOX_BYTES, MailboxContent, redeem};
+use trivet_drivers::external_http_url;
 use trivet_model::bmc_request::HiddenBytes;
 use trivet_model::order::EnrolmentRequest;
 use trivet_model::{
-    AgentAuthentication, ApiCaller, KeyDigest, Node, NodeEnrolment, NodeId, NoteKind, Now,
-    OrderOutcome, OrderRefusal, PowerError, RedeemedEnrolment, RefusalKind,
+    AgentAuthentication, ApiCaller, KeyDigest, Node, NodeCertificate, NodeEnrolment, NodeId,
+    NoteKind, Now, OrderOutcome, OrderRefusal, PowerError, RedeemedEnrolment, RefusalKind,
 };
 use trivet_node::NodeEvent;
 
@@ -38,6 +40,12 @@ const OTHER_CERTIFICATE: &str = "its certificate is that of another node or of a
 const REQUIRED: &str = "it has no certificate, and agent.require in the settings or \
                         agent_require_mtls in driver_info demands one; use the agent of this \
                         release, and a BMC with a boot mailbox";
+
+const FILE_OF_NODE: &str = "it requests a file of the node without the certificate that the \
+                            node's agent got in this boot";
+
+/// What a client is told that requests a file of another machine.
+pub(crate) const NEEDS_CERTIFICATE: &str = "this needs the certificate of the node's agent";
 
 /// Which agents need a certificate from their first request on, unless `driver_info` of the node
 /// says otherwise. An agent that has enrolled needs it in any case.
@@ -211,6 +219,34 @@ impl Rack {
         })
     }
 
+    /// Whether the agent of the node fetches its files over TLS, and nobody else does. A node
+    /// whose machine reaches the box at another URL fetches them there.
+    pub(crate) fn has_closed_files(&self, node: &Node) -> bool {
+        let redeemed = node.enrolment.as_ref().and_then(|one| one.redeemed);
+        let has_own_url = !matches!(external_http_url(&node.driver_info), Ok(None));
+        !self.settings.https_url.is_empty() && redeemed.is_some() && !has_own_url
+    }
+
+    /// Whether this client may fetch the config drive and the image of the node, as far as
+    /// certificates say.
+    pub(crate) fn may_fetch(
+        &mut self,
+        now: Now,
+        id: NodeId,
+        peer: IpAddr,
+        certificate: Option<NodeCertificate>,
+    ) -> bool {
+        let Some(node) = self.records.node(id).cloned() else {
+            return true;
+        };
+        let is_own = certificate.is_some_and(|shown| is_of_boot(&node, shown));
+        let allowed = is_own || !self.has_closed_files(&node);
+        if !allowed {
+            self.note_refused(now, id, peer, FILE_OF_NODE);
+        }
+        allowed
+    }
+
     fn requires_certificate(&self, node: &Node) -> bool {
         let by_settings = match self.settings.agent_requirement {
             CertificateRequirement::None => false,
@@ -230,7 +266,7 @@ impl Rack {
     ) -> Result<CallerStrength, OrderRefusal> {
         let redeemed = node.enrolment.as_ref().and_then(|one| one.redeemed);
         let why = match (caller.certificate, redeemed) {
-            (Some(shown), Some(redeemed)) if shown.node == node.id && shown.key == redeemed.key => {
+            (Some(shown), _) if is_of_boot(node, shown) => {
                 return Ok(CallerStrength::Certificate);
             }
             (Some(_), _) => OTHER_CERTIFICATE,
@@ -244,6 +280,12 @@ impl Rack {
             "This needs the certificate of the node's agent.",
         ))
     }
+}
+
+/// Whether this is the certificate of the node's agent in this boot.
+fn is_of_boot(node: &Node, shown: NodeCertificate) -> bool {
+    let redeemed = node.enrolment.as_ref().and_then(|one| one.redeemed);
+    shown.node == node.id && redeemed.is_some_and(|redeemed| shown.key == redeemed.key)
 }
 
 /// Whether the node's BMC is reached in a way that keeps a token secret: sessions of IPMI 1.5

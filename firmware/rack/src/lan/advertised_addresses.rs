@@ -14,6 +14,8 @@ pub struct WildcardListeners {
     pub api: Option<(&'static str, u16)>,
     /// Port of boot files and images.
     pub http: Option<u16>,
+    /// The same over TLS.
+    pub https: Option<u16>,
 }
 
 /// API and file server URLs as one machine reaches them, without a slash at the end.
@@ -21,6 +23,7 @@ pub struct WildcardListeners {
 pub(crate) struct AdvertisedUrls {
     pub(crate) api: String,
     pub(crate) http: String,
+    pub(crate) https: String,
 }
 
 impl Settings {
@@ -38,6 +41,10 @@ impl Settings {
                 &self.http_url,
                 self.wildcard_listeners.http.map(|port| ("http", port)),
             ),
+            https: url(
+                &self.https_url,
+                self.wildcard_listeners.https.map(|port| ("https", port)),
+            ),
         }
     }
 
@@ -49,13 +56,14 @@ impl Settings {
     }
 
     /// A step names its image at the configured address of the box. This replaces that address
-    /// by the one that the agent at this URL reaches.
-    pub(crate) fn rewrite_urls(&self, args: &mut Value, agent_url: &str) {
+    /// by the one that the agent at this URL reaches: over TLS if its node has closed files.
+    pub(crate) fn rewrite_urls(&self, args: &mut Value, agent_url: &str, closed: bool) {
         let urls = self.urls_for(host(agent_url));
-        if urls.http == self.http_url || self.http_url.is_empty() {
+        let to = if closed { urls.https } else { urls.http };
+        if to == self.http_url || self.http_url.is_empty() {
             return;
         }
-        replace(args, &self.http_url, &urls.http);
+        replace(args, &self.http_url, &to);
     }
 }
 
@@ -108,6 +116,7 @@ mod tests {
         settings.wildcard_listeners = WildcardListeners {
             api: Some(("https", 6385)),
             http: Some(8080),
+            https: None,
         };
         settings
     }

@@ -33,6 +33,7 @@ fn request_file(
     path: &str,
 ) -> Option<FileGrant> {
     bench.handle(RackInput::FileRequested {
+        certificate: None,
         ticket: 3,
         protocol,
         peer: Ipv4Addr::new(10, 0, 0, 100).into(),

@@ -51,6 +51,7 @@ fn path(id: NodeId, key: &str) -> String {
 
 fn request_file(bench: &mut RackBench, peer: Ipv4Addr, path: String) -> Option<FileGrant> {
     bench.handle(RackInput::FileRequested {
+        certificate: None,
         ticket: 3,
         protocol: FileServerProtocol::Http,
         peer: peer.into(),

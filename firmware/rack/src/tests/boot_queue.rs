@@ -216,6 +216,7 @@ fn an_operators_boot_of_an_installer_waits_and_may_be_taken_back() {
     assert_eq!(bench.boot_counts(), (2, 0));
     // Reads of an image are not seen here: after its script the boot is no longer counted.
     bench.handle(RackInput::FileRequested {
+        certificate: None,
         ticket: 7,
         protocol: FileServerProtocol::Http,
         peer: Ipv4Addr::LOCALHOST.into(),
@@ -273,6 +274,7 @@ fn a_machine_that_was_refused_its_ramdisk_does_not_indicate_congestion() {
     let (ticket, path) = (7, "/boot/ramdisk".to_owned());
     let protocol = FileServerProtocol::Http;
     bench.handle(RackInput::FileRequested {
+        certificate: None,
         ticket,
         protocol,
         peer,

@@ -350,6 +350,7 @@ fn deploying() -> (RackBench, NodeId, String) {
 
 fn granted(bench: &mut RackBench, peer: Ipv4Addr, path: &str) -> bool {
     bench.handle(RackInput::FileRequested {
+        certificate: None,
         ticket: 1,
         protocol: FileServerProtocol::Http,
         peer: peer.into(),
@@ -523,6 +524,7 @@ fn boot_files_are_served_to_a_machine_whose_address_another_server_gave() {
         node.job.as_mut().unwrap().phase = trivet_model::JobPhase::AwaitAgent;
     });
     bench.handle(RackInput::FileRequested {
+        certificate: None,
         ticket: 3,
         protocol: crate::FileServerProtocol::Http,
         peer: FAR.into(),

@@ -434,3 +434,45 @@ fn a_token_is_not_sent_without_encryption() {
         assert_eq!(bench.node(id).enrolment.is_some(), sent, "{version}");
     }
 }
+
+/// A deployment whose agent has enrolled: where it fetches its config drive, and who else does.
+#[test]
+fn the_files_of_an_enrolled_node_need_its_certificate() {
+    let mut one = Enrolling::with(Settings {
+        https_url: "https://10.0.0.1:8444".to_owned(),
+        ..enrolling()
+    });
+    let content = one.content();
+    let own = Some(one.own_certificate());
+    let path = format!("/drives/{}/{}", one.id, "t".repeat(43));
+    let from = Ipv4Addr::new(10, 0, 0, 100).into();
+    let is_forbidden = |one: &mut Enrolling, certificate| {
+        one.bench.handle(RackInput::FileRequested {
+            ticket: 7,
+            protocol: crate::FileServerProtocol::Http,
+            peer: from,
+            certificate,
+            path: path.clone(),
+        });
+        let outputs = one.bench.outputs.iter().rev();
+        let mut grants = outputs.filter_map(|output| match output {
+            RackOutput::File { ticket: 7, grant } => Some(grant),
+            _ => None,
+        });
+        matches!(grants.next(), Some(Some(crate::FileGrant::Forbidden(_))))
+    };
+    assert!(!is_forbidden(&mut one, None), "it has not enrolled");
+    assert!(one.enrol(&content, CSR, KEY));
+    assert!(is_forbidden(&mut one, None));
+    one.has_noted("requests a file of the node without the certificate");
+    let mut other = one.own_certificate();
+    other.key = KeyDigest([2; 32]);
+    assert!(is_forbidden(&mut one, Some(other)));
+    assert!(!is_forbidden(&mut one, own));
+    let node = one.bench.node(one.id);
+    assert!(one.bench.rack.has_closed_files(&node));
+    let mut args = json!({"urls": ["http://10.0.0.1:8080/images/x"]});
+    let settings = &one.bench.settings;
+    settings.rewrite_urls(&mut args, "https://10.0.0.100:9999", true);
+    assert_eq!(args, json!({"urls": ["https://10.0.0.1:8444/images/x"]}));
+}

@@ -189,6 +189,7 @@ fn a_packed_image_is_written_when_it_is_unpacked() {
     // The file server requests the packed image, which the cache replaces by the unpacked one.
     let url = info["urls"][0].as_str().unwrap();
     bench.handle(RackInput::FileRequested {
+        certificate: None,
         ticket: 1,
         protocol: FileServerProtocol::Http,
         peer: Ipv4Addr::new(192, 0, 2, 77).into(),
@@ -449,6 +450,7 @@ fn a_config_drive_is_fetched_at_an_address_of_this_deployment() {
     assert!(path.starts_with(&format!("/drives/{id}/")), "{path}");
     let granted = |bench: &mut RackBench, path: &str| {
         bench.handle(RackInput::FileRequested {
+            certificate: None,
             ticket: 1,
             protocol: FileServerProtocol::Http,
             peer: Ipv4Addr::new(192, 0, 2, 77).into(),

@@ -53,6 +53,7 @@ impl ImageBench {
         let url = args["image_info"]["urls"][0].as_str().unwrap();
         let path = url.strip_prefix("http://10.0.0.1:8080").unwrap().to_owned();
         self.bench.handle(RackInput::FileRequested {
+            certificate: None,
             ticket: 1,
             protocol: FileServerProtocol::Http,
             peer: Ipv4Addr::new(192, 0, 2, 77).into(),

@@ -28,6 +28,7 @@ fn url(bench: &RackBench, id: NodeId) -> String {
 
 fn granted(bench: &mut RackBench, peer: Ipv4Addr, path: &str) -> Option<FileGrant> {
     bench.handle(RackInput::FileRequested {
+        certificate: None,
         ticket: 1,
         protocol: FileServerProtocol::Http,
         peer: IpAddr::V4(peer),

@@ -116,6 +116,7 @@ fn images_and_drives_are_fetched_at_the_address_that_the_record_names() {
     assert_eq!(bench.fills().len(), 1, "the image is fetched early");
     let request = |bench: &mut RackBench, path: String| {
         bench.handle(RackInput::FileRequested {
+            certificate: None,
             ticket: 3,
             peer: IpAddr::from([10, 0, 0, 100]),
             protocol: FileServerProtocol::Http,

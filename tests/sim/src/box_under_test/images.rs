@@ -47,7 +47,10 @@ impl RunningBox {
         let body = grant.and_then(|grant| match grant {
             FileGrant::Bytes(bytes) => Some(bytes),
             // Sizes of images are scaled, so a chunk list is of no use.
-            FileGrant::Image(_) | FileGrant::ChunkList(_) | FileGrant::Unavailable(_) => None,
+            FileGrant::Image(_)
+            | FileGrant::ChunkList(_)
+            | FileGrant::Unavailable(_)
+            | FileGrant::Forbidden(_) => None,
             FileGrant::File(files) => files.iter().find_map(|below| file_content(&below.file)),
             FileGrant::NamedFile { file, .. } | FileGrant::PatchedFile { file, .. } => {
                 file_content(&file)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use trivet_board_linux as board;
+use trivet_model::NodeCertificate;
 
 use super::socket::{BootSocket, RECEIVE_BYTES};
 use super::tls_stream::BootTlsStream;
@@ -29,6 +30,14 @@ impl BootStream {
         match self {
             Self::Plain(plain) => &plain.0,
             Self::Tls(secure) => secure.socket(),
+        }
+    }
+
+    /// The node that the client's verified certificate names.
+    pub(super) fn certificate(&self) -> Option<NodeCertificate> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(secure) => secure.certificate(),
         }
     }
 

@@ -11,9 +11,11 @@ use rustls::{CipherSuite, ProtocolVersion, ServerConnection};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use trivet_board_linux::read_cached;
+use trivet_model::NodeCertificate;
 
 use super::socket::{BootSocket, RECEIVE_BYTES};
 use super::tls_records::{RECORD_BYTES, TlsRecordTracker};
+use crate::listeners::http::node_certificate;
 
 /// Bytes that are encrypted and written at a time: whole records, few enough to stay in
 /// the core's cache between the two steps.
@@ -23,6 +25,7 @@ pub(super) struct BootTlsStream {
     socket: BootSocket,
     tls: ServerConnection,
     records: TlsRecordTracker,
+    certificate: Option<NodeCertificate>,
     /// The buffer for bytes of files.
     piece: Vec<u8>,
     /// The head of a response, which is sent in the first record of its body.
@@ -42,6 +45,7 @@ impl BootTlsStream {
         Ok(Self {
             socket: BootSocket::new(stream, stall),
             records: TlsRecordTracker::new(added_bytes(&tls)),
+            certificate: node_certificate(&tls),
             tls,
             piece: Vec::new(),
             pending_head: Vec::new(),
@@ -50,6 +54,10 @@ impl BootTlsStream {
 
     pub(super) fn socket(&self) -> &BootSocket {
         &self.socket
+    }
+
+    pub(super) fn certificate(&self) -> Option<NodeCertificate> {
+        self.certificate
     }
 
     pub(super) fn taken(&self) -> u64 {

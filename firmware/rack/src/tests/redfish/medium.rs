@@ -47,6 +47,7 @@ fn iso_url(id: NodeId) -> String {
 
 fn grant(bench: &mut RedfishTestBench, id: NodeId) -> Option<FileGrant> {
     bench.bench.handle(RackInput::FileRequested {
+        certificate: None,
         ticket: 9,
         protocol: FileServerProtocol::Http,
         peer: "192.0.2.7".parse().unwrap(),
