@@ -420,9 +420,15 @@ impl NoteKind {
         }
     }
 
-    /// The text of events of callers.
+    /// The text of events of callers and of unknown machines.
     fn fmt_caller(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::UnknownMachineSeen { mac } => {
+                write!(out, "unknown machine {mac} requested an address")
+            }
+            Self::UnknownMachinesSeen { more } => {
+                write!(out, "and {more} more unknown machines requested an address")
+            }
             Self::CallerRefused { from, why } => write!(out, "caller refused: {why} ({from})"),
             Self::AgentRefused { from, request, why } => {
                 write!(out, "{request} of an agent refused: {why} ({from})")
@@ -459,13 +465,7 @@ impl fmt::Display for NoteKind {
             Self::ManualActionNeeded { what } => write!(out, "by hand: {what}"),
             Self::PowerFailed { message, .. } => write!(out, "power order failed: {message}"),
             Self::VendorCalled { method, outcome } => write!(out, "{method}: {outcome}"),
-            Self::UnknownMachineSeen { mac } => {
-                write!(out, "unknown machine {mac} requested an address")
-            }
             Self::Dhcp { .. } => self.fmt_dhcp(out),
-            Self::UnknownMachinesSeen { more } => {
-                write!(out, "and {more} more unknown machines requested an address")
-            }
             Self::ForeignServerSeen { link, address, mac } => {
                 write!(
                     out,
@@ -502,9 +502,11 @@ impl fmt::Display for NoteKind {
             | Self::Inspected
             | Self::PortFound { .. }
             | Self::PortNeverSeen { .. } => self.fmt_agent(out),
-            Self::CallerRefused { .. } | Self::AgentRefused { .. } | Self::OrderReceived { .. } => {
-                self.fmt_caller(out)
-            }
+            Self::CallerRefused { .. }
+            | Self::AgentRefused { .. }
+            | Self::OrderReceived { .. }
+            | Self::UnknownMachineSeen { .. }
+            | Self::UnknownMachinesSeen { .. } => self.fmt_caller(out),
             Self::StepStarted { step } => write!(out, "step {step} started"),
             Self::StepDone { step } => write!(out, "step {step} done"),
             Self::Evidence(evidence) => evidence.fmt(out),

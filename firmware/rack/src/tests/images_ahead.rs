@@ -100,6 +100,7 @@ fn may_fetch(bench: &mut RackBench, url: &str) -> [bool; 2] {
             protocol: FileServerProtocol::Http,
             peer: Ipv4Addr::new(10, 0, 0, 100).into(),
             path,
+            certificate: None,
         });
         let granted = |output: &RackOutput| {
             matches!(
