@@ -8,8 +8,8 @@
 
 use std::net::IpAddr;
 
-use serde_json::Value;
 use trivet_bmc::MailboxUse;
+use trivet_bmc_ipmi::ipmi_target;
 
 use trivet_certs_enrol::{EnrolmentToken, MAILBOX_BYTES, MailboxContent, redeem};
 use trivet_drivers::external_http_url;
@@ -288,16 +288,9 @@ fn is_of_boot(node: &Node, shown: NodeCertificate) -> bool {
     shown.node == node.id && redeemed.is_some_and(|redeemed| shown.key == redeemed.key)
 }
 
-/// Whether the node's BMC is reached in a way that keeps a token secret: sessions of IPMI 1.5
-/// have no encryption.
+/// Whether the node's BMC is reached in a way that keeps a token secret.
 fn encrypts(node: &Node) -> bool {
-    let version = node.driver_info.get("ipmi_protocol_version");
-    let text = match version {
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
-        None => return true,
-    };
-    text.trim() != "1.5"
+    ipmi_target(&node.driver_info).is_ok_and(|target| target.is_encrypted())
 }
 
 /// Whether the BMC has no mailbox, as far as this error says.

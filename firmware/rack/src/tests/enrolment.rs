@@ -417,21 +417,24 @@ fn requests_for_unknown_machines_and_at_wrong_times_are_refused_alike() {
 /// Everybody on the network of the BMC could read it.
 #[test]
 fn a_token_is_not_sent_without_encryption() {
-    let mut bench = RackBench::with(enrolling());
-    let id = bench.with_node(1);
-    for (version, sent) in [
-        (json!("1.5"), false),
-        (json!(1.5), false),
-        (json!("2.0"), true),
+    for (settings, sent) in [
+        (json!({"ipmi_protocol_version": "1.5"}), false),
+        (json!({"ipmi_protocol_version": 1.5}), false),
+        (
+            json!({"ipmi_cipher_suite": 0, "ipmi_allow_cipher_suite_0": true}),
+            false,
+        ),
+        (json!({"ipmi_cipher_suite": 3}), true),
+        (json!({"ipmi_protocol_version": "2.0"}), true),
     ] {
-        bench.force(id, |node| {
-            let info = &mut node.driver_info;
-            info.insert("ipmi_protocol_version".to_owned(), version.clone());
-        });
+        let mut bench = RackBench::with(enrolling());
+        let id = bench.with_node(1);
+        let settings = settings.as_object().unwrap();
+        bench.force(id, |node| node.driver_info.extend(settings.clone()));
         let now = bench.now;
         bench.rack.send_token(now, id);
         bench.handle(RackInput::Tick);
-        assert_eq!(bench.node(id).enrolment.is_some(), sent, "{version}");
+        assert_eq!(bench.node(id).enrolment.is_some(), sent, "{settings:?}");
     }
 }
 

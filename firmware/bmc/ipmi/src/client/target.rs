@@ -37,6 +37,12 @@ impl fmt::Debug for IpmiTarget {
 }
 
 impl IpmiTarget {
+    /// Whether all that is sent to the BMC is encrypted: sessions of IPMI 1.5 and of cipher suite 0
+    /// are not.
+    pub fn is_encrypted(&self) -> bool {
+        !self.ipmi15 && self.suite != Some(IpmiCipherSuite::Plain)
+    }
+
     /// The invalid setting that prevents every login, if there is one.
     pub(super) fn missing_setting(&self) -> Option<&'static str> {
         if self.username.len() > USERNAME_BYTES_MAX {
