@@ -16,8 +16,8 @@ use serde_json::{Map, Value, json};
 use crate::attributes::{NodeAttributes, PortAttributes};
 use crate::secret;
 use crate::{
-    ImageAhead, ImageDeployment, JobStep, MacAddr, NodeId, PortId, PowerState, ProvisionState,
-    StepKind, UnixMs, words,
+    Digest, ImageAhead, ImageDeployment, JobStep, MacAddr, NodeId, PortId, PowerState,
+    ProvisionState, StepKind, UnixMs, words,
 };
 
 /// A free-form JSON object of Ironic's, such as `driver_info`.
@@ -311,7 +311,7 @@ pub struct KeyDigest(pub [u8; 32]);
 
 impl fmt::Display for KeyDigest {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+        Digest::Sha256(self.0).fmt(out)
     }
 }
 
@@ -325,14 +325,10 @@ impl FromStr for KeyDigest {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let mut bytes = [0; 32];
-        if text.len() != 64 || !text.is_ascii() {
-            return Err(());
+        match text.parse() {
+            Ok(Digest::Sha256(bytes)) => Ok(Self(bytes)),
+            _ => Err(()),
         }
-        for (byte, at) in bytes.iter_mut().zip((0..64).step_by(2)) {
-            *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| ())?;
-        }
-        Ok(Self(bytes))
     }
 }
 
