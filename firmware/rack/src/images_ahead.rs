@@ -147,6 +147,10 @@ impl Rack {
                 bytes: image.bytes,
             })
             .collect();
+        // In the usual case, without a look at the other nodes.
+        if wanted.iter().any(|image| image.is_on(&node)) {
+            return;
+        }
         let all = self.records.view.nodes.values();
         let mut nodes: Vec<&Node> = all.map(|view| &*view.node).collect();
         let writes = nodes.iter().filter_map(|node| ahead(node));
